@@ -1,0 +1,50 @@
+"""Aggregation as data: the share of each token in the batch objective, J = sum_t share_t j_t.
+
+Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
+"""
+
+import numpy as np
+
+from shared.errors import check
+from shared.estimator import Rule
+from shared.jit import jit
+
+TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN_TOKEN_SUM, SEQ_MEAN_TOKEN_MEAN = range(4)
+
+
+@jit
+def shares_into(rule, starts, n_tokens, n_rows, out):
+    """Fill out (T,) with shares; n_tokens and n_rows count the optimiser batch."""
+    for row in range(starts.shape[0] - 1):
+        length = starts[row + 1] - starts[row]
+        if rule.aggregation == TOKEN_MEAN:
+            share = 1.0 / (n_tokens + rule.count_eps)
+        elif rule.aggregation == TOKEN_SUM:
+            share = 1.0 / rule.length
+        elif rule.aggregation == SEQ_MEAN_TOKEN_SUM:
+            share = 1.0 / (n_rows * rule.length)
+        else:
+            share = 1.0 / (n_rows * (length + rule.count_eps))
+        for t in range(starts[row], starts[row + 1]):
+            out[t] = share
+
+
+def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: int | None = None) -> np.ndarray:
+    """Share (T,) of each token of responses packed by `starts` (R+1,).
+
+    token_mean           1/T
+    token_sum            1/length
+    seq_mean_token_sum   1/(R length)      with `length` the constant of Dr. GRPO, 1 by default
+    seq_mean_token_mean  1/(R |o_i|)       GRPO, 2402.03300, eq. 3
+    n_tokens, n_rows replace T and R where the optimiser batch is larger than what `starts` covers.
+    """
+    starts = np.asarray(starts, dtype=np.int64)
+    lengths = np.diff(starts)
+    check(starts.size >= 1 and starts[0] == 0 and bool((lengths >= 0).all()), "starts must begin at 0 and never fall")
+    if n_tokens is None:
+        n_tokens = int(starts[-1])
+    if n_rows is None:
+        n_rows = lengths.size if rule.count_empty else int((lengths > 0).sum())
+    out = np.empty(int(starts[-1]))
+    shares_into(rule, starts, float(n_tokens), float(n_rows), out)
+    return out

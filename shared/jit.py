@@ -1,0 +1,43 @@
+"""The one decorator of every compiled function, and the cache that it fills.
+
+numba's disk cache looks only at the file of the function that it loads: after an edit of a jitted function, a cached caller
+in another file keeps running the old code. So the cache folder is named by a hash of every source file that holds jitted
+code, and an edit anywhere starts an empty cache. The folder is chosen here, before any function is decorated.
+"""
+
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+import numba
+from numba.core import config as numba_config
+
+_SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
+
+
+def source_hash() -> str:
+    """Hash of every source file that may hold jitted code, in a fixed order."""
+    digest = hashlib.sha256()
+    for folder in _SOURCES:
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _choose_cache() -> Path | None:
+    """Folder for compiled code, or None when no folder can be written (then every process compiles anew)."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "numba"
+    folder = Path(base) / source_hash()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+CACHE_FOLDER = _choose_cache()
+if CACHE_FOLDER is not None:
+    numba_config.CACHE_DIR = str(CACHE_FOLDER)
+
+jit = functools.partial(numba.njit, cache=CACHE_FOLDER is not None, nogil=True, error_model="numpy")

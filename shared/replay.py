@@ -1,0 +1,67 @@
+"""The replay window: per context, the most recent rewards, the current ones included.
+
+A window only feeds the baseline set; its rollouts are never trained on again. Rewards enter before windows are read, so a window
+always holds the current rewards (unless more than `size` arrive at once). State is two plain arrays, so a checkpoint is two arrays.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.advantage import Pool
+from shared.errors import check
+from shared.jit import jit
+
+
+class Windows(NamedTuple):
+    """rewards (n_contexts, size): ring buffers; pushed (n_contexts,): rewards ever pushed, so slot pushed % size is next."""
+
+    rewards: np.ndarray
+    pushed: np.ndarray
+
+
+def empty_windows(n_contexts: int, size: int) -> Windows:
+    """Windows of `size` >= 1 rewards for each of `n_contexts` contexts, all empty."""
+    check(size >= 1, f"window size = {size!r}; allowed: 1 or more")
+    return Windows(np.zeros((n_contexts, size)), np.zeros(n_contexts, dtype=np.int64))
+
+
+@jit
+def push_into(windows, contexts, rewards):
+    """Append rewards[i] to the window of contexts[i], in order; the oldest leaves when a window is full."""
+    size = windows.rewards.shape[1]
+    for i in range(contexts.shape[0]):
+        c = contexts[i]
+        windows.rewards[c, windows.pushed[c] % size] = rewards[i]
+        windows.pushed[c] += 1
+
+
+@jit
+def window_into(windows, context, out, start):
+    """Copy a context's window, oldest first, to out[start:]; return where it ends."""
+    size = windows.rewards.shape[1]
+    pushed = windows.pushed[context]
+    for i in range(max(0, pushed - size), pushed):
+        out[start] = windows.rewards[context, i % size]
+        start += 1
+    return start
+
+
+def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
+    """Append rewards (n,) to the windows of contexts (n,), in order. Call it for a whole batch before any window is read."""
+    contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
+    check(contexts.shape == rewards.shape, f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward")
+    n = windows.pushed.shape[0]
+    check(contexts.size == 0 or (contexts.min() >= 0 and contexts.max() < n), f"contexts must lie in 0 .. {n - 1}")
+    push_into(windows, contexts, rewards)
+
+
+def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
+    """Baseline sets of the groups whose contexts (G,) are given: their windows, oldest reward first."""
+    contexts = np.asarray(contexts, dtype=np.int64)
+    size = windows.rewards.shape[1]
+    starts = np.concatenate([[0], np.cumsum(np.minimum(windows.pushed[contexts], size))]).astype(np.int64)
+    rewards = np.empty(starts[-1])
+    for g, context in enumerate(contexts):
+        window_into(windows, context, rewards, starts[g])
+    return Pool(rewards, starts)
