@@ -27,13 +27,14 @@ def empty_windows(n_contexts: int, size: int) -> Windows:
 
 
 @jit
-def push_into(windows, contexts, rewards):
-    """Append rewards[i] to the window of contexts[i], in order; the oldest leaves when a window is full."""
+def push_into(windows, context, rewards, start, stop):
+    """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full."""
     size = windows.rewards.shape[1]
-    for i in range(contexts.shape[0]):
-        c = contexts[i]
-        windows.rewards[c, windows.pushed[c] % size] = rewards[i]
-        windows.pushed[c] += 1
+    slot = windows.pushed[context] % size
+    for i in range(start, stop):
+        windows.rewards[context, slot] = rewards[i]
+        slot = slot + 1 if slot + 1 < size else 0
+    windows.pushed[context] += stop - start
 
 
 @jit
@@ -41,8 +42,10 @@ def window_into(windows, context, out, start):
     """Copy a context's window, oldest first, to out[start:]; return where it ends."""
     size = windows.rewards.shape[1]
     pushed = windows.pushed[context]
-    for i in range(max(0, pushed - size), pushed):
-        out[start] = windows.rewards[context, i % size]
+    slot = pushed % size if pushed > size else 0
+    for _ in range(min(pushed, size)):
+        out[start] = windows.rewards[context, slot]
+        slot = slot + 1 if slot + 1 < size else 0
         start += 1
     return start
 
@@ -53,7 +56,8 @@ def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
     check(contexts.shape == rewards.shape, f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward")
     n = windows.pushed.shape[0]
     check(contexts.size == 0 or (contexts.min() >= 0 and contexts.max() < n), f"contexts must lie in 0 .. {n - 1}")
-    push_into(windows, contexts, rewards)
+    for i, context in enumerate(contexts):
+        push_into(windows, context, rewards, i, i + 1)
 
 
 def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:

@@ -1,0 +1,40 @@
+"""The learning curve of one run: what every level measures, and what every figure and table reads."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Curve(NamedTuple):
+    """Columns of equal length, one entry per evaluation; the first is the base policy, before training.
+
+    Metrics of training (reward .. grad_norm) are means over the rounds since the last evaluation, nan at round 0.
+    """
+
+    seed: np.ndarray
+    round: np.ndarray
+    rollouts: np.ndarray
+    """Rollouts sampled so far, support rollouts included."""
+    tokens: np.ndarray
+    """Response tokens sampled so far."""
+    seconds: np.ndarray
+    """Wall-clock seconds so far, evaluations included."""
+    reward: np.ndarray
+    """Mean reward of the trained rollouts."""
+    train_pass_at_1: np.ndarray
+    test_pass_at_1: np.ndarray
+    kl: np.ndarray
+    """Mean of the estimator's KL penalty per token; nan without one."""
+    clip_fraction: np.ndarray
+    """Share of tokens whose clip is active."""
+    zero_signal_fraction: np.ndarray
+    """Share of contexts whose advantages are all zero."""
+    grad_norm: np.ndarray
+    """Euclidean norm of the gradient of an update."""
+
+
+def curve_of(rows: list[tuple]) -> Curve:
+    """Curve from one tuple per evaluation, in the order of the fields."""
+    columns = zip(*rows, strict=True)
+    kinds = {"seed": np.int64, "round": np.int64, "rollouts": np.int64, "tokens": np.int64}
+    return Curve(*(np.array(column, dtype=kinds.get(name, np.float64)) for name, column in zip(Curve._fields, columns, strict=True)))

@@ -1,0 +1,130 @@
+"""The two environments: linear (parameters shared by all contexts, so it generalises) and tabular (nothing shared, exact)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.errors import check
+from sim.simd import LANES
+from sim.world import NO_ARM, Contexts, World, contexts_of, padded
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows part of it.
+
+    score    = sqrt(rho) t + sqrt(1-rho) xi per answer; t linear in the features, xi idiosyncratic; the correct answer is its argmax
+    base     = kappa (align score + sqrt(1-align^2) g) + noise per arm; g linear in the features and unrelated to the score
+    policy   = softmax(base + features W) over arms (answer, style), W shared by all contexts; format = sigmoid(base_format + c theta)
+    """
+
+    n_train: int = 7473
+    """Training contexts."""
+    n_test: int = 1319
+    """Test contexts."""
+    n_features: int = 448
+    """Features of a context."""
+    n_answers: int = 8
+    """Answers; one is correct."""
+    n_styles: int = 2
+    """Ways to say each answer; answers x styles is at most 16."""
+    rho: float = 0.9
+    """Share of the score's variance that is linear in the features (what can generalise)."""
+    kappa: float = 5.0
+    """Sharpness of the base policy."""
+    align: float = 0.85
+    """Correlation of the base policy's logits with the score."""
+    unsolvable: float = 0.0
+    """Fraction of contexts without any correct answer."""
+    base_format: float = -4.0
+    """Mean logit of the base policy's format; its standard deviation over contexts is 1."""
+    format_scale: float = 30.0
+    """c: how much the format's logit moves per unit of its parameter."""
+    nuisance: float = 1.0
+    """Standard deviation of each component of a rollout's score in style dimensions that no reward depends on."""
+    world_seed: int = 0
+    """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
+
+    def __post_init__(self):
+        for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles"):
+            check(getattr(self, name) >= 1, f"environment.{name} = {getattr(self, name)}; allowed: 1 or more")
+        arms = self.n_answers * self.n_styles
+        check(arms <= LANES, f"environment.n_answers x environment.n_styles = {arms}; allowed: at most {LANES}")
+        for name in ("rho", "align", "unsolvable"):
+            check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
+        for name in ("kappa", "nuisance", "format_scale"):
+            check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
+        check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class Tabular:
+    """Contexts that share nothing: one logit per context and arm, in float64. Small enough to enumerate; serves theory checks."""
+
+    n_contexts: int = 16
+    """Contexts; the test set is the training set."""
+    n_arms: int = 4
+    """Arms, at most 16."""
+    n_correct: int = 1
+    """Correct arms of each context: the first ones."""
+    base_scale: float = 1.0
+    """Standard deviation of the base policy's logits."""
+    nuisance: float = 0.0
+    """As in the linear environment."""
+    world_seed: int = 0
+    """Seed of the base policy."""
+
+    def __post_init__(self):
+        check(self.n_contexts >= 1, f"environment.n_contexts = {self.n_contexts}; allowed: 1 or more")
+        check(2 <= self.n_arms <= LANES, f"environment.n_arms = {self.n_arms}; allowed: 2 to {LANES}")
+        check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
+        check(self.nuisance >= 0, f"environment.nuisance = {self.nuisance}; allowed: 0 or more")
+
+
+Environment = Linear | Tabular
+
+
+def build(environment: Environment) -> World:
+    """The arrays of an environment, drawn from its `world_seed`."""
+    return _linear(environment) if isinstance(environment, Linear) else _tabular(environment)
+
+
+def n_train(environment: Environment) -> int:
+    """Number of training contexts."""
+    return environment.n_train if isinstance(environment, Linear) else environment.n_contexts
+
+
+def tabular_world(base_logits: np.ndarray, correct: np.ndarray, nuisance: float = 0.0) -> World:
+    """A tabular world from given logits (N, A) and correct arms (N, A) bool; every response is well formed."""
+    logits = np.array(base_logits, dtype=np.float64)
+    contexts = contexts_of(np.zeros((0, 0)), logits, np.full(len(logits), np.inf), np.asarray(correct, dtype=bool))
+    return World(contexts, contexts, logits.shape[1], 0.0, float(nuisance))
+
+
+def _tabular(environment: Tabular) -> World:
+    rng = np.random.Generator(np.random.Philox(environment.world_seed))
+    logits = environment.base_scale * rng.standard_normal((environment.n_contexts, environment.n_arms))
+    correct = np.broadcast_to(np.arange(environment.n_arms) < environment.n_correct, logits.shape)
+    return tabular_world(logits, correct, environment.nuisance)
+
+
+def _linear(environment: Linear) -> World:
+    rng = np.random.Generator(np.random.Philox(environment.world_seed))
+    shape = (environment.n_features, environment.n_answers)
+    teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
+    train, test = (_linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test))
+    return World(train, test, environment.n_answers * environment.n_styles, environment.format_scale, environment.nuisance)
+
+
+def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int) -> Contexts:
+    features = rng.standard_normal((n, environment.n_features), dtype=np.float32)
+    known, other = (features @ (matrix / np.linalg.norm(matrix, axis=0)).astype(np.float32) for matrix in (teacher, distractor))
+    score = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(known.shape)
+    solvable = rng.random(n) >= environment.unsolvable
+    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * other)
+    logits = np.repeat(answer_logits, environment.n_styles, axis=1)
+    logits += 0.5 * rng.standard_normal(logits.shape)
+    correct = np.arange(environment.n_answers) == score.argmax(axis=1)[:, None]
+    correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
+    base_format = (environment.base_format + rng.standard_normal(n)).astype(np.float32)
+    return contexts_of(padded(features, 0.0), padded(logits, NO_ARM), base_format, correct)

@@ -1,0 +1,75 @@
+"""Gradient ascent: Adam and SGD."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from shared.errors import check, check_choice
+from shared.jit import jit
+
+OptimizerKind = Literal["adam", "sgd"]
+ADAM, SGD = range(2)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Update rule with a constant rate."""
+
+    kind: OptimizerKind = "adam"
+    """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
+    rate: float = 2e-3
+    """Learning rate."""
+    beta1: float = 0.9
+    """Adam: decay of the mean."""
+    beta2: float = 0.999
+    """Adam: decay of the square."""
+    eps: float = 1e-8
+    """Adam: added to the root of the square."""
+
+    def __post_init__(self):
+        check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
+        check(self.rate >= 0, f"optimizer.rate = {self.rate}; allowed: 0 or more")
+        for name in ("beta1", "beta2"):
+            check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
+        check(self.eps >= 0, f"optimizer.eps = {self.eps}; allowed: 0 or more")
+
+
+class Rates(NamedTuple):
+    """An `Optimizer` as plain numbers, for kernels."""
+
+    kind: int
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+def rates_of(optimizer: Optimizer) -> Rates:
+    """The numbers that kernels take instead of an `Optimizer`."""
+    return Rates(get_args(OptimizerKind).index(optimizer.kind), optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def ascend(rates, step, grad, mean, square, theta):
+    """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
+    number = theta.dtype.type
+    squared_norm = number(0.0)
+    for i in range(theta.shape[0]):
+        squared_norm += grad[i] * grad[i]
+    if rates.kind == SGD:
+        for i in range(theta.shape[0]):
+            theta[i] += number(rates.rate) * grad[i]
+            grad[i] = number(0.0)
+        return squared_norm
+    beta1, beta2, eps = number(rates.beta1), number(rates.beta2), number(rates.eps)
+    one = number(1.0)
+    rate = number(rates.rate / (1.0 - rates.beta1**step))
+    scale = number(1.0 / (1.0 - rates.beta2**step))
+    for i in range(theta.shape[0]):
+        g = grad[i]
+        mean[i] = beta1 * mean[i] + (one - beta1) * g
+        square[i] = beta2 * square[i] + (one - beta2) * g * g
+        theta[i] += rate * mean[i] / (np.sqrt(scale * square[i]) + eps)
+        grad[i] = number(0.0)
+    return squared_norm

@@ -1,0 +1,209 @@
+"""The softmax policy: logits of a block of contexts, probabilities, and the gradient of the parameters.
+
+Every function comes in two versions, chosen by the environment's number type when it is compiled: float32 with 16 lanes
+(linear: logits = base + features W) and float64 (tabular: logits = base + a table). theta and grad are flat and contiguous:
+the matrix (d, LANES) or (N, A), then the format parameter. Rows come in blocks of 8, which the caller fills up.
+
+The two products of the linear version are written for registers: a block of 8 contexts keeps its 8 rows of logits (or scores) in
+registers while the matrix, 28 KB that stay in the first-level cache, streams by once.
+"""
+
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from sim.random import normals
+from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
+from sim.vectormath import exp
+
+F = np.float32
+BLOCK = 8
+
+
+def _is_linear(array_type) -> bool:
+    return array_type.dtype == types.float32
+
+
+def forward(contexts, theta, rows, logits):
+    """Fill logits (n, columns) of the contexts rows (n,) at theta."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(forward, jit_options={"error_model": "numpy"})
+def _forward(contexts, theta, rows, logits):
+    return _forward_linear if _is_linear(theta) else _forward_tabular
+
+
+def _forward_linear(contexts, theta, rows, logits):
+    x, d = contexts.features, contexts.features.shape[1]
+    for r in range(0, rows.shape[0], BLOCK):
+        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
+        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
+        za = zb = zc = ze = zf = zg = zh = zi = splat(F(0.0))
+        for k in range(d):
+            w = load(theta, k * LANES)
+            za, zb, zc, ze = fma(broadcast(x, a + k), w, za), fma(broadcast(x, b + k), w, zb), fma(broadcast(x, c + k), w, zc), fma(broadcast(x, e + k), w, ze)
+            zf, zg, zh, zi = fma(broadcast(x, f + k), w, zf), fma(broadcast(x, g + k), w, zg), fma(broadcast(x, h + k), w, zh), fma(broadcast(x, i + k), w, zi)
+        for lane, z in enumerate((za, zb, zc, ze, zf, zg, zh, zi)):
+            store(logits, (r + lane) * LANES, z + load(contexts.base_logits, rows[r + lane] * LANES))
+
+
+def _forward_tabular(contexts, theta, rows, logits):
+    n_arms = logits.shape[1]
+    for r in range(rows.shape[0]):
+        for a in range(n_arms):
+            logits[r, a] = contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
+
+
+def backward(contexts, rows, scores, grad):
+    """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,)."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(backward, jit_options={"error_model": "numpy"})
+def _backward(contexts, rows, scores, grad):
+    return _backward_linear if _is_linear(grad) else _backward_tabular
+
+
+def _backward_linear(contexts, rows, scores, grad):
+    x, d = contexts.features, contexts.features.shape[1]
+    for r in range(0, rows.shape[0], BLOCK):
+        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
+        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
+        s = r * LANES
+        sa, sb, sc, se = load(scores, s), load(scores, s + LANES), load(scores, s + 2 * LANES), load(scores, s + 3 * LANES)
+        sf, sg, sh, si = load(scores, s + 4 * LANES), load(scores, s + 5 * LANES), load(scores, s + 6 * LANES), load(scores, s + 7 * LANES)
+        for k in range(d):
+            y = fma(broadcast(x, b + k), sb, fma(broadcast(x, a + k), sa, load(grad, k * LANES)))
+            y = fma(broadcast(x, e + k), se, fma(broadcast(x, c + k), sc, y))
+            y = fma(broadcast(x, g + k), sg, fma(broadcast(x, f + k), sf, y))
+            store(grad, k * LANES, fma(broadcast(x, i + k), si, fma(broadcast(x, h + k), sh, y)))
+
+
+def _backward_tabular(contexts, rows, scores, grad):
+    n_arms = scores.shape[1]
+    for r in range(rows.shape[0]):
+        for a in range(n_arms):
+            grad[rows[r] * n_arms + a] += scores[r, a]
+
+
+def softmax(logits, row, probs):
+    """Fill probs[row] from logits[row]; return the log-normaliser."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(softmax, jit_options={"error_model": "numpy"})
+def _softmax(logits, row, probs):
+    return _softmax_lanes if _is_linear(logits) else _softmax_scalar
+
+
+def _softmax_lanes(logits, row, probs):
+    z = load(logits, row * LANES)
+    top = largest(z)
+    e = exp(z - splat(top))
+    norm = total(e)
+    store(probs, row * LANES, e / splat(norm))
+    return top + math.log(norm)
+
+
+def _softmax_scalar(logits, row, probs):
+    top = logits[row].max()
+    norm = 0.0
+    for a in range(logits.shape[1]):
+        probs[row, a] = math.exp(logits[row, a] - top)
+        norm += probs[row, a]
+    for a in range(logits.shape[1]):
+        probs[row, a] /= norm
+    return top + math.log(norm)
+
+
+def cumulate(probs, row, cdf):
+    """Fill cdf (columns,) with the cumulative probabilities of probs[row]."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(cumulate, jit_options={"error_model": "numpy"})
+def _cumulate(probs, row, cdf):
+    return _cumulate_lanes if _is_linear(probs) else _cumulate_scalar
+
+
+def _cumulate_lanes(probs, row, cdf):
+    store(cdf, 0, running_total(load(probs, row * LANES)))
+
+
+def _cumulate_scalar(probs, row, cdf):
+    running = 0.0
+    for a in range(cdf.shape[0]):
+        running += probs[row, a]
+        cdf[a] = running
+
+
+def pick(cdf, u):
+    """Arm whose interval of the cumulative probabilities cdf (columns,) holds u in [0, 1)."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(pick, jit_options={"error_model": "numpy"})
+def _pick(cdf, u):
+    return _pick_lanes if _is_linear(cdf) else _pick_scalar
+
+
+def _pick_lanes(cdf, u):
+    return count_at_most(load(cdf, 0), F(u * cdf[LANES - 1]))
+
+
+def _pick_scalar(cdf, u):
+    arm = 0
+    while cdf[arm] <= u * cdf[-1]:
+        arm += 1
+    return arm
+
+
+def correct_probability(probs, row, correct):
+    """Probability of the arms whose bit is set in `correct`."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(correct_probability, jit_options={"error_model": "numpy"})
+def _correct_probability(probs, row, correct):
+    return _correct_lanes if _is_linear(probs) else _correct_scalar
+
+
+def _correct_lanes(probs, row, correct):
+    return total(keep_bits(load(probs, row * LANES), correct))
+
+
+def _correct_scalar(probs, row, correct):
+    chance = 0.0
+    for a in range(probs.shape[1]):
+        if (correct >> np.uint32(a)) & np.uint32(1):
+            chance += probs[row, a]
+    return chance
+
+
+def start_score(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+    """scores[row] = spread nu - weight probs[row], nu the context's standard normal nuisance."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(start_score, jit_options={"error_model": "numpy"})
+def _start_score(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+    return _start_score_lanes if _is_linear(probs) else _start_score_scalar
+
+
+def _start_score_lanes(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+    score = load(probs, row * LANES) * splat(F(-weight))
+    if spread > 0.0:
+        noise = keep_bits(normals(key, round_index, context), np.uint32((1 << n_arms) - 1))
+        score = fma(noise, splat(F(spread)), score)
+    store(scores, row * LANES, score)
+
+
+def _start_score_scalar(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+    noise = np.zeros(LANES, dtype=F)
+    if spread > 0.0:
+        store(noise, 0, normals(key, round_index, context))
+    for a in range(n_arms):
+        scores[row, a] = spread * noise[a] - weight * probs[row, a]

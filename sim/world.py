@@ -1,0 +1,59 @@
+"""What a kernel sees of an environment: arrays, and two sets of contexts."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.simd import LANES
+
+
+class Contexts(NamedTuple):
+    """One set of N contexts. float32 with LANES columns in the linear environment, float64 with A columns in the tabular one."""
+
+    features: np.ndarray
+    """(N, d), d a multiple of LANES; (0, 0) in the tabular environment."""
+    base_logits: np.ndarray
+    """(N, columns) logits of the base policy; arms that do not exist are at -1e30."""
+    base_lse: np.ndarray
+    """(N,) log of the sum of exp(base_logits)."""
+    base_format: np.ndarray
+    """(N,) logit of the base policy's format; +inf where every response is well formed."""
+    base_format_logp: np.ndarray
+    """(N, 2) log-probability of a malformed and of a well-formed response under the base policy."""
+    correct: np.ndarray
+    """(N,) uint32, bit a set where arm a is correct."""
+
+
+class World(NamedTuple):
+    """Everything that stays fixed while a policy learns."""
+
+    train: Contexts
+    test: Contexts
+    n_arms: int
+    format_scale: float
+    nuisance: float
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of theta: the matrix, then the format parameter."""
+        features = self.train.features.shape[1]
+        rows = features if features else self.train.base_logits.shape[0]
+        return rows * self.train.base_logits.shape[1] + 1
+
+
+NO_ARM = -1e30
+
+
+def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray) -> Contexts:
+    """Contexts with their log-normaliser; base_logits (N, A), base_format (N,), correct (N, A) bool. Not padded."""
+    top = base_logits.max(axis=1)
+    lse = top + np.log(np.exp(base_logits - top[:, None]).sum(axis=1))
+    bits = (correct.astype(np.uint32) << np.arange(correct.shape[1], dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
+    format_logp = -np.logaddexp(0.0, np.stack([base_format, -base_format], axis=1, dtype=np.float64))
+    return Contexts(features, base_logits, lse.astype(base_logits.dtype), base_format, format_logp, bits)
+
+
+def padded(values: np.ndarray, fill: float) -> np.ndarray:
+    """Columns filled up to a multiple of LANES, in float32."""
+    extra = -values.shape[1] % LANES
+    return np.pad(values, ((0, 0), (0, extra)), constant_values=fill).astype(np.float32)
