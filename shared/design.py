@@ -34,7 +34,10 @@ class Design:
             check(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}; allowed: 1 or more")
         for name in ("support_rollouts", "replay_window"):
             check(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}; allowed: 0 or more")
-        check(self.replay_window == 0 or self.replay_window >= self.rollouts, f"replay_window = {self.replay_window}; allowed: 0, or at least rollouts = {self.rollouts}")
+        check(
+            self.replay_window == 0 or self.replay_window >= self.rollouts,
+            f"replay_window = {self.replay_window}; allowed: 0, or at least rollouts = {self.rollouts}",
+        )
         check(self.rounds % self.eval_every == 0, f"eval_every = {self.eval_every}; it must divide rounds = {self.rounds}")
         check(self.batch_size % self.minibatches == 0, f"minibatches = {self.minibatches}; it must divide batch_size = {self.batch_size}")
 

@@ -1,7 +1,7 @@
 """The one exception that the command line turns into a single line and exit status 2."""
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """Bad input: the message names the thing that is wrong and what is allowed."""
 
 

@@ -22,5 +22,5 @@ def preset(name: str) -> Estimator:
 
 
 def name_of(estimator: Estimator) -> str:
-    """Name of the preset that equals `estimator`, else its advantage's kind with a star."""
-    return next((name for name, known in PRESETS.items() if known == estimator), f"{estimator.advantage.kind}*")
+    """Name of the preset that equals `estimator`, else its advantage's kind and `custom`."""
+    return next((name for name, known in PRESETS.items() if known == estimator), f"{estimator.advantage.kind}_custom")

@@ -73,4 +73,3 @@ def normals(key, round_index, context):
 def normals_into(key, round_index, context, out):
     """`normals` written to out (LANES,) float32."""
     store(out, 0, normals(key, round_index, context))
-

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from shared.design import Design
 from shared.errors import check_choice
-from shared.presets import preset
+from shared.presets import name_of, preset
 
 BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
 _GRPO = Design(estimator=preset("paper_text"))
@@ -35,9 +35,7 @@ _SPLITS = tuple(2**i for i in range(9))
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
-        Experiment(
-            "baseline", "1  Minimalist baseline", "How far does one rollout per query and the raw reward go?", "design", (BASELINE,), ("(32, 1) raw",)
-        ),
+        Experiment("baseline", "1  Minimalist baseline", "How far does one rollout per query and the raw reward go?", "design", (BASELINE,), ("(32, 1) raw",)),
         Experiment(
             "advantage",
             "2  Role of the advantage",
@@ -110,9 +108,7 @@ def cells_of(experiments: list[Experiment]) -> list[Design]:
 
 
 def label(design: Design) -> str:
-    """Short name of a design, made from its fields: 32x8-paper_text, 32x1+7-..., 256x1w8-..."""
-    from shared.presets import name_of
-
+    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., with a window 256x1w8-..."""
     support = f"+{design.support_rollouts}" if design.support_rollouts else ""
     window = f"w{design.replay_window}" if design.replay_window else ""
     updates = f"u{design.epochs}x{design.minibatches}" if design.epochs * design.minibatches > 1 else ""

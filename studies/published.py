@@ -29,10 +29,7 @@ def endpoints() -> tuple[Endpoint, ...]:
         rows = list(csv.DictReader(file))
     numbers = ("batch_size", "rollouts", "support_rollouts", "replay_rollouts")
     return tuple(
-        Endpoint(
-            row["model"], row["dataset"], row["split"], row["advantage"], *(int(row[name]) for name in numbers), float(row["pass_at_1"])
-        )
-        for row in rows
+        Endpoint(row["model"], row["dataset"], row["split"], row["advantage"], *(int(row[name]) for name in numbers), float(row["pass_at_1"])) for row in rows
     )
 
 

@@ -8,6 +8,7 @@ import cmath
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
 
@@ -122,7 +123,12 @@ def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens: int | None 
 
 def rows_of(values: Sequence, starts: Sequence[int]) -> list[list]:
     """Packed tokens as one list per response."""
-    return [list(values[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [list(values[a:b]) for a, b in pairwise(starts)]
+
+
+def per_token(values: Sequence[float], starts: Sequence[int]) -> list[float]:
+    """The value of each response, once for each of its tokens."""
+    return [value for i, value in enumerate(values) for _ in range(starts[i], starts[i + 1])]
 
 
 def shaped_rewards(spec: KL, rewards: Sequence[float], starts: Sequence[int], old_logp: Sequence[float], ref_logp: Sequence[float]) -> list[float]:
@@ -142,9 +148,7 @@ def penalty(spec: KL, logp, ref_logp: float):
 
 
 def objective(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, n_tokens=None, n_rows=None):
-    """J of a batch from advantages (R,) or (T,), with clipped tokens, dual-clipped tokens and the sum of the KL values."""
-    if len(advantages) == len(starts) - 1 != starts[-1]:
-        advantages = [a for i, a in enumerate(advantages) for _ in range(starts[i], starts[i + 1])]
+    """J of a batch from advantages per token (T,), with clipped tokens, dual-clipped tokens and the sum of the KL values."""
     coef = estimator.kl.coef if estimator.kl.place == "loss" else 0.0
     values, clipped, dual_clipped, kl_total = [], 0, 0, 0.0
     for t, x in enumerate(logp):

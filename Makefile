@@ -1,0 +1,37 @@
+# `make study` does the main job, `make test` runs the tests. Each sets up all it needs: Python 3.11+, pip and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: study test lint bench clean
+
+study: .venv/installed
+	$(BIN)/rftlab reproduce
+
+test: .venv/installed-test
+	$(BIN)/python -m pytest
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: .venv/installed-bench
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf .venv build *.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rftlab needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/installed-test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@ .venv/installed
+
+.venv/installed-bench: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check jax torch
+	touch $@

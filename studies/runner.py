@@ -1,0 +1,118 @@
+"""Run what is not yet in the store, on all cores, and read back what is."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+import pandas as pd
+
+from shared.errors import UserError
+from sim.environments import Environment, build
+from sim.run import Outcome, simulate
+from sim.world import World
+from studies import store
+from studies.about import commit, versions
+from studies.points import Point
+
+
+class Report(NamedTuple):
+    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), a remark."""
+
+    finished: Callable[[Point, Outcome], None]
+    advanced: Callable[[float], None]
+    remark: Callable[[str], None]
+
+
+class Results(NamedTuple):
+    """All curves in long form (columns pair, cell, then those of `Curve`), and a line for each run that diverged."""
+
+    curves: pd.DataFrame
+    diverged: list[str]
+
+
+def available_threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worlds:
+    """Worlds by environment, each built once."""
+
+    def __init__(self):
+        self._worlds: dict[Environment, World] = {}
+        self._lock = Lock()
+
+    def __getitem__(self, environment: Environment) -> World:
+        with self._lock:
+            if environment not in self._worlds:
+                self._worlds[environment] = build(environment)
+            return self._worlds[environment]
+
+
+def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tuple[dict[Point, Outcome], list[Point]]:
+    """Finished points with their outcomes, and those to do. A damaged point is named, removed and to be done."""
+    finished, todo = {}, []
+    for point in points:
+        try:
+            outcome = store.read(root, point)
+        except store.Damaged as damage:
+            remark(f"damaged, redone: {damage}")
+            store.discard(root, point)
+            outcome = None
+        if outcome is None:
+            todo.append(point)
+        else:
+            finished[point] = outcome
+    return finished, todo
+
+
+def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
+    """Run points side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`."""
+    worlds = _Worlds()
+
+    def work(point: Point) -> Outcome:
+        began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
+        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: report.advanced(share))
+        store.write(root, point, outcome, {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began})
+        return outcome
+
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = {pool.submit(work, point): point for point in todo}
+        try:
+            while waiting:
+                ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    report.finished(waiting.pop(future), _outcome(future))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _outcome(future: Future) -> Outcome:
+    try:
+        return future.result()
+    except OSError as error:
+        raise UserError(f"{error.filename or 'results'} cannot be written: {store.reason(error)}; finished runs are kept, run the same command again") from None
+
+
+def collect(root: Path, points: list[Point]) -> Results:
+    """The curves of finished points. Raises UserError where one is missing or damaged."""
+    frames, diverged = [], []
+    for point in points:
+        try:
+            outcome = store.read(root, point)
+        except store.Damaged as damage:
+            raise UserError(f"{damage}; run the same study again to redo it") from None
+        if outcome is None:
+            raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
+        frame = pd.DataFrame(outcome.curve._asdict())
+        frame.insert(0, "pair", point.pair)
+        frame.insert(1, "cell", point.cell)
+        frames.append(frame)
+        if outcome.diverged_at is not None:
+            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: the gradient was not finite at round {outcome.diverged_at}")
+    return Results(pd.concat(frames, ignore_index=True), diverged)
