@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.errors import UserError, check
+from shared.errors import UserError, check, check_labels
 from shared.estimator import Rule
 from shared.jit import jit
 
@@ -31,7 +31,7 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
     rewards = np.concatenate([np.asarray(part[0], dtype=np.float64) for part in parts])
     group = np.concatenate([np.asarray(part[1], dtype=np.int64) for part in parts])
     check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
-    check(group.size == 0 or (group.min() >= 0 and group.max() < n_groups), f"group labels must lie in 0 .. {n_groups - 1}")
+    check_labels("group", group, n_groups)
     starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)
     return Pool(rewards[np.argsort(group, kind="stable")], starts)
 
@@ -92,8 +92,9 @@ def advantages(rule: Rule, rewards: np.ndarray, group: np.ndarray, pool: Pool) -
     """
     sizes = np.diff(pool.starts)
     check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
-    check(group.size == 0 or (group.min() >= 0 and group.max() < sizes.size), f"group labels must lie in 0 .. {sizes.size - 1}")
-    check(bool((sizes[group] > 0).all()), "every trained response needs a baseline set that is not empty")
+    check_labels("group", group, sizes.size)
+    for g in group[sizes[group] == 0][:1]:
+        raise UserError(f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on")
     if rule.singleton == ERROR and rule.advantage in (GROUP_MEAN, GROUP_ZSCORE, LEAVE_ONE_OUT) and (sizes == 1).any():
         raise UserError(f"group {int(np.argmax(sizes == 1))} has a baseline set of one reward; this estimator needs two (advantage.singleton allows raw, zero)")
     out = np.empty(rewards.shape[0])

@@ -5,7 +5,7 @@ Shares are computed once per optimiser batch; a micro-batch takes a slice of the
 
 import numpy as np
 
-from shared.errors import check
+from shared.errors import UserError
 from shared.estimator import Rule
 from shared.jit import jit
 
@@ -40,7 +40,8 @@ def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: 
     """
     starts = np.asarray(starts, dtype=np.int64)
     lengths = np.diff(starts)
-    check(starts.size >= 1 and starts[0] == 0 and bool((lengths >= 0).all()), "starts must begin at 0 and never fall")
+    if starts.size == 0 or starts[0] != 0 or (lengths < 0).any():
+        raise UserError(f"starts = {starts}; allowed: offsets that begin at 0 and never fall")
     if n_tokens is None:
         n_tokens = int(starts[-1])
     if n_rows is None:

@@ -14,3 +14,9 @@ def check(condition: bool, message: str) -> None:
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `allowed`; the message lists them."""
     check(value in allowed, f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}")
+
+
+def check_labels(field: str, labels, n: int) -> None:
+    """Raise unless every label of an integer array lies in 0 .. n-1; the message names the first one that does not."""
+    for label in labels[(labels < 0) | (labels >= n)][:1]:
+        raise UserError(f"{field} = {label} is unknown; allowed: 0 .. {n - 1}")

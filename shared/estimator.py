@@ -94,7 +94,7 @@ class Aggregation:
     def __post_init__(self):
         check_choice("aggregation.kind", self.kind, get_args(AggregationKind))
         check_choice("aggregation.empty", self.empty, get_args(EmptyRule))
-        check(self.length is None or self.kind.endswith("token_sum"), f"aggregation.length applies to token_sum and seq_mean_token_sum, not to {self.kind}")
+        check(self.length is None or self.kind.endswith("token_sum"), f"aggregation.length = {self.length!r}; allowed: None where kind is {self.kind}")
         check(self.length is None or self.length > 0, f"aggregation.length = {self.length!r}; allowed: None or more than 0")
         check(self.eps >= 0, f"aggregation.eps = {self.eps!r}; allowed: 0 or more")
 

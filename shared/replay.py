@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.advantage import Pool
-from shared.errors import check
+from shared.errors import check, check_labels
 from shared.jit import jit
 
 
@@ -54,8 +54,7 @@ def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
     """Append rewards (n,) to the windows of contexts (n,), in order. Call it for a whole batch before any window is read."""
     contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
     check(contexts.shape == rewards.shape, f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward")
-    n = windows.pushed.shape[0]
-    check(contexts.size == 0 or (contexts.min() >= 0 and contexts.max() < n), f"contexts must lie in 0 .. {n - 1}")
+    check_labels("contexts", contexts, windows.pushed.shape[0])
     for i, context in enumerate(contexts):
         push_into(windows, context, rewards, i, i + 1)
 

@@ -17,20 +17,26 @@ import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from scipy.special import stdtrit
 
 from studies.experiments import EXPERIMENTS, Experiment, label
 
 Drawn = tuple[Figure, pd.DataFrame]
 SPLITS = ("train", "test")
+OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
+_DASHES = {"train": "--", "test": "-"}
 _CELL = ["pair", "split", "cell"]
 _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "math": "MATH"}
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN = sns.color_palette("colorblind", 6).as_hex()
-_SPLIT_COLOURS = {"train": _BLUE, "test": _ORANGE}
-_GREY = "#555555"
+_PALETTE = sns.color_palette("colorblind", 10).as_hex()
+_SPLIT_COLOURS = dict(zip(SPLITS, _PALETTE, strict=False))
+_BESIDE, _GREY = _PALETTE[3], "#555555"
+_DOT = {"marker": "o", "markersize": 4}
+_BARS = {**_DOT, "elinewidth": 1.2, "capsize": 2.5}
+_BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
+_BAND = {"linewidth": 8, "alpha": 0.3}
 _HOLLOW = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "markeredgewidth": 1.2, "linestyle": "none", "zorder": 5}
 _STYLE = {
     **sns.axes_style("ticks"),
@@ -45,6 +51,8 @@ _STYLE = {
     "axes.grid": True,
     "grid.color": "#e8e8e8",
     "lines.linewidth": 1.6,
+    "figure.dpi": 160,
+    "figure.constrained_layout.use": True,
     "svg.hashsalt": "rftlab",
     "svg.fonttype": "path",
 }
@@ -66,12 +74,10 @@ def _styled(draw: Callable) -> Callable:
 def save(figure: Figure, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
     """Writes name.svg, name.png and name.csv (the numbers drawn) into the folder; each appears complete or not at all. Returns the svg's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    FigureCanvasAgg(figure)
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    write_whole(folder / f"{name}.png", lambda path: figure.savefig(path, format="png", dpi=160))
     write_whole(folder / f"{name}.csv", lambda path: write_numbers(path, numbers))
-    write_whole(folder / f"{name}.svg", lambda path: figure.savefig(path, format="svg", metadata={"Date": None}))
+    write_whole(folder / f"{name}.png", FigureCanvasAgg(figure).print_png)
+    figure.set_layout_engine("none")
+    write_whole(folder / f"{name}.svg", lambda path: FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None}))
     figure.clear()
     return folder / f"{name}.svg"
 
@@ -109,18 +115,6 @@ def by_dataset(pairs: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def published_cells(endpoints: pd.DataFrame) -> pd.DataFrame:
-    """Endpoints of trained cells with a published number; a cell that several experiments share counts once."""
-    return endpoints[endpoints["published"].notna() & (endpoints["experiment"] != "base")].drop_duplicates(_CELL)
-
-
-def mean_absolute_errors(endpoints: pd.DataFrame) -> pd.DataFrame:
-    """Mean absolute difference to the published endpoints per data set and split, and how many there are; the base model is left out."""
-    known = published_cells(endpoints)
-    known = known.assign(dataset=known["pair"].map(dataset_of), error=known["difference"].abs())
-    return known.groupby(["dataset", "split"], sort=False)["error"].agg(["mean", "count"]).reset_index()
-
-
 def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """Mean Pass@1 and 95% t interval over seeds, per pair, cell, split and round; rounds that a seed of the cell did not reach are left out."""
     ordered = curves.sort_values(["pair", "cell", "seed", "round"]).rename(columns={f"{split}_pass_at_1": split for split in SPLITS})
@@ -140,26 +134,28 @@ def _on_axis(experiment: Experiment) -> int:
 def _cell_colours(experiment: Experiment) -> dict[str, str]:
     """Sequential colours along the axis, a contrasting one beside it."""
     count = _on_axis(experiment)
-    colours = [*sns.color_palette("viridis", count + 1).as_hex()[:count], *[_RED] * (len(experiment.cells) - count)]
+    colours = [*sns.color_palette("viridis", count + 1).as_hex()[:count], *[_BESIDE] * (len(experiment.cells) - count)]
     return dict(zip(map(label, experiment.cells), colours, strict=True))
 
 
-def _share(axes: list[Axes]) -> None:
-    """One y axis for several panels of a row, labelled at the first."""
-    for ax in axes[1:]:
-        ax.sharey(axes[0])
-        ax.tick_params(labelleft=False)
-
-
-def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, title: str | None = None) -> None:
+def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict, title: str | None = None) -> None:
     """One legend above the panels, in as few rows as fit; explains intervals and published numbers where there are any."""
     if numbers["low"].notna().any():
-        handles = [*handles, Patch(color=_GREY, alpha=0.3, linewidth=0, label="95% interval over seeds")]
+        handles = [*handles, _key("95% interval over seeds", **interval)]
     if numbers["published"].notna().any():
-        handles = [*handles, Line2D([], [], color=_GREY, label="published", **_HOLLOW)]
-    rows = ceil(sum(0.45 + 0.08 * len(handle.get_label()) for handle in handles) / figure.get_figwidth())
+        handles = [*handles, _key("published", **_HOLLOW)]
+    rows = ceil(sum(0.48 + 0.082 * len(handle.get_label()) for handle in handles) / figure.get_figwidth())
     columns = ceil(len(handles) / rows)
     figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=columns, handlelength=1.6, columnspacing=1.4)
+
+
+def _key(text: str, color: str = _GREY, **line) -> Line2D:
+    return Line2D([], [], color=color, label=text, **line)
+
+
+def _lengths(rows: pd.DataFrame) -> np.ndarray:
+    """Lengths of the interval bars below and above the mean; none with one seed."""
+    return np.nan_to_num([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
 
 
 @_styled
@@ -167,20 +163,26 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
     """Pass@1 against the round, train above test, one column per pair, one line per cell; bands over seeds, published endpoints hollow."""
     numbers = _curve_numbers(experiment, curves, endpoints, pairs)
     colours = _cell_colours(experiment)
-    figure = Figure(figsize=(max(6.0, 2.2 * len(pairs) + 0.6), 5.4), layout="constrained")
-    axes = figure.subplots(2, len(pairs), squeeze=False)
+    figure = Figure(figsize=(max(6.0, 2.2 * len(pairs) + 0.6), 5.4))
+    axes = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
     for row, split in zip(axes, SPLITS, strict=True):
         for group in by_dataset(pairs).values():
-            _share([row[pairs.index(pair)] for pair in group])
+            for pair in group[1:]:
+                row[pairs.index(pair)].sharey(row[pairs.index(group[0])])
+                row[pairs.index(pair)].tick_params(labelleft=False)
         row[0].set_ylabel(f"{split} Pass@1")
         for ax, pair in zip(row, pairs, strict=True):
-            _curve_panel(ax, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], colours)
+            panel = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
+            for cell, line in panel.groupby("cell", sort=False):
+                ax.plot(line["round"], line["mean"], color=colours[cell])
+                ax.fill_between(line["round"], line["low"], line["high"], color=colours[cell], alpha=0.2, linewidth=0)
+                ax.plot(panel["round"].max(), line["published"].iloc[-1], color=colours[cell], clip_on=False, **_HOLLOW)
     for top, bottom, pair in zip(*axes, pairs, strict=True):
-        top.set(title=pretty(pair))
-        top.tick_params(labelbottom=False)
-        bottom.set(xlabel="round")
-    ticks = zip(experiment.cells, experiment.ticks, strict=True)
-    _legend(figure, [Line2D([], [], color=colours[label(cell)], label=tick) for cell, tick in ticks], numbers, experiment.axis)
+        top.set_title(pretty(pair))
+        bottom.set_xlabel("training round")
+        bottom.locator_params(axis="x", nbins=3)
+    keys = [_key(tick, colours[label(cell)]) for cell, tick in zip(experiment.cells, experiment.ticks, strict=True)]
+    _legend(figure, keys, numbers, _BAND, experiment.axis)
     return figure, numbers
 
 
@@ -195,46 +197,38 @@ def _curve_numbers(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.D
     return means.assign(published=means["published"].where(~means.duplicated(_CELL, keep="last")))
 
 
-def _curve_panel(ax: Axes, numbers: pd.DataFrame, colours: dict[str, str]) -> None:
-    for cell, line in numbers.groupby("cell", sort=False):
-        ax.plot(line["round"], line["mean"], color=colours[cell])
-        ax.fill_between(line["round"], line["low"], line["high"], color=colours[cell], alpha=0.2, linewidth=0)
-        ax.plot(line["round"], line["published"], color=colours[cell], clip_on=False, **_HOLLOW)
-
-
 @_styled
 def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     """Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a data set form a row and share the y axis."""
     if len(experiment.cells) == 1:
         return _dumbbells(experiment, endpoints, pairs)
     numbers = endpoints[(endpoints["experiment"] == experiment.name) & endpoints["pair"].isin(pairs)]
-    groups = by_dataset(pairs)
-    columns = max(map(len, groups.values()))
-    figure = Figure(figsize=(max(6.0, 4.3 * columns), 2.5 * len(groups) + 0.8), layout="constrained")
-    axes = figure.subplots(len(groups), columns, squeeze=False)
-    for row, group in zip(axes, groups.values(), strict=True):
-        _share(list(row[: len(group)]))
+    groups = list(by_dataset(pairs).values())
+    columns = max(map(len, groups))
+    figure = Figure(figsize=(max(6.0, 4.4 * columns), 2.3 * len(groups) + 1.1))
+    axes = figure.subplots(len(groups), columns, sharey="row", squeeze=False)
+    for row, group in zip(axes, groups, strict=True):
         row[0].set_ylabel("Pass@1 after training")
         for ax, pair in zip(row, group, strict=False):
             ax.set_title(pretty(pair))
             for split, colour in _SPLIT_COLOURS.items():
                 _endpoint_line(ax, experiment, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], color=colour)
             _name_axis(ax, experiment, width=4.0)
+            if len(groups) * columns == len(pairs):
+                ax.label_outer()
         for ax in row[len(group) :]:
             ax.set_axis_off()
-    handles = [Line2D([], [], color=colour, marker="o", markersize=4, label=f"{split}, simulated") for split, colour in _SPLIT_COLOURS.items()]
-    _legend(figure, handles, numbers)
+    _legend(figure, [_key(f"{split}, simulated", colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()], numbers, _BAR)
     return figure, numbers
 
 
 def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, **line) -> None:
     """Simulated endpoints with intervals, joined along the axis; published ones hollow."""
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
-    places = np.arange(len(rows))
-    bars = np.nan_to_num([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
+    places, lengths = np.arange(len(rows)), _lengths(rows)
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
-    for part, joins in ((slice(0, joined), {}), (slice(joined, None), {"linestyle": "none"})):
-        ax.errorbar(places[part], rows["mean"][part], bars[:, part], marker="o", markersize=4, elinewidth=1.2, capsize=2.5, **line | joins)
+    ax.errorbar(places[:joined], rows["mean"][:joined], lengths[:, :joined], **_BARS, **line)
+    ax.errorbar(places[joined:], rows["mean"][joined:], lengths[:, joined:], **_BARS, **line | {"linestyle": "none"})
     ax.plot(places, rows["published"], color=line["color"], **_HOLLOW)
 
 
@@ -243,58 +237,64 @@ def _name_axis(ax: Axes, experiment: Experiment, width: float) -> None:
     ax.set_xticks(range(len(experiment.ticks)), experiment.ticks)
     ax.set_xlim(-0.4, len(experiment.ticks) - 0.6)
     ax.set_xlabel(experiment.axis)
-    if max(map(len, experiment.ticks)) * 0.085 + 0.1 > width / len(experiment.ticks):
-        ax.tick_params(axis="x", labelrotation=35)
+    if 0.075 * sum(map(len, experiment.ticks)) + 0.1 * len(experiment.ticks) > width:
         for text in ax.get_xticklabels():
-            text.set(ha="right", rotation_mode="anchor")
+            text.set(rotation=35, ha="right", rotation_mode="anchor")
 
 
 def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     """One panel: from the base model to the trained one, a line per pair and split."""
     numbers = endpoints[endpoints["experiment"].isin(["base", experiment.name]) & endpoints["pair"].isin(pairs)]
-    figure = Figure(figsize=(8.5, 0.55 * len(pairs) + 1.4), layout="constrained")
+    figure = Figure(figsize=(9.5, 0.55 * len(pairs) + 1.2))
     ax = figure.subplots()
-    for split, colour, shift in zip(SPLITS, _SPLIT_COLOURS.values(), (-0.17, 0.17), strict=True):
-        rows = numbers[numbers["split"] == split].set_index(["experiment", "pair"])
-        base, trained = (rows.loc[name].reindex(pairs) for name in ("base", experiment.name))
+    for (split, colour), shift in zip(_SPLIT_COLOURS.items(), (-0.17, 0.17), strict=True):
+        rows = numbers[numbers["split"] == split].set_index("pair")
+        base, trained = (rows[rows["experiment"] == name].reindex(pairs) for name in ("base", experiment.name))
         heights = np.arange(len(pairs)) + shift
-        ax.hlines(heights, base["mean"], trained["mean"], color=colour, alpha=0.45, linewidth=2)
-        ax.plot(base["mean"], heights, color=colour, marker="|", markersize=9, linestyle="none")
-        bars = np.nan_to_num([trained["mean"] - trained["low"], trained["high"] - trained["mean"]])
-        ax.errorbar(trained["mean"], heights, xerr=bars, color=colour, marker="o", markersize=5, linestyle="none", elinewidth=1.2, capsize=2.5)
-        for known in (base, trained):
-            ax.plot(known["published"], heights, color=colour, clip_on=False, **_HOLLOW)
+        ax.hlines(heights, base["mean"], trained["mean"], color=colour, alpha=0.4, linewidth=2)
+        ax.plot(base["mean"], heights, color=colour, **_BAR)
+        ax.errorbar(trained["mean"], heights, xerr=_lengths(trained), color=colour, linestyle="none", **_BARS)
+        ax.plot([*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **_HOLLOW)
     ax.set(xlabel="Pass@1", yticks=range(len(pairs)), yticklabels=map(pretty, pairs), ylim=(len(pairs) - 0.5, -0.5))
-    base = Line2D([], [], color=_GREY, marker="|", markersize=9, linestyle="none", label="base model, simulated")
-    handles = [Line2D([], [], color=colour, marker="o", markersize=5, label=f"{split}, simulated") for split, colour in _SPLIT_COLOURS.items()]
-    _legend(figure, [*handles, base], numbers)
+    ax.grid(visible=False, axis="y")
+    keys = [_key(f"{split}, simulated", colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()]
+    _legend(figure, [*keys, _key("base model, simulated", **_BAR)], numbers, _BAR | {"marker": "_"})
     return figure, numbers
 
 
 @_styled
-def agreement(endpoints: pd.DataFrame) -> Drawn:
-    """Simulated against published Pass@1 of every trained cell that the paper reports, train beside test, with the mean absolute errors."""
-    numbers = published_cells(endpoints)
-    errors = mean_absolute_errors(endpoints)
+def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
+    """Simulated against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))
-    figure = Figure(figsize=(9.5, 4.9), layout="constrained")
+    markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
+    marks = {pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5} for pair, colour in zip(pairs, _PALETTE, strict=False)}
+    figure = Figure(figsize=(10, 5.8))
     for ax, split in zip(figure.subplots(1, 2), SPLITS, strict=True):
-        for pair, (colour, marker) in zip(pairs, _pair_marks(pairs), strict=True):
-            rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
-            bars = np.nan_to_num([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
-            ax.errorbar(rows["published"], rows["mean"], bars, color=colour, marker=marker, markersize=5.5, linestyle="none", elinewidth=1.2)
         ax.axline((0, 0), slope=1, color=_GREY, linewidth=1, linestyle="--", zorder=0)
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel=f"published {split} Pass@1", ylabel=f"simulated {split} Pass@1")
-        known = errors[errors["split"] == split]
-        lines = [f"{pretty(row.dataset)}: MAE {row.mean:.3f} ({row.count} cells)" for row in known.rename(columns=str).itertuples()]
-        ax.set_title("\n".join([split, *lines]))
+        for pair, mark in marks.items():
+            rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
+            ax.errorbar(rows["published"], rows["mean"], _lengths(rows), linestyle="none", elinewidth=1.2, **mark)
+        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"simulated {split} Pass@1")
+        ax.set_title("\n".join([f"{split} Pass@1", *errors[split]]))
+    _legend(figure, [_key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()], numbers.assign(published=np.nan), _BAR)
     return figure, numbers
 
 
-def _pair_marks(pairs: list[str]) -> list[tuple[str, str]]:
-    """Colour and marker of each pair: a colour of its own, and a marker for its data set."""
-    markers = dict(zip(by_dataset(pairs), "os^v", strict=False))
-    return [(colour, markers[dataset_of(pair)]) for pair, colour in zip(pairs, sns.color_palette("colorblind", len(pairs)).as_hex(), strict=True)]
-
-
-__all__ = ["EXPERIMENTS"]
+@_styled
+def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
+    """The four axes of the paper side by side: endpoints of a few pairs, test solid and train dashed."""
+    experiments = [EXPERIMENTS[name] for name in OVERVIEW if name in set(endpoints["experiment"])]
+    numbers = endpoints[endpoints["experiment"].isin(OVERVIEW) & endpoints["pair"].isin(pairs)]
+    colours = dict(zip(pairs, _PALETTE, strict=False))
+    figure = Figure(figsize=(12, 3.4))
+    widths = [len(e.cells) + 1 for e in experiments]
+    axes = figure.subplots(1, len(experiments), sharey=True, width_ratios=widths, squeeze=False)[0]
+    for ax, e, width in zip(axes, experiments, widths, strict=True):
+        for (pair, split), rows in numbers[numbers["experiment"] == e.name].groupby(["pair", "split"], sort=False):
+            _endpoint_line(ax, e, rows, color=colours[pair], linestyle=_DASHES[split])
+        _name_axis(ax, e, width=11 * width / sum(widths))
+        ax.set_title(e.title.split(maxsplit=1)[1])
+    axes[0].set_ylabel("Pass@1 after training")
+    keys = [_key(pretty(pair), colour) for pair, colour in colours.items()]
+    _legend(figure, [*keys, *(_key(split, linestyle=dash) for split, dash in _DASHES.items())], numbers, _BAR)
+    return figure, numbers

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from shared.design import Design
+from shared.presets import preset
 
 
 class Endpoint(NamedTuple):
@@ -20,6 +21,9 @@ class Endpoint(NamedTuple):
     support_rollouts: int
     replay_rollouts: int
     pass_at_1: float
+
+
+_PAPER_ESTIMATORS = tuple(preset(name) for name in ("minimalist", "paper_text", "paper_code"))
 
 
 @cache
@@ -37,6 +41,8 @@ def published(model: str, dataset: str, split: str, design: Design | None) -> fl
     """The reported Pass@1 of a design after training, or of the base model (design None); None where none is reported."""
     key = ("none", 0, 0, 0, 0)
     if design is not None:
+        if design.estimator not in _PAPER_ESTIMATORS or design.epochs * design.minibatches > 1:
+            return None
         advantage = "reward" if design.estimator.advantage.kind == "reward" else "grpo"
         key = (advantage, design.batch_size, design.rollouts, design.support_rollouts, design.replayed)
     for e in endpoints():

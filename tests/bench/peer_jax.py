@@ -185,8 +185,6 @@ def evaluate(design: Design, world: World, parameters: dict) -> jax.Array:
     return jax.lax.scan(add, 0.0, chunks)[0] / world.n
 
 
-@partial(jax.jit, static_argnames="design", donate_argnames="state")
-@jax.threefry_partitionable(False)
 def segment(design: Design, train: World, test: World, state: State, batches: jax.Array, key: jax.Array) -> tuple[State, jax.Array, jax.Array]:
     """Rounds on batches (rounds, B), then Pass@1 on train and test; also the mean reward of every round."""
     rounds, batch_size = batches.shape
@@ -196,24 +194,49 @@ def segment(design: Design, train: World, test: World, state: State, batches: ja
     return state, jnp.stack([evaluate(design, world, state.parameters) for world in (train, test)]), rewards.ravel()
 
 
-def train_seed(design: Design, train: World, test: World, batches: list[jax.Array], seed: int) -> np.ndarray:
-    """All rounds of one seed, segment by segment; final Pass@1 on train and test."""
-    state, key = start_state(train, design), jax.random.key(seed)
-    for batch in batches:
-        state, scores, _ = segment(design, train, test, state, batch, key)
+@partial(jax.jit, static_argnames="design", donate_argnames="state")
+@jax.threefry_partitionable(False)
+def segment_of_seeds(design: Design, train: World, test: World, state: State, batches: jax.Array, keys: jax.Array) -> tuple[State, jax.Array, jax.Array]:
+    """`segment` of S seeds at once; threefry without partitions draws two numbers where it otherwise draws one."""
+    return jax.vmap(partial(segment, design, train, test))(state, batches, keys)
+
+
+class Group(NamedTuple):
+    """Seeds that run side by side: their start, batches (S, rounds, B) of each segment, and keys (S,)."""
+
+    state: State
+    batches: list[jax.Array]
+    keys: jax.Array
+
+
+def group_of(design: Design, train: World, rounds: int, seeds: list[int]) -> Group:
+    """Everything that seeds need before their first round."""
+    order = np.stack([epoch_batches(int(train.n), design.batch_size, rounds, seed) for seed in seeds]).astype(np.int32)
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], len(seeds), axis=0), start_state(train, design))
+    return Group(state, [jnp.asarray(order[:, s]) for s in segments(rounds)], jnp.stack([jax.random.key(seed) for seed in seeds]))
+
+
+def finish(design: Design, train: World, test: World, group: Group) -> np.ndarray:
+    """Run all rounds of a group; final Pass@1 on train and test (S, 2)."""
+    state = group.state
+    for batches in group.batches:
+        state, scores, _ = segment_of_seeds(design, train, test, state, batches, group.keys)
     return np.asarray(scores)
 
 
-def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
-    """Train every seed, one after the other; seconds and final Pass@1."""
+def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float, at_once: int | None = None) -> dict:
+    """Train the seeds, `at_once` of them side by side (by default all where batches are small, else one); seconds and final Pass@1."""
     train, test = world_of(world, "train"), world_of(world, "test")
     design = Design(**cell, format_scale=world["format_scale"], nuisance=world["nuisance"], rate=rate)
-    batches = [epoch_batches(int(train.n), design.batch_size, rounds, seed).astype(np.int32) for seed in seeds]
-    batches = [[jnp.asarray(batch[s]) for s in segments(rounds)] for batch in batches]
-    train_seed(design, train, test, batches[0][-2:], seeds[0])
+    at_once = at_once or (len(seeds) if design.batch_size < CHUNK else 1)
+    groups = [group_of(design, train, rounds, seeds[first : first + at_once]) for first in range(0, len(seeds), at_once)]
+    for size in {group.keys.size for group in groups}:
+        warm = group_of(design, train, rounds, seeds[:size])
+        finish(design, train, test, warm._replace(batches=warm.batches[-2:]))
+    jax.block_until_ready(groups)
     start = time.perf_counter()
-    finals = [train_seed(design, train, test, batch, seed) for batch, seed in zip(batches, seeds, strict=True)]
-    return {"seconds": time.perf_counter() - start, "train": [float(final[0]) for final in finals], "test": [float(final[1]) for final in finals]}
+    finals = np.concatenate([finish(design, train, test, group) for group in groups])
+    return {"seconds": time.perf_counter() - start, "train": finals[:, 0].tolist(), "test": finals[:, 1].tolist()}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_bat
 
 F32 = np.float32
 DRAWS_AT_ONCE = 2**14
+CHUNK = 128
+"""Contexts per matrix product of the gradient: OpenBLAS has faster kernels for small matrices."""
 
 
 class Policy:
@@ -85,6 +87,15 @@ def sample(e: np.ndarray, triangle: np.ndarray, u: np.ndarray) -> tuple[np.ndarr
     return np.add.reduce(below.view(np.uint8), axis=0, dtype=np.uint8), cumulative[-1]
 
 
+def contract(x: np.ndarray, g: np.ndarray, out: np.ndarray) -> None:
+    """out (d, A) = x^T g^T, for x (B, d) and g (A, B)."""
+    chunks = x.shape[0] // CHUNK if x.shape[0] % CHUNK == 0 else 1
+    if chunks == 1:
+        np.matmul(x.T, g.T, out=out)
+    else:
+        np.add.reduce(x.reshape(chunks, -1, x.shape[1]).transpose(0, 2, 1) @ g.T.reshape(chunks, -1, g.shape[0]), axis=0, out=out)
+
+
 class Replay:
     """Ring buffers (N, w) of each context's latest rewards, and how many were pushed (N,)."""
 
@@ -140,12 +151,13 @@ class Game:
         self.world, self.cell, self.tables = world, cell, tables
         self.policy = Policy(world["x_train"].shape[1], tables.triangle.shape[0], rate)
         self.replay = Replay(world["h0_train"].size, cell["window"], cell["rollouts"]) if cell["window"] else None
+        self.x = np.empty((cell["batch_size"], world["x_train"].shape[1]), F32)
 
     def play(self, i: np.ndarray, u: np.ndarray, nuisance: np.ndarray) -> float:
         """One round on contexts i (B,); the mean reward of its trained rollouts."""
         world, tables, policy, rollouts = self.world, self.tables, self.policy, self.cell["rollouts"]
         arms = tables.triangle.shape[0]
-        x = world["x_train"].take(i, axis=0)
+        x = world["x_train"].take(i, axis=0, out=self.x, mode="clip")
         e = exp_logits(x, world["z0_train"].take(i, axis=0), policy.weights)
         odds = np.exp(F32(-world["format_scale"] * policy.theta) - world["h0_train"].take(i))
         p = 1 / (1 + odds)
@@ -168,7 +180,7 @@ class Game:
         e *= w_sum / total
         g -= e
         g += np.bincount(here.ravel(), w.ravel(), g.size).astype(F32).reshape(g.shape)
-        np.matmul(x.T, g.T, out=policy.gradient[0])
+        contract(x, g, policy.gradient[0])
         policy.ascend(world["format_scale"] * float(np.vdot(w, formatted) - np.dot(w_sum, p)))
         return np.count_nonzero(rewards[:rollouts]) / arm.size
 

@@ -1,0 +1,70 @@
+"""Who may import whom: shared <- sim, shared <- llm, all of them <- studies; torch only in llm, seaborn only in the figures file."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("shared", "sim", "llm", "studies")
+ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
+PURE = {"numpy", "numba"}
+CONFINED = {"torch": "llm/", "transformers": "llm/", "vllm": "llm/", "seaborn": "studies/figures.py", "matplotlib": "studies/figures.py"}
+
+
+def imports_of(source: str) -> set[str]:
+    """Top-level names of everything that a module imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def violations(path: str, source: str) -> list[str]:
+    """What a file imports and may not."""
+    package, found = path.split("/")[0], imports_of(source)
+    bad = [name for name in found & set(PACKAGES) if name not in ALLOWED[package]]
+    bad += [name for name in found & set(CONFINED) if not path.startswith(CONFINED[name])]
+    if package == "shared":
+        bad += [name for name in found - PURE - {"shared"} if name not in sys.stdlib_module_names]
+    return bad
+
+
+def files():
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_follow_the_rule(path):
+    assert violations(path.relative_to(ROOT).as_posix(), path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("shared/x.py", "import sim"),
+        ("shared/x.py", "import scipy"),
+        ("sim/x.py", "from llm.trainer import train"),
+        ("llm/x.py", "def f():\n    import sim.run"),
+        ("studies/x.py", "import torch"),
+        ("studies/x.py", "import seaborn as sns"),
+    ],
+)
+def test_the_rule_can_be_broken(path, source):
+    assert violations(path, source)
+
+
+def test_the_simulator_path_never_imports_torch():
+    code = "import sys, studies.cli, studies.reproduce, studies.report, sim.run; print([m for m in ('torch', 'transformers', 'vllm') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_stay_short(path):
+    assert len(path.read_text().splitlines()) <= 320

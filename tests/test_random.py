@@ -1,0 +1,110 @@
+"""Counter-based randomness and vector functions against published vectors, NumPy and distributions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from shared.jit import jit
+from sim.random import NUISANCE, ROLLOUT, key_of, normals_into, philox, uniforms
+from sim.simd import load, store
+from sim.vectormath import cos_turns, exp, log
+
+
+@jit
+def _philox(key, c0, c1, c2, c3, out):
+    words = philox(key, c0, c1, c2, c3)
+    for i in range(4):
+        store(out, 16 * i, words[i])
+
+
+@jit
+def _apply(kind, x, out):
+    for i in range(0, x.shape[0], 16):
+        v = load(x, i)
+        if kind == 0:
+            v = exp(v)
+        elif kind == 1:
+            v = log(v)
+        else:
+            v = cos_turns(v)
+        store(out, i, v)
+
+
+@jit
+def _uniforms(key, round_index, context, first, stream, out):
+    uniforms(key, round_index, context, first, stream, out)
+
+
+def words(seed, *counter):
+    out = np.zeros((4, 16), dtype=np.uint32)
+    _philox(key_of(seed), *(np.uint32(c) for c in counter), out)
+    return out
+
+
+ONES = 0xFFFFFFFF
+KNOWN = [
+    (0, (0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES << 32) | ONES, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ((0x299F31D0 << 32) | 0xA4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+]
+
+
+@pytest.mark.parametrize(("seed", "counter", "expected"), KNOWN)
+def test_philox_gives_the_published_known_answers(seed, counter, expected):
+    assert tuple(words(seed, *counter)[:, 0]) == expected
+
+
+def test_lanes_are_consecutive_counters():
+    block = words(7, 1, 2, 32, 3)
+    for lane in range(16):
+        np.testing.assert_array_equal(block[:, lane], words(7, 1, 2, 32 + lane, 3)[:, 0])
+
+
+def test_streams_rounds_and_contexts_differ():
+    blocks = [words(1, r, c, 0, s)[0] for r in range(3) for c in range(3) for s in range(3)]
+    assert len({tuple(block) for block in blocks}) == 27
+
+
+def test_uniforms_are_uniform_and_below_one():
+    out, found = np.zeros((2, 16), dtype=np.float32), []
+    for context in range(4000):
+        _uniforms(key_of(11), 5, context, 0, ROLLOUT, out)
+        found.append(out.copy())
+    found = np.array(found)
+    assert found.min() >= 0 and found.max() < 1
+    for i in range(2):
+        assert stats.kstest(found[:, i].ravel(), "uniform").pvalue > 1e-4
+    assert abs(np.corrcoef(found[:, 0].ravel(), found[:, 1].ravel())[0, 1]) < 0.02
+
+
+def test_normals_are_normal_and_independent_across_lanes():
+    out, found = np.zeros(16, dtype=np.float32), []
+    for context in range(6000):
+        normals_into(key_of(12), 9, context, out)
+        found.append(out.copy())
+    found = np.array(found, dtype=np.float64)
+    assert stats.kstest(found.ravel(), "norm").pvalue > 1e-4
+    correlation = np.corrcoef(found.T) - np.eye(16)
+    assert np.abs(correlation).max() < 5 / np.sqrt(6000)
+    assert NUISANCE != ROLLOUT
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "reference", "error"),
+    [
+        (0, np.linspace(-87, 20, 1 << 14), np.exp, lambda y, r: np.abs(y / r - 1).max()),
+        (1, np.exp(np.linspace(-17, 4, 1 << 14)), np.log, lambda y, r: (np.abs(y - r) / np.maximum(np.abs(r), 1)).max()),
+        (2, np.arange(1 << 14) / (1 << 14), lambda u: np.cos(2 * np.pi * u), lambda y, r: np.abs(y - r).max()),
+    ],
+)
+def test_vector_functions_agree_with_numpy(kind, x, reference, error):
+    x = x.astype(np.float32)
+    out = np.zeros_like(x)
+    _apply(kind, x, out)
+    assert error(out, reference(x.astype(np.float64))) < (4e-6 if kind == 2 else 5e-7)
+
+
+def test_exp_stays_tiny_far_below_its_range():
+    x, out = np.full(16, -1e30, dtype=np.float32), np.ones(16, dtype=np.float32)
+    _apply(0, x, out)
+    assert np.all((out >= 0) & (out < 1e-37))

@@ -1,0 +1,189 @@
+"""The results store and the runner: nothing half-written, nothing lost, nothing silently wrong."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shared.design import Design
+from shared.errors import UserError
+from shared.presets import preset
+from sim.environments import Linear
+from sim.optimizer import Optimizer
+from sim.run import Simulation, simulate
+from studies import runner, store
+from studies.points import Point, points_of
+from studies.runner import Report, collect, run_points, split
+
+SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
+QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None)
+
+
+def point_of(seed=0, rounds=4, **design):
+    return Point("qwen-gsm8k", Simulation(SMALL, Design(8, rounds=rounds, eval_every=2, **design), seed=seed))
+
+
+def points(n=4):
+    return [point_of(seed, rollouts=k, estimator=preset("paper_text")) for seed in range(n) for k in (1, 4)]
+
+
+@pytest.fixture
+def root(tmp_path):
+    return store.open_store(tmp_path / "results")
+
+
+def run_all(root, todo, threads=1):
+    run_points(root, todo, threads, QUIET)
+
+
+def bytes_of(results):
+    """Curves as bytes, times aside."""
+    return results.curves.drop(columns="seconds").to_csv().encode()
+
+
+def test_a_point_comes_back_as_it_was_written(root):
+    point = point_of()
+    run_all(root, [point])
+    stored, fresh = store.read(root, point), simulate(point.run, runner.build(SMALL))
+    assert stored.diverged_at is None
+    for name, a, b in zip(fresh.curve._fields, stored.curve, fresh.curve, strict=True):
+        assert a.dtype == b.dtype
+        if name != "seconds":
+            np.testing.assert_array_equal(a, b)
+    done = json.loads((store.folder_of(root, point) / "done.json").read_text())
+    assert {"commit", "versions", "seconds", "curve_sha256", "diverged_at"} <= set(done)
+
+
+def test_identity_covers_every_field_and_the_label_follows_the_configuration():
+    point = point_of()
+    changed = [
+        replace(point, run=replace(point.run, seed=1)),
+        replace(point, run=replace(point.run, optimizer=Optimizer(rate=1e-3))),
+        replace(point, run=replace(point.run, evaluation="sampled")),
+        replace(point, run=replace(point.run, environment=replace(SMALL, rho=0.5))),
+        replace(point, run=replace(point.run, design=replace(point.run.design, rounds=6))),
+        replace(point, run=replace(point.run, design=replace(point.run.design, estimator=preset("dr_grpo")))),
+    ]
+    assert len({p.id for p in [point, *changed]}) == 7
+    assert changed[-1].id.startswith("8x1-dr_grpo-s0-")
+    assert point_of().id == point.id
+
+
+def test_results_do_not_depend_on_threads_or_on_the_order_of_runs(tmp_path):
+    tables = []
+    for i, (threads, order) in enumerate(((1, 1), (2, 1), (2, -1))):
+        folder = store.open_store(tmp_path / str(i))
+        run_all(folder, points()[::order], threads)
+        tables.append(bytes_of(collect(folder, points())))
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_finished_points_are_skipped(root):
+    run_all(root, points()[:3])
+    finished, todo = split(root, points(), print)
+    assert list(finished) == points()[:3] and todo == points()[3:]
+
+
+def flip_a_byte(folder):
+    data = bytearray((folder / "curve.parquet").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "curve.parquet").write_bytes(data)
+
+
+DAMAGE = {
+    "truncated curve": lambda folder: os.truncate(folder / "curve.parquet", 100),
+    "flipped byte": flip_a_byte,
+    "no curve": lambda folder: (folder / "curve.parquet").unlink(),
+    "no marker": lambda folder: (folder / "done.json").unlink(),
+    "empty marker": lambda folder: os.truncate(folder / "done.json", 0),
+    "foreign marker": lambda folder: (folder / "done.json").write_text("[1]"),
+    "other configuration": lambda folder: (folder / "config.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_point_is_named_and_redone(root, kind):
+    todo = points(1)
+    run_all(root, todo)
+    before, remarks = bytes_of(collect(root, todo)), []
+    folder = store.folder_of(root, todo[0])
+    DAMAGE[kind](folder)
+    with pytest.raises(UserError, match="run the same study again"):
+        collect(root, todo)
+    finished, again = split(root, todo, remarks.append)
+    assert again == todo[:1] and list(finished) == todo[1:]
+    assert len(remarks) == 1 and str(folder) in remarks[0]
+    run_all(root, again)
+    assert bytes_of(collect(root, todo)) == before
+
+
+def test_a_missing_point_is_named(root):
+    with pytest.raises(UserError, match=r"is missing; run the same study again"):
+        collect(root, points(1))
+
+
+def test_of_two_that_finish_the_same_point_the_first_wins(root):
+    point = point_of()
+    run_all(root, [point])
+    first = (store.folder_of(root, point) / "done.json").read_bytes()
+    run_all(root, [point])
+    assert (store.folder_of(root, point) / "done.json").read_bytes() == first
+    assert list((root / store.SCRATCH).iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds other files and no rftlab.json"):
+        store.open_store(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}'])
+def test_a_folder_of_another_format_is_refused(root, marker):
+    (root / store.MARKER).write_text(marker)
+    with pytest.raises(UserError, match=r"rftlab\.json"):
+        store.open_store(root)
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(UserError, match="results cannot be written"):
+        store.open_store(tmp_path / "results")
+
+
+@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "no permission")])
+def test_a_full_disk_or_a_forbidden_write_keeps_what_is_finished(root, monkeypatch, number, words):
+    todo = points()
+    run_all(root, todo[:2])
+    before = bytes_of(collect(root, todo[:2]))
+
+    def fail(handle):
+        raise OSError(number, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(UserError, match=f"{words}; finished runs are kept"):
+            run_all(root, todo[2:])
+    assert list((root / store.SCRATCH).iterdir()) == []
+    assert split(root, todo, print)[1] == todo[2:]
+    assert bytes_of(collect(root, todo[:2])) == before
+
+
+def test_a_diverged_run_is_marked_and_the_others_go_on(root):
+    wild = replace(point_of(), run=replace(point_of().run, optimizer=Optimizer("sgd", rate=1e38)))
+    todo = [wild, *points(1)]
+    run_all(root, todo)
+    results = collect(root, todo)
+    assert len(results.diverged) == 1 and "not finite at round" in results.diverged[0]
+    assert split(root, todo, print)[1] == []
+    assert set(results.curves["cell"]) == {point.cell for point in todo}
+
+
+def test_every_shared_cell_runs_once():
+    from studies.experiments import EXPERIMENTS
+
+    planned = points_of(list(EXPERIMENTS.values()), ["qwen-gsm8k", "olmo-math"], 3, 20, 1)
+    assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25
