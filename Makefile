@@ -15,7 +15,7 @@ lint: .venv/installed-test
 	$(BIN)/ruff format --check .
 
 bench: .venv/installed-bench
-	$(BIN)/python -m tests.bench
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" $(BIN)/python -m tests.bench
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -22,10 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
+from studies.endpoints import SPLITS
 from studies.experiments import EXPERIMENTS, Experiment, label
+from studies.stats import CONFIDENCE
 
 Drawn = tuple[Figure, pd.DataFrame]
-SPLITS = ("train", "test")
 OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
 _DASHES = {"train": "--", "test": "-"}
 _CELL = ["pair", "split", "cell"]
@@ -36,7 +37,7 @@ _BESIDE, _GREY = _PALETTE[3], "#555555"
 _DOT = {"marker": "o", "markersize": 4}
 _BARS = {**_DOT, "elinewidth": 1.2, "capsize": 2.5}
 _BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
-_BAND = {"linewidth": 8, "alpha": 0.3}
+_BAND = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
 _HOLLOW = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "markeredgewidth": 1.2, "linestyle": "none", "zorder": 5}
 _STYLE = {
     **sns.axes_style("ticks"),
@@ -121,7 +122,7 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     long = ordered.melt(id_vars=["pair", "cell", "round"], value_vars=list(SPLITS), var_name="split")
     means = long.groupby([*_CELL, "round"])["value"].agg(["mean", "std", "count"]).reset_index()
     seeds = means["count"]
-    half = stdtrit(np.maximum(seeds - 1, 1), 0.975) * means.pop("std") / np.sqrt(seeds)
+    half = stdtrit(np.maximum(seeds - 1, 1), 0.5 + CONFIDENCE / 2) * means.pop("std") / np.sqrt(seeds)
     means = means.assign(low=means["mean"] - half, high=means["mean"] + half, seeds=means.pop("count"))
     return means[means["seeds"] == means.groupby(_CELL)["seeds"].transform("max")]
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from tests import test_estimators_derivatives as derivatives
+from tests import test_estimators_golden as golden
 from tests import test_estimators_identities as identities
 from tests import test_estimators_naive as twins
-from tests.vectors import FAMILIES, REAL, Api, check_subset
+from tests.vectors import FAMILIES, REAL, Api
 
-GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}
+GOLDEN = {family: (lambda api, family=family: golden.check_subset(api, family)) for family in FAMILIES}
 CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | twins.CHECKS | derivatives.CHECKS | identities.CHECKS
 
 

@@ -1,0 +1,156 @@
+"""The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a summary for the terminal.
+
+curves      one row per run and evaluation: pair, cell, then the columns of shared.curve.Curve; a run that diverged has fewer rows
+endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where undefined;
+            the base model has the experiment and cell 'base'
+findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
+"""
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from studies import figures
+from studies.endpoints import SPLITS, agreement
+from studies.experiments import BASELINE, Experiment, label
+from studies.figures import by_dataset, pretty, write_numbers, write_whole
+
+VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
+_STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
+IN_SAMPLE = ("gsm8k",)
+"""Data sets whose published endpoints the simulator was fitted to."""
+FAR = 0.05
+"""Differences to the paper above this are marked in the tables."""
+
+
+def write_report(
+    folder: Path,
+    experiments: Iterable[Experiment],
+    curves: pd.DataFrame,
+    endpoints: pd.DataFrame,
+    findings: list,
+    about: dict[str, str],
+    diverged: list[str],
+    notes: list[str],
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Path:
+    """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html; `progress` hears (figures done, of how many)."""
+    pairs = [pair for group in by_dataset(curves["pair"].unique()).values() for pair in group]
+    experiments = [e for e in experiments if curves["cell"].isin(map(label, e.cells)).any()]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, endpoints))
+    write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
+    context = {
+        "figures": _draw_all(folder / "figures", experiments, curves, endpoints, pairs, progress),
+        "experiments": [{"about": e, "rows": _endpoint_rows(e, endpoints, pairs)} for e in experiments],
+        "pairs": pairs,
+        "columns": _columns(findings),
+        "claims": _claims(findings),
+        "counts": {verdict: Counter(f.verdict for f in findings)[verdict] for verdict in VERDICTS},
+        "errors": agreement(endpoints).to_dict("records"),
+        "rounds": int(curves["round"].max()),
+        "about": about,
+        "diverged": diverged,
+        "notes": notes,
+    }
+    page = _template().render(context)
+    write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    return folder / "report.html"
+
+
+def terminal_summary(endpoints: pd.DataFrame, findings: list, console: Console) -> None:
+    """Verdicts as a matrix of claims and pairs, their counts, and the mean absolute errors."""
+    columns = _columns(findings)
+    table = Table("claim")
+    for pair in columns:
+        table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
+    for claim in _claims(findings):
+        verdicts = [claim["pairs"][pair].verdict if pair in claim["pairs"] else "" for pair in columns]
+        table.add_row(Text(claim["claim"]), *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts))
+    counts = Counter(f.verdict for f in findings)
+    console.print(table)
+    console.print(Text("   ").join(Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict]) for verdict, symbol in VERDICTS.items()))
+    for dataset, rows in agreement(endpoints).groupby("dataset", sort=False):
+        errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
+        console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
+
+
+def _dataset_title(dataset: str) -> str:
+    return pretty(dataset) + (" (in-sample)" if dataset in IN_SAMPLE else "")
+
+
+def _draw_all(
+    folder: Path, experiments: list[Experiment], curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str], progress: Callable
+) -> dict[str, str]:
+    """Draws and saves every figure; data URI of each by name. Figures without anything to show are left out."""
+    plans: dict[str, Callable[[], figures.Drawn]] = {}
+    if any(e.name in figures.OVERVIEW for e in experiments):
+        plans["overview"] = lambda: figures.overview(endpoints, next(iter(by_dataset(pairs).values())))
+    known = endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
+    if len(known):
+        plans["agreement"] = lambda: figures.agreement(known, _error_lines(endpoints))
+    for e in experiments:
+        plans[f"{e.name}-endpoints"] = lambda e=e: figures.tradeoff(e, endpoints, pairs)
+        plans[f"{e.name}-curves"] = lambda e=e: figures.learning_curves(e, curves, endpoints, pairs)
+    uris = {}
+    for done, (name, plan) in enumerate(plans.items()):
+        progress(done, len(plans))
+        figure, numbers = plan()
+        svg = figures.save(figure, folder, name, numbers)
+        uris[name] = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
+    progress(len(plans), len(plans))
+    return uris
+
+
+def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
+    """What the titles of the agreement figure say about the errors of each split."""
+    lines: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for row in agreement(endpoints).itertuples():
+        lines[row.split].append(f"MAE {_dataset_title(row.dataset)} {row.mae:.3f} (n = {row.cells})")
+    return lines
+
+
+def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
+    """Rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is shown below the base model."""
+    names = ["base", experiment.name] if len(experiment.cells) == 1 else [experiment.name]
+    chosen = endpoints[endpoints["experiment"].isin(names)]
+    known = {(row.cell, row.pair, row.split): row for row in chosen.itertuples()}
+    ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
+    if len(names) == 2:
+        ticks = {"base": "base model"} | ticks
+    return [{"tick": tick, "cells": [known.get((cell, pair, split)) for pair in pairs for split in SPLITS]} for cell, tick in ticks.items()]
+
+
+def _columns(findings: list) -> list[str]:
+    """Pairs that the findings are about, those of a data set together."""
+    return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
+
+
+def _claims(findings: list) -> list[dict[str, Any]]:
+    """One entry per claim, in order of first appearance: its id, its statement, and its finding per pair."""
+    claims: dict[str, dict[str, Any]] = {}
+    for f in findings:
+        claims.setdefault(f.claim, {"claim": f.claim, "statement": f.statement, "pairs": {}})["pairs"][f.pair] = f
+    return list(claims.values())
+
+
+def _findings_table(findings: list) -> pd.DataFrame:
+    names = ["claim", "statement", "pair", "published", "measured", "verdict"]
+    return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
+
+
+def _template():
+    environment = Environment(
+        autoescape=True, loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-")}
+    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "paper_rounds": BASELINE.rounds}
+    return environment.get_template("report.html.j2")

@@ -1,0 +1,106 @@
+"""What a theory check is: a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or INCONCLUSIVE.
+
+A check is an experiment that returns one or more comparisons. It also runs on its mutant, a named wrong estimator (or wrong formula),
+on which it must FAIL: a check that cannot fail proves nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
+Tier = Literal["fast", "slow"]
+
+EXACT_ERROR = 1e-10
+"""Relative error allowed where both sides are computed exactly."""
+Z_LIMIT, LARGEST_ERROR = 4.0, 0.01
+"""A Monte Carlo mean may be this many standard errors off, and its standard error at most this part of the value."""
+SLOPE_BAND = 0.03
+"""The interval of a measured exponent must lie within this of the theory's."""
+ONE_SIDED = 3.0902
+"""Standard normal quantile of 99.9%."""
+
+
+class Comparison(NamedTuple):
+    """One number of the theory beside the number measured."""
+
+    name: str
+    expected: float
+    measured: float
+    low: float
+    """Lower end of the measured number's interval; equal to `measured` where it is exact."""
+    high: float
+    verdict: str
+
+
+def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_ERROR) -> Comparison:
+    """Both sides computed without sampling: the relative error must be at most `tolerance`."""
+    error = abs(measured - expected) / max(abs(expected), 1e-300) if expected else abs(measured)
+    return Comparison(name, expected, measured, measured, measured, PASS if error <= tolerance else FAIL)
+
+
+def sampled(name: str, expected: float, values: np.ndarray, slack: float = 0.0) -> Comparison:
+    """Mean of independent `values` against `expected`; `slack` is a relative bias that the theory allows (a finite step size, say)."""
+    values = np.asarray(values, dtype=np.float64)
+    return estimated(name, expected, float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)), slack)
+
+
+def estimated(name: str, expected: float, mean: float, error: float, slack: float = 0.0) -> Comparison:
+    """A mean with a known standard error against `expected`."""
+    excess = max(0.0, abs(mean - expected) - slack * abs(expected))
+    verdict = FAIL if not excess < Z_LIMIT * error else INCONCLUSIVE if error > LARGEST_ERROR * abs(expected) else PASS
+    if error == 0.0:
+        verdict = PASS if excess == 0.0 else FAIL
+    return Comparison(name, expected, mean, mean - 1.96 * error, mean + 1.96 * error, verdict)
+
+
+def rate(name: str, expected: float, slope: float, low: float, high: float) -> Comparison:
+    """A log-log slope with its bootstrap interval against the theory's exponent."""
+    inside = expected - SLOPE_BAND <= low and high <= expected + SLOPE_BAND
+    outside = high < expected - SLOPE_BAND or low > expected + SLOPE_BAND or not np.isfinite(slope)
+    return Comparison(name, expected, slope, low, high, PASS if inside else FAIL if outside else INCONCLUSIVE)
+
+
+def positive(name: str, mean: float, error: float = 0.0) -> Comparison:
+    """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact."""
+    low, high = mean - ONE_SIDED * error, mean + ONE_SIDED * error
+    return Comparison(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE)
+
+
+def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:
+    """Log-log slope of the mean of samples (n, len(x)) against x, with its 95% bootstrap interval over the n rows."""
+    rng, samples, logs = np.random.default_rng(seed), np.asarray(samples, dtype=np.float64), np.log(np.asarray(x, dtype=np.float64))
+    picks = rng.integers(0, len(samples), size=(resamples, len(samples)))
+    slopes = [float(np.polyfit(logs, np.log(samples[pick].mean(axis=0)), 1)[0]) for pick in picks]
+    return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), *(float(v) for v in np.quantile(slopes, [0.025, 0.975]))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A statement of the theory of RFT estimators, and the experiment that decides it."""
+
+    id: str
+    statement: str
+    """One sentence, in words."""
+    formula: str
+    """The formula as plain Unicode text, for the terminal."""
+    latex: str
+    """The same formula in LaTeX, for the page."""
+    source: str
+    """Paper (authors, year, arXiv id), or `derived here`."""
+    kind: Literal["exact", "sampled", "rate", "inequality"]
+    mutant: str
+    """What is wrong in the mutant, in a few words."""
+    experiment: Callable[[bool], list[Comparison]]
+    """experiment(False) runs the check, experiment(True) its mutant."""
+    tier: Tier = "fast"
+    corrects: str = ""
+    """What the literature says otherwise, with the numbers; empty where it does not."""
+
+
+def verdict_of(comparisons: list[Comparison]) -> str:
+    """FAIL where one comparison fails, else INCONCLUSIVE where one is, else PASS."""
+    verdicts = {comparison.verdict for comparison in comparisons}
+    return next((verdict for verdict in (FAIL, INCONCLUSIVE) if verdict in verdicts), PASS if comparisons else INCONCLUSIVE)

@@ -1,0 +1,127 @@
+"""Our simulator beside its peers, in one process on one core: `make bench`, or `python -m tests.bench --help`.
+
+Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included, compilation not;
+medians and ratios are printed. The make target keeps the libraries on one thread. The grid is the time of 2,000 rounds of every
+cell. Results are not checked here but in the test suite.
+"""
+
+import argparse
+import importlib
+import os
+import resource
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sim.environments import build
+from sim.run import Simulation, simulate
+from studies.experiments import EXPERIMENTS, cells_of, label
+from studies.pairs import pair
+from tests.bench import cell as peer_cell
+
+PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
+PEERS = ("numpy", "torch", "jax")
+
+
+def peak_flops() -> float:
+    """Floating-point operations per second of a large single-precision matrix product on this core."""
+    a = np.random.default_rng(0).standard_normal((2048, 2048), dtype=np.float32)
+    return 2 * 2048**3 / statistics.median(_seconds(lambda: a @ a) for _ in range(5))
+
+
+def _seconds(work) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def peer_world(world) -> dict:
+    """Our world in the peers' words."""
+    arms = np.arange(world.n_arms, dtype=np.uint32)
+    found = {"format_scale": world.format_scale, "nuisance": world.nuisance}
+    for name, part in (("train", world.train), ("test", world.test)):
+        correct = ((part.correct[:, None] >> arms) & 1).astype(np.float32)
+        arrays = {"x": part.features, "z0": part.base_logits[:, : world.n_arms], "h0": part.base_format, "correct": correct}
+        found |= {f"{key}_{name}": np.ascontiguousarray(value, dtype=np.float32) for key, value in arrays.items()}
+    return found
+
+
+def rounds_of(design) -> int:
+    """Rounds timed: about equal work in every cell, in whole evaluations."""
+    pulls = design.batch_size * (design.rollouts + design.support_rollouts)
+    return max(2, min(10, 2560 // max(pulls, design.batch_size * 4))) * EVAL_EVERY
+
+
+def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
+    """Median seconds per round of every contender on one design, taken in turn."""
+    known, rounds = pair(PAIR), rounds_of(design)
+    run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
+    advantage = "reward" if design.estimator.advantage.kind == "reward" else "grpo"
+    same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
+    found = {name: [] for name in ("ours", *peers)}
+    for seed in range(repeats):
+        found["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
+        for name, module in peers.items():
+            found[name].append(module.run(theirs, same, rounds, [seed], known.optimizer.rate)["seconds"] / rounds)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def compare(console: Console, peers: dict, repeats: int) -> None:
+    """The table of cells, and the grid."""
+    known, peak = pair(PAIR), peak_flops()
+    world = build(known.environment)
+    theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
+    table = Table(title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s", title_justify="left")
+    for column in ("cell", "ours", "of peak", *peers, *(f"{name}/ours" for name in peers)):
+        table.add_column(column, justify="right")
+    for design in cells_of(list(EXPERIMENTS.values())):
+        times = cell_times(design, world, theirs, peers, repeats)
+        d, arms = known.environment.n_features, world.n_arms
+        contexts = 2 * design.batch_size + (known.environment.n_train + known.environment.n_test) / EVAL_EVERY
+        ratios = {name: times[name] / times["ours"] for name in peers}
+        worst = {name: min(worst.get(name, np.inf), ratio) for name, ratio in ratios.items()}
+        sums = {name: sums[name] + ROUNDS * value for name, value in times.items()}
+        share = 2 * d * arms * contexts / times["ours"] / peak
+        cells = [f"{1e6 * times['ours']:.0f}", f"{share:.0%}", *(f"{1e6 * times[name]:.0f}" for name in peers), *(f"{r:.1f}x" for r in ratios.values())]
+        table.add_row(label(design), *cells)
+    console.print(table)
+    for name in peers:
+        ratio = sums[name] / sums["ours"]
+        times = f"ours {sums['ours']:.1f} s, {name} {sums[name]:.1f} s"
+        console.print(f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x")
+
+
+def grid(console: Console, threads: int, seeds: int) -> float:
+    """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads."""
+    known = pair(PAIR)
+    world = build(known.environment)
+    runs = [Simulation(known.environment, design, known.optimizer, seed=seed) for seed in range(seeds) for design in cells_of(list(EXPERIMENTS.values()))]
+    cpu = time.process_time()
+    with ThreadPoolExecutor(threads) as pool:
+        wall = _seconds(lambda: list(pool.map(lambda run: simulate(run, world), runs)))
+    console.print(f"all {len(runs)} runs on {threads} threads: {wall:.2f} s wall, {time.process_time() - cpu:.2f} CPU-seconds")
+    return wall
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments, console = parser.parse_args(), Console(width=150)
+    cores = os.sched_getaffinity(0)
+    simulate(Simulation(replace(pair(PAIR).environment, n_train=64, n_test=64)), build(replace(pair(PAIR).environment, n_train=64, n_test=64)))
+    walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}
+    console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
+    console.print(f"peak memory so far: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
+    os.sched_setaffinity(0, {max(cores)})
+    compare(console, {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers}, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The command line as a user meets it: bad input, interruption at any moment, two runs at once."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
+TABLES = ("endpoints.csv", "findings.csv")
+
+
+def rftlab(*arguments, cwd, **options):
+    return subprocess.run([sys.executable, "-m", "studies.cli", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, **options)
+
+
+def start(folder, cwd):
+    return subprocess.Popen(
+        [sys.executable, "-m", "studies.cli", "reproduce", *FEW, "--results", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cwd
+    )
+
+
+def tables_of(folder):
+    return {name: (folder / "report" / name).read_bytes() for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A finished study, and what the command printed."""
+    folder = tmp_path_factory.mktemp("study") / "results"
+    done = rftlab("reproduce", *FEW, "--results", folder, cwd=folder.parent)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+BAD = {
+    "unknown pair": (("reproduce", "--pairs", "gpt"), "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
+    "pair twice": (("reproduce", "--pairs", "qwen-gsm8k", "qwen-gsm8k"), "names one twice"),
+    "unknown study": (("run", "everything"), "study = 'everything' is unknown; allowed: baseline"),
+    "unknown estimator": (("run", "rollouts", "--preset", "best"), "estimator = 'best' is unknown; allowed: minimalist"),
+    "unknown card": (("estimators", "best"), "estimator = 'best' is unknown; allowed: minimalist"),
+    "large batch": (("run", "cell", "--batch-size", 8000), "batch_size = 8000 is larger than the training set; allowed: 1 to 7473"),
+    "no rollouts": (("run", "cell", "--rollouts", 0), "rollouts = 0; allowed: 1 or more"),
+    "negative clip": (("run", "cell", "--estimator.surrogate.low", -1), "surrogate.low = -1.0; allowed: 0 to 1"),
+    "negative KL": (("run", "cell", "--estimator.kl.coef", -1), "kl.coef = -1.0; allowed: 0 or more"),
+    "no seeds": (("reproduce", "--seeds", 0), "seeds = 0; allowed: 1 or more"),
+    "no rounds": (("reproduce", "--rounds", 0), "rounds = 0; allowed: 1 or more"),
+    "negative threads": (("reproduce", "--threads", -1), "threads = -1; allowed: 0 (all) or more"),
+    "field that the study sets": (("run", "rollouts", "--batch-size", 64), "batch_size = 64: study rollouts sets it"),
+    "no results": (("report",), "is not a results folder of rftlab"),
+    "unknown option": (("reproduce", "--sead", 3), "--sead"),
+    "wrong type": (("reproduce", "--seeds", "many"), "many"),
+    "unknown level": (("reproduce", "--level", "gpu"), "gpu"),
+    "unknown command": (("reprodcue",), "reprodcue"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
+    arguments, message = BAD[name]
+    done = rftlab(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_our_own_errors_are_one_line(tmp_path):
+    done = rftlab("run", "cell", "--batch-size", 8000, cwd=tmp_path)
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = rftlab("reproduce", *FEW, "--results", tmp_path, cwd=tmp_path)
+    assert done.returncode == 2 and "holds other files" in done.stderr
+
+
+def test_help_teaches(tmp_path):
+    done = rftlab(cwd=tmp_path)
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("reproduce", "run", "report", "estimators", "doctor", "qwen-gsm8k", "tradeoff", "dr_grpo"))
+
+
+def test_cards_show_formula_constants_and_source(tmp_path):
+    printed = " ".join(rftlab("estimators", "paper_code", cwd=tmp_path).stdout.split())
+    assert all(word in printed for word in ("(r - mean) / (std + 1e-06)", "ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3"))
+
+
+def test_reproduce_writes_report_and_tables(uninterrupted):
+    folder, printed = uninterrupted
+    page = (folder / "report" / "report.html").read_text()
+    assert page.startswith("<!doctype html>") and str(folder / "report" / "report.html") in printed.replace("\n", "")
+    assert len(list((folder / "report" / "figures").glob("*.svg"))) >= 16
+    assert len(list((folder / "sim" / "llama-gsm8k").iterdir())) == 50
+
+
+def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted):
+    folder, _ = uninterrupted
+    before = tables_of(folder)
+    stamps = {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
+    assert rftlab("reproduce", *FEW, "--results", folder, cwd=folder.parent).returncode == 0
+    assert rftlab("report", "--results", folder, "--quiet", cwd=folder.parent).returncode == 0
+    assert tables_of(folder) == before
+    assert stamps == {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
+
+
+def test_killed_at_random_moments_nothing_is_lost_and_the_tables_are_the_same(uninterrupted, tmp_path):
+    folder, kept = tmp_path / "results", 0
+    rng = random.Random(time.time_ns())
+    for _ in range(5):
+        process = start(folder, tmp_path)
+        delay = rng.uniform(1.0, 5.0)
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        finished = len(list(folder.glob("sim/*/*/done.json")))
+        assert finished >= kept, f"killed after {delay:.3f} s: finished work was lost"
+        kept = finished
+    done = rftlab("reproduce", *FEW, "--results", folder, cwd=tmp_path)
+    assert done.returncode == 0 and "damaged" not in done.stdout
+    assert tables_of(folder) == tables_of(uninterrupted[0])
+
+
+def test_two_runs_into_one_folder_at_once(uninterrupted, tmp_path):
+    processes = [start(tmp_path / "results", tmp_path) for _ in range(2)]
+    assert [process.wait(300) for process in processes] == [0, 0]
+    assert tables_of(tmp_path / "results") == tables_of(uninterrupted[0])
+
+
+def test_an_interrupt_is_one_line_and_resumable(tmp_path):
+    slow = ("reproduce", "--pairs", "llama-gsm8k", "--seeds", "3", "--quiet", "--results", tmp_path / "results")
+    process = subprocess.Popen([sys.executable, "-m", "studies.cli", *map(str, slow)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not list(tmp_path.glob("results/sim/*/*/done.json")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted; finished runs are kept" in errors and "Traceback" not in errors
+
+
+def test_doctor_names_a_package_that_shadows_ours(tmp_path):
+    assert rftlab("doctor", cwd=tmp_path).returncode == 0
+    (tmp_path / "foreign" / "sim").mkdir(parents=True)
+    (tmp_path / "foreign" / "sim" / "__init__.py").write_text("")
+    done = rftlab("doctor", cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "foreign")})
+    assert done.returncode != 0
+    assert "sim" in done.stdout + done.stderr
