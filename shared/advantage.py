@@ -28,9 +28,10 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
 
     rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
     """
-    rewards = np.concatenate([np.asarray(part[0], dtype=np.float64) for part in parts])
-    group = np.concatenate([np.asarray(part[1], dtype=np.int64) for part in parts])
-    check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
+    columns = [(np.asarray(rewards, dtype=np.float64), np.asarray(group, dtype=np.int64)) for rewards, group in parts]
+    for rewards, group in columns:
+        check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
+    rewards, group = (np.concatenate(column) for column in zip(*columns, strict=True))
     check_labels("group", group, n_groups)
     starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)
     return Pool(rewards[np.argsort(group, kind="stable")], starts)
@@ -38,11 +39,12 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
 
 @jit
 def mean_and_std(values, start, stop, ddof):
-    """Mean and standard deviation of values[start:stop]; nan where too few."""
+    """Mean and standard deviation of values[start:stop]; nan where too few. Equal values have exactly that mean and spread 0."""
+    origin = values[start] if stop > start else 0.0
     total = 0.0
     for i in range(start, stop):
-        total += values[i]
-    mean = total / (stop - start)
+        total += values[i] - origin
+    mean = origin + total / (stop - start)
     squares = 0.0
     for i in range(start, stop):
         squares += (values[i] - mean) ** 2
@@ -77,7 +79,7 @@ def advantages_into(rule, rewards, group, pool, pool_starts, out):
         elif rule.advantage == LEAVE_ONE_OUT:
             out[i] = rewards[i] if size == 1 else (rewards[i] - mean) * (size / (size - 1.0))
         else:
-            out[i] = (rewards[i] - mean) / (std + rule.eps)
+            out[i] = 0.0 if rewards[i] == mean else (rewards[i] - mean) / (std + rule.eps)
 
 
 def advantages(rule: Rule, rewards: np.ndarray, group: np.ndarray, pool: Pool) -> np.ndarray:
@@ -95,8 +97,10 @@ def advantages(rule: Rule, rewards: np.ndarray, group: np.ndarray, pool: Pool) -
     check_labels("group", group, sizes.size)
     for g in group[sizes[group] == 0][:1]:
         raise UserError(f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on")
-    if rule.singleton == ERROR and rule.advantage in (GROUP_MEAN, GROUP_ZSCORE, LEAVE_ONE_OUT) and (sizes == 1).any():
-        raise UserError(f"group {int(np.argmax(sizes == 1))} has a baseline set of one reward; this estimator needs two (advantage.singleton allows raw, zero)")
+    if rule.singleton == ERROR and rule.advantage in (GROUP_MEAN, GROUP_ZSCORE, LEAVE_ONE_OUT) and (sizes[group] == 1).any():
+        raise UserError(
+            f"group {group[np.argmax(sizes[group] == 1)]} has a baseline set of one reward; this estimator needs two (advantage.singleton allows raw, zero)"
+        )
     out = np.empty(rewards.shape[0])
     advantages_into(rule, rewards, group, pool.rewards, pool.starts, out)
     return out

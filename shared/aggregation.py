@@ -5,7 +5,7 @@ Shares are computed once per optimiser batch; a micro-batch takes a slice of the
 
 import numpy as np
 
-from shared.errors import UserError
+from shared.errors import UserError, check
 from shared.estimator import Rule
 from shared.jit import jit
 
@@ -29,6 +29,12 @@ def shares_into(rule, starts, n_tokens, n_rows, out):
             out[t] = share
 
 
+def check_starts(starts: np.ndarray) -> None:
+    """Raise unless `starts` (R+1,) are offsets of packed responses."""
+    if starts.size == 0 or starts[0] != 0 or (np.diff(starts) < 0).any():
+        raise UserError(f"starts = {starts}; allowed: offsets that begin at 0 and never fall")
+
+
 def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: int | None = None) -> np.ndarray:
     """Share (T,) of each token of responses packed by `starts` (R+1,).
 
@@ -39,9 +45,10 @@ def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: 
     n_tokens, n_rows replace T and R where the optimiser batch is larger than what `starts` covers.
     """
     starts = np.asarray(starts, dtype=np.int64)
+    check_starts(starts)
+    check(n_tokens is None or n_tokens > 0, f"n_tokens = {n_tokens}; allowed: None or more than 0")
+    check(n_rows is None or n_rows > 0, f"n_rows = {n_rows}; allowed: None or more than 0")
     lengths = np.diff(starts)
-    if starts.size == 0 or starts[0] != 0 or (lengths < 0).any():
-        raise UserError(f"starts = {starts}; allowed: offsets that begin at 0 and never fall")
     if n_tokens is None:
         n_tokens = int(starts[-1])
     if n_rows is None:

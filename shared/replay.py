@@ -62,6 +62,7 @@ def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
 def window_pool(windows: Windows, contexts: np.ndarray) -> Pool:
     """Baseline sets of the groups whose contexts (G,) are given: their windows, oldest reward first."""
     contexts = np.asarray(contexts, dtype=np.int64)
+    check_labels("contexts", contexts, windows.pushed.shape[0])
     size = windows.rewards.shape[1]
     starts = np.concatenate([[0], np.cumsum(np.minimum(windows.pushed[contexts], size))]).astype(np.int64)
     rewards = np.empty(starts[-1])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.advantage import Pool, advantages, pool_of
-from shared.aggregation import shares
+from shared.aggregation import check_starts, shares
 from shared.errors import check
 from shared.estimator import Estimator, Rule, rule_of
 from shared.jit import jit
@@ -78,7 +78,11 @@ def shaped_rewards(estimator: Estimator, rewards: np.ndarray, starts: np.ndarray
     rule = rule_of(estimator)
     if rule.kl != NONE and rule.kl_in_reward > 0:
         check(ref_logp is not None, "a KL penalty needs ref_logp")
-        shape_into(rule, shaped, np.asarray(starts, dtype=np.int64), _column(old_logp), _column(ref_logp))
+        starts, old_logp, ref_logp = np.asarray(starts, dtype=np.int64), _column(old_logp), _column(ref_logp)
+        check_starts(starts)
+        check(starts.shape == (shaped.size + 1,), f"starts {starts.shape} must have one entry more than rewards {shaped.shape}")
+        _check_tokens((starts[-1],), old_logp=old_logp, ref_logp=ref_logp)
+        shape_into(rule, shaped, starts, old_logp, ref_logp)
     return shaped
 
 
@@ -86,16 +90,20 @@ def _column(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
+def _check_tokens(shape: tuple[int], **columns: np.ndarray) -> None:
+    for name, column in columns.items():
+        check(column.shape == shape, f"{name} {column.shape} must have one entry per token {tuple(map(int, shape))}")
+
+
 def freeze(rule: Rule, advantage, starts, old_logp, ref_logp=None, correction=None, n_tokens=None, n_rows=None) -> Batch:
     """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a response."""
-    old_logp = _column(old_logp)
-    share = shares(rule, starts, n_tokens, n_rows)
-    check(old_logp.shape == share.shape, f"old_logp {old_logp.shape} must have one entry per token {share.shape}")
     check(ref_logp is not None or rule.kl == NONE, "a KL penalty needs ref_logp")
+    share = shares(rule, starts, n_tokens, n_rows)
+    advantage, old_logp = _column(advantage), _column(old_logp)
     ref_logp = old_logp if ref_logp is None else _column(ref_logp)
-    check(ref_logp.shape == share.shape, f"ref_logp {ref_logp.shape} must have one entry per token {share.shape}")
-    corrected = share if correction is None else share * _column(correction)
-    return Batch(_column(advantage), corrected, rule.kl_in_loss * share, old_logp, ref_logp)
+    correction = np.ones_like(share) if correction is None else _column(correction)
+    _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
+    return Batch(advantage, share * correction, rule.kl_in_loss * share, old_logp, ref_logp)
 
 
 def prepare(
@@ -113,13 +121,15 @@ def prepare(
 ) -> Batch:
     """Everything about a batch of responses that does not change while the policy is updated.
 
-    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary.
-    pool: the baseline sets; by default the rewards themselves. correction (T,): importance weights on the surrogate.
+    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. A KL penalty in the reward is applied here.
+    pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves. correction (T,): importance weights on the surrogate.
     n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
     Raises UserError where shapes disagree, a group label has no baseline set, or the estimator needs ref_logp.
     """
     rewards, group, starts = _column(rewards), np.asarray(group, dtype=np.int64), np.asarray(starts, dtype=np.int64)
+    check_starts(starts)
     check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
+    rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
     if pool is None:
         pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
     rule = rule_of(estimator)

@@ -30,8 +30,8 @@ def _pair(model: str, dataset: str, sizes: tuple[int, int], rate: float, **param
 _QWEN, _LLAMA, _OLMO = "Qwen2.5-0.5B-Instruct", "Llama-3.2-1B-Instruct", "OLMo-2-0425-1B-Instruct"
 
 PAIRS: dict[str, Pair] = {
-    "qwen-gsm8k": _pair(_QWEN, "gsm8k", GSM8K, 4.81e-3, nuisance=1.38, kappa=7.19, align=0.834, rho=0.914, base_format=-4.5),
-    "llama-gsm8k": _pair(_LLAMA, "gsm8k", GSM8K, 3.94e-3, nuisance=0.405, kappa=5.36, align=0.855, rho=0.619, base_format=-4.0),
+    "qwen-gsm8k": _pair(_QWEN, "gsm8k", GSM8K, 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
+    "llama-gsm8k": _pair(_LLAMA, "gsm8k", GSM8K, 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
     "olmo-gsm8k": _pair(_OLMO, "gsm8k", GSM8K, 1.78e-3, nuisance=0.389, kappa=3.71, align=0.933, rho=0.972, base_format=-4.5),
     "qwen-math": _pair(_QWEN, "math", MATH, 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
     "llama-math": _pair(_LLAMA, "math", MATH, 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),

@@ -81,7 +81,8 @@ class NaiveRun:
         arms = np.stack([np.searchsorted(np.cumsum(p[i]), draws[i, 1], side="right") for i in range(n)])
         correct = (self.world.train.correct[batch][:, None] >> arms.astype(np.uint32)) & 1
         old, ref = self.logp(batch, arms, forms), self.base_logp(batch, arms, forms)
-        rewards = shaped_rewards(e, (forms * correct).ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel()).reshape(n, k + m)
+        scored = (forms * correct).astype(np.float64)
+        rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel()).reshape(n, k + m)
         trained, support = rewards[:, :k], rewards[:, k:]
         sets = [list(row) for row in trained]
         if self.windows is not None:
@@ -91,7 +92,8 @@ class NaiveRun:
         sets = [own + list(extra) for own, extra in zip(sets, support, strict=True)]
         pool = Pool(np.concatenate(sets), np.concatenate([[0], np.cumsum([len(own) for own in sets])]).astype(np.int64))
         group = np.repeat(np.arange(n), k)
-        advantage = prepare(e, trained.ravel(), group, np.arange(n * k + 1), old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool).advantage.reshape(n, k)
+        starts, raw = np.arange(n * k + 1), scored[:, :k].ravel()
+        advantage = prepare(e, raw, group, starts, old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool).advantage.reshape(n, k)
         size = n // d.minibatches
         for _ in range(d.epochs):
             for low in range(0, n, size):

@@ -31,6 +31,10 @@ def prepare(estimator: Estimator = PLAIN, starts=STARTS, old_logp=ZEROS, **rest)
     return REAL.prepare(estimator, ONES, GROUP, starts, old_logp, **rest)
 
 
+def shaped(starts=STARTS, old_logp=ZEROS, ref_logp=ZEROS) -> np.ndarray:
+    return REAL.shaped_rewards(Estimator(kl=KL("k1", 0.1, "reward")), ONES, starts, old_logp, ref_logp)
+
+
 CALLS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     # estimator
     "advantage.kind": (lambda: Advantage("z"), ("advantage.kind", "'z'", "reward, group_mean, group_zscore, leave_one_out, batch_mean")),
@@ -60,6 +64,7 @@ CALLS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "minibatches": (lambda: Design(batch_size=32, minibatches=5), ("minibatches", "5", "divide batch_size = 32")),
     # baseline sets
     "pool_of: shapes": (lambda: REAL.pool_of(1, (ONES, GROUP[:2])), ("rewards (3,)", "group (2,)", "one entry per response")),
+    "pool_of: shapes that add up": (lambda: REAL.pool_of(1, (ONES, GROUP[:2]), (ONES[:2], GROUP)), ("rewards (3,)", "group (2,)", "one entry per response")),
     "pool_of: labels": (lambda: REAL.pool_of(2, (ONES, [0, 2, 1])), ("group", "2", "0 .. 1")),
     "pool_of: negative label": (lambda: REAL.pool_of(2, (ONES, [0, -1, 1])), ("group", "-1", "0 .. 1")),
     "advantages: shapes": (lambda: advantages(group=GROUP[:2]), ("rewards (3,)", "group (2,)", "one entry per response")),
@@ -73,16 +78,26 @@ CALLS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "window size": (lambda: REAL.empty_windows(2, 0), ("window size", "0", "1 or more")),
     "push: shapes": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 1], [1.0]), ("contexts (2,)", "rewards (1,)", "one entry per reward")),
     "push: labels": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 2], [1.0, 1.0]), ("contexts", "2", "0 .. 1")),
+    "window_pool: labels": (lambda: REAL.window_pool(REAL.empty_windows(2, 1), [-1]), ("contexts", "-1", "0 .. 1")),
     # aggregation, prepare and weigh
     "shares: start": (lambda: REAL.shares(rule_of(PLAIN), [1, 2]), ("starts", "[1 2]", "begin at 0 and never fall")),
     "shares: order": (lambda: REAL.shares(rule_of(PLAIN), [0, 2, 1]), ("starts", "[0 2 1]", "begin at 0 and never fall")),
     "shares: nothing": (lambda: REAL.shares(rule_of(PLAIN), []), ("starts", "[]", "begin at 0 and never fall")),
     "prepare: starts": (lambda: prepare(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
     "prepare: old_logp": (lambda: prepare(old_logp=np.zeros(4)), ("old_logp (4,)", "one entry per token (3,)")),
+    "prepare: order": (lambda: prepare(starts=[0, 2, 1, 3]), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
+    "prepare: correction": (lambda: prepare(correction=np.ones(1)), ("correction (1,)", "one entry per token (3,)")),
+    "prepare: n_tokens": (lambda: prepare(n_tokens=0), ("n_tokens", "0", "more than 0")),
+    "prepare: n_rows": (lambda: prepare(n_rows=-1), ("n_rows", "-1", "more than 0")),
+    "freeze: advantage": (lambda: REAL.freeze(rule_of(PLAIN), np.ones(4), STARTS, ZEROS), ("advantage (4,)", "one entry per token (3,)")),
+    "shaped_rewards: starts": (lambda: shaped(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
+    "shaped_rewards: order": (lambda: shaped(starts=[0, 2, 1, 3]), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
+    "shaped_rewards: old_logp": (lambda: shaped(old_logp=np.zeros(2)), ("old_logp (2,)", "one entry per token (3,)")),
+    "shaped_rewards: ref_logp": (lambda: shaped(ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
     "prepare: ref_logp": (lambda: prepare(WITH_KL, ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
     "prepare: no ref_logp": (lambda: prepare(WITH_KL), ("KL penalty", "needs ref_logp")),
     "shaped_rewards: no ref_logp": (
-        lambda: REAL.shaped_rewards(Estimator(kl=KL("k1", 0.1, "reward")), ONES, STARTS, ZEROS),
+        lambda: shaped(ref_logp=None),
         ("KL penalty", "needs ref_logp"),
     ),
     "weigh: logp": (lambda: REAL.weigh(PLAIN, BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
@@ -128,4 +143,6 @@ def test_good_input_passes():
     Advantage(eps=0.0), Surrogate(low=0.0, high=0.0), Surrogate(low=1.0, high=float("inf"), dual=1.0001), KL(coef=0.0), Aggregation(eps=0.0)
     Design(rollouts=4, replay_window=4, rounds=100, eval_every=100, batch_size=4, minibatches=4)
     assert advantages(group=[0, 1, 0], pool=Pool(ONES, np.array([0, 2, 3])), singleton="zero").tolist() == [0.0, 0.0, 0.0]
+    support_alone = Pool(ONES, np.array([0, 2, 3]))
+    assert advantages(pool=support_alone, singleton="error").tolist() == [0.0, 0.0, 0.0]
     assert REAL.weigh(PLAIN, prepare(), ZEROS).weight.tolist() == [0.0, 0.0, 0.0]

@@ -55,6 +55,15 @@ def check_leave_one_out(api: Api) -> None:
         close(actual, batch.rewards - (total - batch.rewards) / (n - 1), "reward minus the mean of the others", EXACT)
 
 
+def check_constant_groups(api: Api) -> None:
+    """Equal rewards, whatever they are, carry exactly no signal: eps must not blow up the rounding of a mean."""
+    for rng in seeds(150, 50):
+        batch = random_batch(rng, fewest=2)
+        rewards = rng.normal(size=batch.n_groups)[batch.group]
+        for kind in ("group_mean", "group_zscore", "leave_one_out"):
+            same(own(api, Advantage(kind), rewards, batch.group, batch.n_groups), np.zeros(rewards.size), f"{kind} of constant groups")
+
+
 def check_window_of_one(api: Api) -> None:
     """A window of size 1 holds the current reward alone, which gives the rule of the raw reward."""
     for rng in seeds(200, 30):
@@ -235,7 +244,7 @@ def check_kl_in_reward(api: Api) -> None:
         shaped = api.shaped_rewards(estimator, batch.rewards, batch.starts, batch.old_logp, batch.ref_logp)
         same(batch.rewards, given, "the rewards that were given")
         close(shaped, by_hand, "shaped rewards", EXACT)
-        ours = api.weigh(estimator, api.prepare(estimator, **arguments(batch, shaped), ref_logp=batch.ref_logp), batch.logp)
+        ours = api.weigh(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp), batch.logp)
         hand = api.weigh(plain, api.prepare(plain, **arguments(batch, by_hand)), batch.logp)
         scale = 1.0 + float(np.abs(hand.weight).sum())
         close(ours.weight, hand.weight, "weights of shaped rewards", EXACT * scale)
@@ -264,6 +273,7 @@ CHECKS = {
         check_shift,
         check_scale,
         check_leave_one_out,
+        check_constant_groups,
         check_window_of_one,
         check_window_of_group,
         check_support,

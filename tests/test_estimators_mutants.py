@@ -236,7 +236,7 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "batch mean over groups": (lambda: on("advantage", seen("batch_mean", "group_mean")), ("check_pools_and_advantages", "check_pipeline")),
     "no baseline": (
         lambda: on("advantage", lambda part: replace(part, kind="reward")),
-        (*EVERY_ADVANTAGE, "check_shift", "check_scale", "check_leave_one_out"),
+        (*EVERY_ADVANTAGE, "check_shift", "check_scale", "check_leave_one_out", "check_constant_groups"),
     ),
     "groups mixed": (
         groups_mixed,

@@ -119,7 +119,7 @@ def check_pipeline(api: Api) -> None:
             pool, sets = api.window_pool(windows, contexts), deques.pools(contexts)
         rest = {"correction": batch.correction if rng.integers(2) else None}
         rest |= {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        prepared = api.prepare(estimator, rewards, batch.group, pool=pool, **tokens, **rest)
+        prepared = api.prepare(estimator, batch.rewards, batch.group, pool=pool, **tokens, **rest)
         weighed = api.weigh(estimator, prepared, batch.logp)
         advantage = naive.per_token(naive.advantages(estimator.advantage, rewards, batch.group, sets), batch.starts)
         objective, clipped, dual_clipped, kl = naive.objective(estimator, advantage, logp=batch.logp, **tokens, **rest)
