@@ -146,8 +146,7 @@ def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict
     if numbers["published"].notna().any():
         handles = [*handles, _key("published", **_HOLLOW)]
     rows = ceil(sum(0.48 + 0.082 * len(handle.get_label()) for handle in handles) / figure.get_figwidth())
-    columns = ceil(len(handles) / rows)
-    figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=columns, handlelength=1.6, columnspacing=1.4)
+    figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=ceil(len(handles) / rows), handlelength=1.6)
 
 
 def _key(text: str, color: str = _GREY, **line) -> Line2D:
@@ -155,8 +154,8 @@ def _key(text: str, color: str = _GREY, **line) -> Line2D:
 
 
 def _lengths(rows: pd.DataFrame) -> np.ndarray:
-    """Lengths of the interval bars below and above the mean; none with one seed."""
-    return np.nan_to_num([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
+    """Lengths of the interval bars below and above the mean; nan with one seed."""
+    return np.array([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
 
 
 @_styled

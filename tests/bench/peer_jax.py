@@ -66,7 +66,9 @@ class State(NamedTuple):
 def world_of(world: dict, split: str) -> World:
     """One split of the world."""
     n = len(world[f"h0_{split}"])
-    padded = {key: np.concatenate([value := world[f"{key}_{split}"], np.zeros((-n % CHUNK, *value.shape[1:]), np.float32)]) for key in ("x", "z0", "h0", "correct")}
+    padded = {
+        key: np.concatenate([value := world[f"{key}_{split}"], np.zeros((-n % CHUNK, *value.shape[1:]), np.float32)]) for key in ("x", "z0", "h0", "correct")
+    }
     arrays = {key: jnp.asarray(value) for key, value in padded.items()}
     return World(**arrays, base=jax.nn.softmax(arrays["z0"], axis=1), n=jnp.asarray(n))
 

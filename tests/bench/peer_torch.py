@@ -1,9 +1,11 @@
 """The peer in PyTorch: python -m tests.bench.peer_torch
 
-Closed-form gradients (autograd is slower), compiled by torch.compile; on one core: torch.set_num_threads(1).
+Closed-form gradients, compiled by torch.compile (needs a C++ compiler); on one core: torch.set_num_threads(1). Small batches compile
+ten rounds as one graph, because calling a graph costs as much as such a round; for large ones only what lies between the matrix products is compiled.
 Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous contexts.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,31 +14,30 @@ from torch import Tensor
 
 from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_batches, report, segments
 
+UNROLL, UNROLL_BELOW = 10, 128
+"""Rounds in one graph, for batches of fewer contexts than this."""
 DRAWS_AT_ONCE = 2**14
-ONEDNN, ONEDNN_FROM = torch.backends.mkldnn.is_available(), 2**20
-"""Multiply-adds from which oneDNN beats MKL, which on AMD processors keeps to AVX2."""
+ONEDNN = torch.backends.mkldnn.is_available()
 
 
 class State:
-    """W (A, d), theta_f and their Adam moments; ring buffers (N w,) of each context's latest rewards, and how many were pushed (N,)."""
+    """W (A, d), theta_f, the moments and step of Adam; ring buffers (N w,) of each context's latest rewards, and how many were pushed (N,)."""
 
     def __init__(self, n: int, d: int, arms: int, window: int):
         self.parameters, self.m, self.v = ([torch.zeros(arms, d), torch.zeros(())] for _ in range(3))
-        self.steps = [torch.zeros(()), torch.zeros(())]
-        self.ring, self.pushed = torch.zeros(n * window), torch.zeros(n, dtype=torch.long)
+        self.step, self.ring, self.pushed = torch.zeros(()), torch.zeros(n * window), torch.zeros(n, dtype=torch.long)
 
 
 def matmul_t(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T; MKL is fast for little work, oneDNN for much."""
-    if not ONEDNN or a.numel() * b.shape[0] < ONEDNN_FROM:
+    """a b^T. PyTorch multiplies with MKL, which keeps to AVX2 on AMD processors; outside of graphs, for large batches, oneDNN is faster."""
+    if torch.compiler.is_compiling() or not ONEDNN:
         return a @ b.t()
-    return (a @ b.t()) if torch.compiler.is_compiling() else torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
 
 
-def exp_logits(weights: Tensor, x: Tensor, z0: Tensor) -> Tensor:
-    """exp(z - max z) (A, B): the softmax before it is normalised."""
-    z = (matmul_t(x, weights) + z0).t()
-    return (z - z.amax(0)).exp()
+def exp_logits(z: Tensor) -> Tensor:
+    """exp(z - max z) (A, B) for z (B, A): the softmax before it is normalised."""
+    return (z.t() - z.t().amax(0)).exp()
 
 
 def push(cell: dict, state: State, i: Tensor, rewards: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,8 +57,6 @@ def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
     if cell["window"]:
         total, size = push(cell, state, i, trained)
         total, size = total + support.sum(0), size + support.shape[0]
-    elif rewards.shape[0] == 1:
-        return trained / (1 + SPREAD_EPS)
     else:
         total, size = rewards.sum(0), torch.tensor(rewards.shape[0])
     mean = total / size
@@ -66,15 +65,14 @@ def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
     return (trained - mean) / (std + SPREAD_EPS)
 
 
-def learn(world: dict, cell: dict, state: State, i: Tensor, u: Tensor, nuisance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sample contexts i (B,) with uniforms (2, R, B) and nuisance (A, B); dJ/dW (A, d), dJ/dtheta_f, mean of the trained rewards."""
-    (weights, theta), rollouts, arms = state.parameters, cell["rollouts"], nuisance.shape[0]
-    x = world["x_train"].index_select(0, i)
-    e = exp_logits(weights, x, world["z0_train"].index_select(0, i))
+def respond(world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u: Tensor, nuisance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sample contexts i (B,) with x W^T (B, A), uniforms (2, R, B), nuisance (A, B); dJ/dlogits (A, B), dJ/dtheta_f, mean of the trained rewards."""
+    rollouts, arms = cell["rollouts"], nuisance.shape[0]
+    e = exp_logits(change + world["z0_train"].index_select(0, i))
     cumulative = world["triangle"] @ e
     total = cumulative[-1]
     h0 = world["h0_train"].index_select(0, i)
-    odds, odds0 = (-h0 - world["format_scale"] * theta).exp(), (-h0).exp()
+    odds, odds0 = (-h0 - world["format_scale"] * state.parameters[1]).exp(), (-h0).exp()
     p = 1 / (1 + odds)
 
     arm = (cumulative[:-1, None] <= u[0] * total).sum(0)
@@ -90,48 +88,71 @@ def learn(world: dict, cell: dict, state: State, i: Tensor, u: Tensor, nuisance:
     w_sum = w.sum(0)
     chosen = torch.zeros_like(e).scatter_add(0, arm, w)
     g = chosen - e * (w_sum / total) + world["nuisance"] * (w * w).sum(0).sqrt() * nuisance
-    slope = world["format_scale"] * ((w * formatted).sum() - (w_sum * p).sum())
-    return matmul_t(g, x.t()), slope, rewards[:rollouts].mean()
+    return g, world["format_scale"] * ((w * formatted).sum() - (w_sum * p).sum()), rewards[:rollouts].mean()
 
 
-def play(learn: Callable, world: dict, cell: dict, rate: float, state: State, *round_: Tensor) -> Tensor:
-    """One round and its mean reward."""
-    *slopes, reward = learn(world, cell, state, *round_)
-    options = {"lr": rate, "beta1": BETA1, "beta2": BETA2, "eps": EPS, "weight_decay": 0.0, "amsgrad": False, "maximize": True}
-    for step in state.steps:
-        step += 1
-    torch._fused_adam_(state.parameters, slopes, state.m, state.v, [], state.steps, **options)
-    return reward
+def ascend(state: State, slopes: tuple[Tensor, Tensor], rate: float) -> None:
+    """One step of Adam."""
+    state.step.add_(1)
+    rate_m, scale_v = rate / (1 - BETA1**state.step), 1 / (1 - BETA2**state.step)
+    for p, g, m, v in zip(state.parameters, slopes, state.m, state.v, strict=True):
+        m.copy_(BETA1 * m + (1 - BETA1) * g)
+        v.copy_(BETA2 * v + (1 - BETA2) * g * g)
+        p.add_(rate_m * m / ((scale_v * v).sqrt() + EPS))
 
 
-def draws(generator: torch.Generator, rounds: int, responses: int, batch_size: int, arms: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Per round: uniforms (2, R, B) for formats and arms, nuisance (A, B); drawn for many small rounds at once."""
-    block = max(1, DRAWS_AT_ONCE // (batch_size * (arms + 2 * responses)))
-    for _ in range(0, rounds, block):
-        u = torch.rand(block, 2, responses, batch_size, generator=generator)
-        yield from zip(u.unbind(), torch.randn(block, arms, batch_size, generator=generator).unbind(), strict=True)
+def player(cell: dict, rate: float) -> Callable[..., Tensor]:
+    """A function that plays rounds on batches (rounds, B) and returns their mean rewards."""
+    unrolled = cell["batch_size"] < UNROLL_BELOW
+    options = {"fullgraph": True, "dynamic": False}
+    middle, step = (respond, ascend) if unrolled else (torch.compile(respond, **options), torch.compile(ascend, **options))
+
+    def play(world: dict, state: State, batches: Tensor, uniforms: Tensor, nuisances: Tensor) -> Tensor:
+        rewards = []
+        for i, u, nuisance in zip(batches, uniforms, nuisances, strict=True):
+            x = world["x_train"].index_select(0, i)
+            g, slope, reward = middle(world, cell, state, i, matmul_t(x, state.parameters[0]), u, nuisance)
+            step(state, (matmul_t(g, x.t()), slope), rate)
+            rewards.append(reward)
+        return torch.stack(rewards)
+
+    return torch.compile(play, **options) if unrolled else play
 
 
-def evaluate(world: dict, state: State, name: str, chunk: int = 1024) -> float:
+def draws(generator: torch.Generator, blocks: int, shape: tuple[int, ...], arms: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Per block of rounds, shape = (rounds, R, B): uniforms (rounds, 2, R, B) for formats and arms, nuisance (rounds, A, B); many small blocks at once."""
+    rounds, responses, batch_size = shape
+    together = max(1, DRAWS_AT_ONCE // (rounds * batch_size * (arms + 2 * responses)))
+    for _ in range(0, blocks, together):
+        u = torch.rand(together, rounds, 2, responses, batch_size, generator=generator)
+        yield from zip(u, torch.randn(together, rounds, arms, batch_size, generator=generator), strict=True)
+
+
+@torch.compile(dynamic=False)
+def pass_at_1(change: Tensor, z0: Tensor, correct: Tensor, h0: Tensor, format_logit: Tensor) -> Tensor:
+    """Exact Pass@1 of contexts with x W^T (N, A)."""
+    e = exp_logits(change + z0)
+    return ((e * correct.t()).sum(0) / e.sum(0) * torch.sigmoid(h0 + format_logit)).mean()
+
+
+def evaluate(world: dict, state: State, name: str) -> float:
     """Exact Pass@1 on all contexts of train or test."""
-    weights, theta = state.parameters
-    p, total = torch.sigmoid(world[f"h0_{name}"] + world["format_scale"] * theta), 0.0
-    for x, z0, correct, q in zip(*(a.split(chunk) for a in (world[f"x_{name}"], world[f"z0_{name}"], world[f"correct_{name}"], p)), strict=True):
-        e = exp_logits(weights, x, z0)
-        total += float(((e * correct.t()).sum(0) / e.sum(0)) @ q)
-    return total / p.numel()
+    x, *arrays = (world[f"{key}_{name}"] for key in ("x", "z0", "correct", "h0"))
+    return float(pass_at_1(matmul_t(x, state.parameters[0]), *arrays, world["format_scale"] * state.parameters[1]))
 
 
 @torch.inference_mode()
-def train(learn: Callable, world: dict, cell: dict, batches: Tensor, seed: int, rate: float, state: State) -> tuple[float, float, Tensor]:
+def train(play: Callable[..., Tensor], world: dict, cell: dict, batches: Tensor, seed: int, state: State) -> tuple[float, float, Tensor]:
     """Run all rounds; final Pass@1 on train and test, and the mean reward of every round."""
-    rounds, batch_size = batches.shape
-    stream = draws(torch.Generator().manual_seed(seed), rounds, cell["rollouts"] + cell["support"], batch_size, world["z0_train"].shape[1])
-    rewards = []
-    for segment in segments(rounds):
-        rewards += [play(learn, world, cell, rate, state, i, u, nuisance) for i, (u, nuisance) in zip(batches[segment].unbind(), stream, strict=False)]
+    generator, rewards = torch.Generator().manual_seed(seed), []
+    for segment in segments(batches.shape[0]):
+        rounds, batch_size = batches[segment].shape
+        block = math.gcd(rounds, UNROLL)
+        blocks = batches[segment].view(-1, block, batch_size)
+        stream = draws(generator, len(blocks), (block, cell["rollouts"] + cell["support"], batch_size), world["z0_train"].shape[1])
+        rewards += [play(world, state, i, u, nuisance) for i, (u, nuisance) in zip(blocks, stream, strict=False)]
         train, test = evaluate(world, state, "train"), evaluate(world, state, "test")
-    return train, test, torch.stack(rewards)
+    return train, test, torch.cat(rewards)
 
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
@@ -140,15 +161,14 @@ def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> 
     (n, d), arms = world["x_train"].shape, world["z0_train"].shape[1]
     world |= {"base": world["z0_train"].softmax(1), "triangle": torch.ones(arms, arms).tril()}
     batches = [torch.as_tensor(epoch_batches(n, cell["batch_size"], rounds, seed)) for seed in seeds]
-    step = torch.compile(learn, fullgraph=True, dynamic=False) if COMPILED else learn
+    play = player(cell, rate)
     warm, *states = [State(n, d, arms, cell["window"]) for _ in range(len(seeds) + 1)]
-    train(step, world, cell, batches[0][:10], seeds[0], rate, warm)
+    for last in {rounds, rounds - rounds % 100}:
+        train(play, world, cell, batches[0][max(0, last - 100) : last], seeds[0], warm)
     start = time.perf_counter()
-    finals = [train(step, world, cell, batch, seed, rate, state) for batch, seed, state in zip(batches, seeds, states, strict=True)]
+    finals = [train(play, world, cell, batch, seed, state) for batch, seed, state in zip(batches, seeds, states, strict=True)]
     return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}
 
-
-COMPILED = True
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -1,0 +1,161 @@
+"""The report: self-contained, safe, repeatable, and true to the numbers it was given."""
+
+import re
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from shared.curve import Curve
+from studies.endpoints import endpoint_table
+from studies.experiments import EXPERIMENTS, cells_of, label
+from studies.figures import mean_curves, save, tradeoff
+from studies.report import VERDICTS, terminal_summary, write_report
+from studies.stats import interval
+
+CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
+PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
+HOSTILE = '"><script>alert(1)</script>'
+ARXIV = "https://arxiv.org/abs/2601.22532"
+
+
+def curves_of(pairs, seeds):
+    """Made-up curves: three evaluations of every cell."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for pair in pairs:
+        for cell in map(label, cells_of(CHOSEN)):
+            for seed in range(seeds):
+                for at in (0, 1000, 2000):
+                    train, test = rng.uniform(0.1, 0.9, 2)
+                    rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
+    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields])
+
+
+def findings_of(pairs, text="a < b"):
+    return [
+        SimpleNamespace(claim=f"claim {i}", statement=text, pair=pair, published="" if i else text, measured=text, verdict=verdict)
+        for i, verdict in enumerate(VERDICTS)
+        for pair in pairs
+    ]
+
+
+def write(folder, curves, text="plain"):
+    pairs = list(dict.fromkeys(curves["pair"]))
+    endpoints = endpoint_table(curves, CHOSEN, pairs)
+    return write_report(folder, CHOSEN, curves, endpoints, findings_of(pairs, text), {"command": text, text: "1"}, [text], [text])
+
+
+def short_run(table):
+    """Rows of the pair and cell that have the diverged run."""
+    return table[(table["pair"] == PAIRS[0]) & (table["cell"] == label(CHOSEN[1].cells[0]))]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A report of three pairs and two seeds, one of whose runs diverged, with hostile text wherever text comes from outside."""
+    curves = curves_of(PAIRS, seeds=2)
+    curves = curves.drop(short_run(curves).query("seed == 1 and round == 2000").index)
+    return write(tmp_path_factory.mktemp("report"), curves, HOSTILE), curves
+
+
+def test_report_is_self_contained(written):
+    page = written[0].read_text()
+    sources = re.findall(r'\bsrc="([^"]*)"', page)
+    assert len(sources) == 6
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    targets = set(re.findall(r'\bhref="([^"]*)"', page))
+    assert {target for target in targets if not target.startswith("#")} == {ARXIV}
+    assert all(f'id="{target[1:]}"' in page for target in targets - {ARXIV})
+    assert not re.search(r"<script|<link|<iframe|@import|url\(|https?://(?!arxiv)", page)
+    assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page))
+
+
+def test_outside_text_is_escaped(written):
+    page = written[0].read_text()
+    assert "<script" not in page
+    assert page.count("&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;") > 3 * len(VERDICTS)
+
+
+def test_a_diverged_run_leaves_its_curve_short_and_its_endpoint_to_the_others(written):
+    path, curves = written
+    names = ["figures/tradeoff-curves.csv", "endpoints.csv"]
+    drawn, endpoints, kept = (short_run(table) for table in (*(pd.read_csv(path.parent / name) for name in names), curves))
+    assert set(drawn["round"]) == {0, 1000}
+    endpoint = endpoints[endpoints["split"] == "test"].iloc[0]
+    assert endpoint["seeds"] == 1
+    assert endpoint["mean"] == pytest.approx(kept.loc[kept["round"] == 2000, "test_pass_at_1"].item(), abs=1e-6)
+
+
+def test_files_hold_the_numbers_they_were_given(written):
+    path, curves = written
+    endpoints = endpoint_table(curves, CHOSEN, PAIRS)
+    pd.testing.assert_frame_equal(pd.read_csv(path.parent / "endpoints.csv"), endpoints, check_exact=False, atol=1e-6, check_dtype=False)
+    drawn = pd.read_csv(path.parent / "figures" / "tradeoff-endpoints.csv")
+    expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
+    assert len(pd.read_csv(path.parent / "findings.csv")) == len(VERDICTS) * len(PAIRS)
+    for csv in (path.parent / "figures").glob("*.csv"):
+        assert "seconds" not in csv.read_text()
+
+
+def test_bands_are_t_intervals_over_seeds():
+    curves = curves_of(PAIRS[:1], seeds=4)
+    for row in mean_curves(curves).sample(20, random_state=0).itertuples():
+        own = curves[(curves["cell"] == row.cell) & (curves["round"] == row.round)][f"{row.split}_pass_at_1"]
+        assert (row.mean, row.low, row.high) == pytest.approx(interval(own.to_numpy()), rel=1e-12)
+
+
+def test_equal_inputs_give_equal_files(tmp_path):
+    curves = curves_of(PAIRS[:1], seeds=2)
+    for name in ("first", "second"):
+        write(tmp_path / name, curves)
+    files = {path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*") if path.is_file()}
+    assert {path.suffix for path in files} == {".svg", ".png", ".csv", ".html"}
+    for file in files:
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+
+
+def test_one_pair_and_one_seed(tmp_path):
+    curves = curves_of(PAIRS[:1], seeds=1)
+    seen = []
+    endpoints = endpoint_table(curves, CHOSEN, PAIRS[:1])
+    path = write_report(tmp_path, EXPERIMENTS.values(), curves, endpoints, [], {}, [], [], lambda done, total: seen.append((done, total)))
+    assert "±" not in path.read_text()
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))
+
+
+def test_a_pair_the_paper_does_not_report_is_drawn_without_published_numbers(tmp_path):
+    curves = curves_of(PAIRS[2:], seeds=2)
+    endpoints = endpoint_table(curves, CHOSEN, PAIRS[2:]).assign(published=np.nan, difference=np.nan)
+    page = write_report(tmp_path, CHOSEN, curves, endpoints, [], {}, [], []).read_text()
+    assert not (tmp_path / "figures" / "agreement.svg").exists()
+    assert "The paper reports no endpoint" in page
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
+    figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
+    before = save(figure, tmp_path, "figure", numbers).read_bytes()
+    monkeypatch.setattr("studies.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
+    assert (tmp_path / "figure.svg").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", "figure.png", "figure.csv"}
+
+
+def test_terminal_summary_is_short_and_literal(capsys):
+    curves = curves_of(PAIRS, seeds=2)
+    findings = findings_of(PAIRS)
+    findings[0].claim = "[red]claim[/red]"
+    terminal_summary(endpoint_table(curves, CHOSEN, PAIRS), findings, Console(width=100))
+    shown = capsys.readouterr().out
+    assert "[red]claim[/red]" in shown
+    assert "✓ reproduced 3" in shown
+    assert "GSM8K (in-sample)" in shown
+    assert len(shown.splitlines()) <= 30
