@@ -1,7 +1,8 @@
 """The six model-dataset pairs: simulator presets whose learning curves resemble those the paper reports.
 
 The GSM8K parameters were fitted to the published GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the
-base model and experiment 1 in view, so agreement with published numbers is in-sample. Parameters trade off against each other: do not interpret them one by one.
+base model and experiment 1 in view, so agreement with published numbers is in-sample. Parameters trade off against each other: do not
+interpret them one by one.
 """
 
 from dataclasses import dataclass

@@ -18,9 +18,8 @@ def rftlab(*arguments, cwd, **options):
 
 
 def start(folder, cwd):
-    return subprocess.Popen(
-        [sys.executable, "-m", "studies.cli", "reproduce", *FEW, "--results", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cwd
-    )
+    command = [sys.executable, "-m", "studies.cli", "reproduce", *FEW, "--results", folder]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd)
 
 
 def tables_of(folder):

@@ -48,7 +48,7 @@ def endless_pool(p: np.ndarray) -> Pool:
 def expected_step(estimator: Estimator, k: float, theta: np.ndarray, theta_ref: float = 0.0) -> np.ndarray:
     """Expected gradient (n,) of the one-logit model at theta (n,), by enumerating the K+1 success counts; k may be inf (population std)."""
     theta = np.atleast_1d(np.asarray(theta, dtype=np.float64))
-    size = int(min(k, 1e9)) if np.isfinite(k) else 1
+    size = int(k) if np.isfinite(k) else 1
     counts = np.arange(size + 1)
     rewards = np.tile((np.arange(size) < counts[:, None]).astype(np.float64), (theta.size, 1))
     p, q = expit(theta)[:, None], expit(-theta)[:, None]
@@ -66,17 +66,32 @@ def expected_weight(estimator: Estimator, k: float, theta: np.ndarray) -> np.nda
     return expected_step(estimator, k, theta) / (expit(theta) * expit(-np.asarray(theta)))
 
 
-def expected_gradient(estimator: Estimator, k: int, probs: np.ndarray, correct: np.ndarray, endless: bool = False) -> np.ndarray:
-    """Expected gradient (n, A) in the logits of policies probs (n, A), by enumerating all A^K groups; correct (A,) bool."""
+def expected_gradient(estimator: Estimator, k: int, probs: np.ndarray, correct: np.ndarray, ref: np.ndarray | None = None, endless: bool = False) -> np.ndarray:
+    """Expected gradient (n, A) in the logits of policies probs (n, A), by enumerating all A^K groups.
+
+    correct (A,) bool; ref (A,) is the base policy, by default the policy itself; with `endless` the baseline set is infinite (population std).
+    """
     n, arms = probs.shape
     actions = np.indices((arms,) * k).reshape(k, -1).T
     chance = probs[:, actions].prod(axis=2)
     rewards = np.tile(correct[actions].astype(np.float64), (n, 1))
     logp = np.log(probs[:, actions]).reshape(-1, k)
+    ref_logp = logp if ref is None else np.tile(np.log(ref[actions]), (n, 1))
     pool = endless_pool(np.repeat((probs * correct).sum(axis=1), len(actions))) if endless else None
-    weight = weights_of(estimator, rewards, logp, logp, pool).reshape(n, len(actions), k)
+    weight = weights_of(estimator, rewards, logp, ref_logp, pool).reshape(n, len(actions), k)
     picked = np.einsum("ns,nsk,ska->na", chance, weight, np.eye(arms)[actions])
     return picked - probs * np.einsum("ns,nsk->n", chance, weight)[:, None]
+
+
+def arms_speed(theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, endless: bool = False, natural: bool = False) -> np.ndarray:
+    """Expected speed (n,) of logit p of a softmax with one correct arm and equal wrong ones; `natural` takes the Fisher metric's gradient."""
+    probs = np.repeat(expit(-theta)[:, None] / (arms - 1), arms, axis=1)
+    probs[:, 0] = expit(theta)
+    gradient = expected_gradient(estimator, k, probs, np.arange(arms) == 0, endless=endless)
+    if natural:
+        fisher = probs[:, :, None] * (np.eye(arms) - probs[:, None, :])
+        gradient = np.einsum("nab,nb->na", np.linalg.pinv(fisher, rcond=1e-12, hermitian=True), gradient)
+    return gradient[:, 0] - gradient[:, 1:].mean(axis=1)
 
 
 def durations(speed: Callable[[np.ndarray], np.ndarray], theta: np.ndarray) -> np.ndarray:
@@ -115,10 +130,13 @@ class Learners:
         train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, self.rounds, np.zeros(9))
         self.rounds += rounds
 
+    def logits(self) -> np.ndarray:
+        """Logits (n, A) of every learner."""
+        return self.world.train.base_logits + self.state.theta[:-1].reshape(self.correct.shape)
+
     def theta(self) -> np.ndarray:
         """logit p of every learner (n,)."""
-        logits = self.world.train.base_logits + self.state.theta[:-1].reshape(self.correct.shape)
-        right, wrong = (np.logaddexp.reduce(np.where(mask, logits, -np.inf), axis=1) for mask in (self.correct, ~self.correct))
+        right, wrong = (np.logaddexp.reduce(np.where(mask, self.logits(), -np.inf), axis=1) for mask in (self.correct, ~self.correct))
         return right - wrong
 
     def rewards(self) -> np.ndarray:
@@ -144,6 +162,6 @@ def hitting_times(learners: Learners, p1: float, every: int, limit: int) -> np.n
         learners.advance(every)
         now = learners.theta()
         new = np.isnan(times) & (now >= goal)
-        times[new] = learners.rounds - every * ((now - goal) / (now - before))[new]
+        times[new] = learners.rounds - every * (now - goal)[new] / (now - before)[new]
         before = now
     return times

@@ -21,11 +21,11 @@ ONEDNN = torch.backends.mkldnn.is_available()
 
 
 class State:
-    """W (A, d), theta_f, the moments and step of Adam; ring buffers (N w,) of each context's latest rewards, and how many were pushed (N,)."""
+    """W (A, d), theta_f, the moments and steps of Adam; ring buffers (N w,) of each context's latest rewards, and how many were pushed (N,)."""
 
     def __init__(self, n: int, d: int, arms: int, window: int):
         self.parameters, self.m, self.v = ([torch.zeros(arms, d), torch.zeros(())] for _ in range(3))
-        self.step, self.ring, self.pushed = torch.zeros(()), torch.zeros(n * window), torch.zeros(n, dtype=torch.long)
+        self.steps, self.ring, self.pushed = [torch.zeros(()), torch.zeros(())], torch.zeros(n * window), torch.zeros(n, dtype=torch.long)
 
 
 def matmul_t(a: Tensor, b: Tensor) -> Tensor:
@@ -91,28 +91,31 @@ def respond(world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u:
     return g, world["format_scale"] * ((w * formatted).sum() - (w_sum * p).sum()), rewards[:rollouts].mean()
 
 
-def ascend(state: State, slopes: tuple[Tensor, Tensor], rate: float) -> None:
-    """One step of Adam."""
-    state.step.add_(1)
-    rate_m, scale_v = rate / (1 - BETA1**state.step), 1 / (1 - BETA2**state.step)
-    for p, g, m, v in zip(state.parameters, slopes, state.m, state.v, strict=True):
+def ascend(state: State, slopes: list[Tensor], rate: float) -> None:
+    """One step of Adam: PyTorch's fused kernel, or, in a graph, which cannot hold that kernel, the operations it stands for."""
+    torch._foreach_add_(state.steps, 1)
+    if not torch.compiler.is_compiling():
+        options = {"lr": rate, "beta1": BETA1, "beta2": BETA2, "eps": EPS, "weight_decay": 0.0, "amsgrad": False, "maximize": True}
+        torch._fused_adam_(state.parameters, slopes, state.m, state.v, [], state.steps, **options)
+        return
+    for p, g, m, v, step in zip(state.parameters, slopes, state.m, state.v, state.steps, strict=True):
         m.copy_(BETA1 * m + (1 - BETA1) * g)
         v.copy_(BETA2 * v + (1 - BETA2) * g * g)
-        p.add_(rate_m * m / ((scale_v * v).sqrt() + EPS))
+        p.add_(rate / (1 - BETA1**step) * m / ((v / (1 - BETA2**step)).sqrt() + EPS))
 
 
 def player(cell: dict, rate: float) -> Callable[..., Tensor]:
     """A function that plays rounds on batches (rounds, B) and returns their mean rewards."""
     unrolled = cell["batch_size"] < UNROLL_BELOW
     options = {"fullgraph": True, "dynamic": False}
-    middle, step = (respond, ascend) if unrolled else (torch.compile(respond, **options), torch.compile(ascend, **options))
+    middle = respond if unrolled else torch.compile(respond, **options)
 
     def play(world: dict, state: State, batches: Tensor, uniforms: Tensor, nuisances: Tensor) -> Tensor:
         rewards = []
         for i, u, nuisance in zip(batches, uniforms, nuisances, strict=True):
             x = world["x_train"].index_select(0, i)
             g, slope, reward = middle(world, cell, state, i, matmul_t(x, state.parameters[0]), u, nuisance)
-            step(state, (matmul_t(g, x.t()), slope), rate)
+            ascend(state, [matmul_t(g, x.t()), slope], rate)
             rewards.append(reward)
         return torch.stack(rewards)
 
@@ -147,7 +150,7 @@ def train(play: Callable[..., Tensor], world: dict, cell: dict, batches: Tensor,
     generator, rewards = torch.Generator().manual_seed(seed), []
     for segment in segments(batches.shape[0]):
         rounds, batch_size = batches[segment].shape
-        block = math.gcd(rounds, UNROLL)
+        block = math.gcd(rounds, UNROLL) if batch_size < UNROLL_BELOW else 1
         blocks = batches[segment].view(-1, block, batch_size)
         stream = draws(generator, len(blocks), (block, cell["rollouts"] + cell["support"], batch_size), world["z0_train"].shape[1])
         rewards += [play(world, state, i, u, nuisance) for i, (u, nuisance) in zip(blocks, stream, strict=False)]
@@ -163,8 +166,8 @@ def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> 
     batches = [torch.as_tensor(epoch_batches(n, cell["batch_size"], rounds, seed)) for seed in seeds]
     play = player(cell, rate)
     warm, *states = [State(n, d, arms, cell["window"]) for _ in range(len(seeds) + 1)]
-    for last in {rounds, rounds - rounds % 100}:
-        train(play, world, cell, batches[0][max(0, last - 100) : last], seeds[0], warm)
+    for segment in {s.stop - s.start: s for s in segments(rounds)}.values():
+        train(play, world, cell, batches[0][segment], seeds[0], warm)
     start = time.perf_counter()
     finals = [train(play, world, cell, batch, seed, state) for batch, seed, state in zip(batches, seeds, states, strict=True)]
     return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}

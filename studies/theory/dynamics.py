@@ -1,0 +1,265 @@
+"""Dynamics of learning: times, plateaus, end phases, Adam, KL fixed points; the start and learnability stand in `startup`."""
+
+from functools import partial
+
+import numpy as np
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+from scipy.stats import binom
+
+from shared.estimator import KL, Aggregation, Estimator
+from sim.optimizer import Optimizer, ascend, rates_of
+from studies.theory.check import Check, Comparison, exact, rate, sampled
+from studies.theory.learners import (
+    GROUP_MEAN,
+    GRPO,
+    GRPO_POPULATION,
+    RAW,
+    RLOO,
+    Learners,
+    arms_speed,
+    durations,
+    estimator_of,
+    expected_gradient,
+    expected_step,
+    hitting_times,
+    replace,
+    time_to_learn,
+    two_arms,
+)
+from studies.theory.startup import CHECKS as START
+
+
+def zscore_weight(k: int, p: float, ddof: int = 1) -> float:
+    """W_K(p) of the z-score by its formula: E[√(S(K-S))]/(K p q), S ~ Bin(K, p), times √((K-1)/K) for ddof 1."""
+    s = np.arange(k + 1)
+    return float(binom.pmf(s, k, p) @ np.sqrt(s * (k - s)) / (k * p * (1 - p)) * np.sqrt((k - 1) / k if ddof else 1.0))
+
+
+def reinforce_clock(p: float) -> float:
+    """F(p): REINFORCE learns from p0 to p1 in the time F(p1) - F(p0)."""
+    return 2 * logit(p) - 1 / p + 1 / (1 - p)
+
+
+def grpo_clock(p: float) -> float:
+    """As `reinforce_clock`, for GRPO with infinitely many rollouts."""
+    return 2 * (2 * p - 1) / np.sqrt(p * (1 - p))
+
+
+def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
+    """Time of GRPO with K rollouts (sample std) from p0 to p1, by its formula."""
+    return float(quad(lambda p: 1 / (zscore_weight(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
+
+
+def time_of_learning(mutant: bool) -> list[Comparison]:
+    """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
+    limit, finite = (GROUP_MEAN, GROUP_MEAN) if mutant else (GRPO_POPULATION, GRPO)
+    raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (reinforce_clock, grpo_clock, logit))
+    speeds = {
+        "REINFORCE": (raw, partial(expected_step, RAW, 1)),
+        "GRPO, K = ∞": (grpo, partial(expected_step, limit, np.inf)),
+        "natural gradient": (natural, partial(arms_speed, estimator=RAW, arms=2, natural=True)),
+        "REINFORCE, 4 arms": (raw * 3 / 4, partial(arms_speed, estimator=RAW, arms=4)),
+        "GRPO, K = ∞, 4 arms": (grpo * 3 / 4, partial(arms_speed, estimator=limit, arms=4, endless=True)),
+        "natural gradient, 4 arms": (natural, partial(arms_speed, estimator=RAW, arms=4, natural=True)),
+    }
+    found = [exact(f"{name}, .01 → .5", expected, time_to_learn(speed, 0.01)) for name, (expected, speed) in speeds.items()]
+    from_raw = reinforce_clock(0.5) - reinforce_clock(0.05)
+    for name, estimator, expected in (
+        ("raw", RAW, from_raw),
+        ("group mean", GROUP_MEAN, from_raw * 8 / 7),
+        ("GRPO", finite, grpo_time(8, 0.05)),
+    ):
+        learners = Learners(*two_arms(0.05, 150), estimator, 8, rate=0.05 / 2)
+        found.append(sampled(f"{name}, K = 8, .05 → .5, simulated", expected, 0.05 * hitting_times(learners, 0.5, every=8, limit=4000), slack=0.015))
+    return found
+
+
+def plateau_times(p0: np.ndarray, mutant: bool = False) -> dict[str, np.ndarray]:
+    """Time to learn from each base pass rate p0 (m,) to .5, by estimator, from exact expected flows."""
+    order = np.argsort(p0)[::-1]
+    theta = logit(np.concatenate([[0.5], np.asarray(p0, dtype=np.float64)[order]]))
+    grpo, limit = (GROUP_MEAN, GROUP_MEAN) if mutant else (GRPO, GRPO_POPULATION)
+    speeds = {
+        "raw": partial(expected_step, RAW, 1),
+        "GRPO, K = 8": partial(expected_step, grpo, 8),
+        "GRPO, K = ∞": partial(expected_step, limit, np.inf),
+        "natural gradient": partial(arms_speed, estimator=RAW, arms=2, natural=True),
+    }
+    times = {}
+    for name, speed in speeds.items():
+        times[name] = np.empty(order.size)
+        times[name][order] = -np.cumsum(durations(speed, theta))
+    return times
+
+
+def plateau(mutant: bool) -> list[Comparison]:
+    """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
+    p0 = np.array([1e-6, 1e-5])
+    times = plateau_times(p0, mutant)
+    slope = {name: float(np.diff(np.log(t))[0] / np.diff(np.log(p0))[0]) for name, t in times.items()}
+    exponents = {"raw": -1.0, "GRPO, K = ∞": -0.5, "GRPO, K = 8": -1.0}
+    found = [rate(f"{name}: exponent", expected, *[slope[name]] * 3) for name, expected in exponents.items()]
+    found.append(exact("natural gradient: T/ln(1/p₀)", 1.0, times["natural gradient"][0] / np.log(1 / p0[0]), 1e-4))
+    prefactors = {"raw": (1.0, p0[0]), "GRPO, K = ∞": (2.0, np.sqrt(p0[0])), "GRPO, K = 8": (np.sqrt(8) / 7, p0[0])}
+    return found + [exact(f"{name}: prefactor", expected, times[name][0] * power, 1e-4) for name, (expected, power) in prefactors.items()]
+
+
+def end_phase(mutant: bool) -> list[Comparison]:
+    """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
+    q, k = 1e-6, 8 if mutant else np.inf
+    raw, limit, finite = (
+        time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q) for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8))
+    )
+    learners = Learners(*two_arms(0.5, 100), RAW, 1, rate=0.5)
+    learners.advance(2000)
+    return [
+        exact("raw: q t", 1.0, q * raw, 1e-4),
+        exact("GRPO, K = ∞: q t²", 4.0, q * limit**2, 1e-4),
+        exact("GRPO, K = 8: q t", np.sqrt(8) / 7, q * finite, 1e-4),
+        sampled("raw: q t, simulated", 1.0, 2000 * expit(-learners.theta()), slack=0.015),
+    ]
+
+
+def spike(kind: str, first: int) -> float:
+    """How far, in rates, one isolated gradient of 3.7 at update `first` moves a parameter."""
+    rates = rates_of(Optimizer(kind, rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
+    gradient, mean, square, theta = (np.zeros(1) for _ in range(4))
+    gradient[0] = 3.7
+    for step in range(first, first + 400):
+        ascend(rates, step, gradient, mean, square, theta)
+    return float(theta[0])
+
+
+def sparse_drift(kind: str, chance: float, n: int = 200, rounds: int = 2500) -> np.ndarray:
+    """Drift per update, in rates, of n parameters whose gradient is 1 with this chance and else 0, at stationarity."""
+    rng, rates = np.random.default_rng(0), rates_of(Optimizer(kind, rate=1.0, eps=1e-12))
+    gradient, mean, square, theta = np.zeros(n), np.full(n, chance), np.full(n, chance), np.zeros(n)
+    for step in range(rounds):
+        if step == 500:
+            start = theta.copy()
+        gradient[:] = rng.random(n) < chance
+        ascend(rates, 10**6 + step, gradient, mean, square, theta)
+    return (theta - start) / (rounds - 500)
+
+
+def adam(mutant: bool) -> list[Comparison]:
+    """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
+    kind, finals = "sgd" if mutant else "adam", []
+    long = replace(GROUP_MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
+    for estimator in (RLOO, GROUP_MEAN, long):
+        learners = Learners(*two_arms([0.1, 0.3, 0.5], 4), estimator, 4, rate=0.01, kind=kind, eps=1e-300)
+        learners.advance(100)
+        finals.append(learners.theta())
+    change = np.abs(finals[0] - logit(np.repeat([0.1, 0.3, 0.5], 4))).max()
+    decay = 0.9 / np.sqrt(0.999)
+    found = [exact(f"{name}: largest difference of paths", 0.0, np.abs(other - finals[0]).max() / change) for name, other in zip(NAMES, finals[1:], strict=True)]
+    found.append(exact("late spike", 0.1 / np.sqrt(0.001) / (1 - decay), spike(kind, 10**6)))
+    k = np.arange(1, 400)
+    first = (0.1 * 0.9 ** (k - 1) / (1 - 0.9**k) / np.sqrt(0.001 * 0.999 ** (k - 1) / (1 - 0.999**k))).sum()
+    found.append(exact("spike at the first update", first, spike(kind, 1)))
+    return found + [sampled(f"drift, P = {chance}", np.sqrt(chance), sparse_drift(kind, chance), slack=0.01) for chance in (0.1, 0.5)]
+
+
+NAMES = ("leave-one-out and group mean", "with constant length 1024")
+
+
+def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
+    """Pass rate at which the expected update vanishes."""
+    reference = float(logit(p0))
+    return float(expit(brentq(lambda theta: expected_step(estimator, k, theta, reference)[0], reference, reference + 40, xtol=1e-13)))
+
+
+def with_kl(kind: str, beta: float, advantage: Estimator = RAW, place: str = "loss") -> Estimator:
+    """An estimator with a KL penalty."""
+    return replace(advantage, kl=KL(kind, beta, place=place))
+
+
+def forward_kl_point(beta: float, p0: float) -> float:
+    """Fixed point of the raw reward with the differentiated k3 penalty, by its formula."""
+    return float(((1 - beta) + np.sqrt((1 - beta) ** 2 + 4 * beta * p0)) / 2)
+
+
+def kl_fixed_points(mutant: bool) -> list[Comparison]:
+    """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
+    kind, start = "k3" if mutant else "k2", float(logit(0.2))
+    shifts = {"raw": (RAW, 1, 1.0), "leave-one-out, K = 4": (RLOO, 4, 1.0), "group mean, K = 2": (GROUP_MEAN, 2, 1 / 2), "group mean, K = 8": (GROUP_MEAN, 8, 7 / 8)}
+    found = [
+        exact(f"{name}, β = .3", float(expit(start + w / 0.3)), fixed_point(with_kl(kind, 0.3, estimator), k, 0.2)) for name, (estimator, k, w) in shifts.items()
+    ]
+    found.append(exact("raw, KL in the reward", float(expit(start + 1 / 0.3)), fixed_point(with_kl("k1", 0.3, place="reward"), 1, 0.2)))
+    root = brentq(lambda theta: theta - start - zscore_weight(8, expit(theta)), start, start + 10, xtol=1e-13)
+    found.append(exact("GRPO, K = 8, β = 1", float(expit(root)), fixed_point(with_kl(kind, 1.0, GRPO), 8, 0.2)))
+    found += [exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl("k3", beta), 1, 0.2)) for beta in (0.001, 0.3)]
+    base = np.array([0.1, 0.2, 0.3, 0.4])
+    best = base * np.exp(np.array([1, 0, 0, 1]) / 0.3)
+    rest = expected_gradient(with_kl(kind, 0.3), 1, best[None] / best.sum(), np.array([1, 0, 0, 1], dtype=bool), ref=base)
+    found.append(exact("4 arms: gradient at π_ref exp(r/β)", 0.0, float(np.abs(rest).max())))
+    theta, u = 0.4, expit(0.4) * expit(-0.4)
+    penalty = {"k1": 0.0, "k2": u * (theta - start), "k3": expit(theta) - 0.2}
+    for name, slope in penalty.items():
+        found.append(exact(f"gradient of {name}", slope, (expected_step(RAW, 1, theta) - expected_step(with_kl(name, 1.0), 1, theta, start))[0]))
+    learners = Learners(*two_arms(0.2, 400), with_kl(kind, 0.3, GROUP_MEAN), 2, rate=0.05 / 2)
+    learners.advance(600)
+    return [*found, sampled("group mean, K = 2, simulated", float(expit(start + 1 / 0.6)), expit(learners.theta()), slack=0.015)]
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="T19",
+        statement="Time to learn from pass rate p₀ to p₁ at rate η: the lower p₀, the more the estimator matters. A softmax over A arms (one correct) takes "
+        "(A-1)/A times as long, except under the natural gradient, which does not see the parametrisation.",
+        formula="ηT = ∫ dp/(W(p) (pq)²): raw F(p₁) - F(p₀), F = 2 ln(p/q) - 1/p + 1/q; GRPO, K = ∞: Δ[2(p-q)/√(pq)]; natural gradient: Δ logit p",
+        latex=r"\eta T = \int_{p_0}^{p_1} \frac{dp}{W(p)\,(pq)^2}, \quad F(p) = 2 \log \frac{p}{q} - \frac{1}{p} + \frac{1}{q}",
+        source="derived here",
+        kind="exact",
+        mutant="GRPO without the standard deviation",
+        experiment=time_of_learning,
+    ),
+    Check(
+        id="T20",
+        statement="On the plateau time grows as 1/p₀ for raw rewards, as p₀^(-1/2) for GRPO with endless groups, as ln(1/p₀) for the natural gradient. GRPO "
+        "with K rollouts returns to 1/p₀ once p₀ is far below 1/K: it gains the factor (K-1)/√K, not the exponent.",
+        formula="ηT ~ 1/p₀ (raw), 2/√p₀ (GRPO, K = ∞), ln(1/p₀) (natural gradient), √K/((K-1) p₀) (GRPO, finite K, sample std)",
+        latex=r"\eta T \sim \frac{1}{p_0}, \quad \frac{2}{\sqrt{p_0}}, \quad \log \frac{1}{p_0}, \quad \frac{\sqrt{K}}{(K-1)\,p_0}",
+        source="derived here",
+        kind="rate",
+        mutant="GRPO without the standard deviation",
+        experiment=plateau,
+    ),
+    Check(
+        id="T21",
+        statement="Near perfection the error of raw rewards falls as 1/t and that of GRPO with endless groups as 1/t²; with K rollouts it falls as 1/t again.",
+        formula="q ηt → 1 (raw); q (ηt)² → 4 (GRPO, K = ∞); q ηt → √K/(K-1) (GRPO, finite K, sample std)",
+        latex=r"q\,\eta t \to 1, \quad q\,(\eta t)^2 \to 4, \quad q\,\eta t \to \frac{\sqrt{K}}{K-1}",
+        source="Mei et al. 2020 (2005.06392) for the raw rate; GRPO derived here",
+        kind="exact",
+        mutant="GRPO with K = 8 taken for K = ∞",
+        experiment=end_phase,
+    ),
+    Check(
+        id="T22",
+        statement="Adam does not see constant factors of the gradient ((K-1)/K, a constant length). One gradient out of the blue moves a parameter by 31.77 rates "
+        "late in a run and by 6.01 as the very first; rewards that come with chance P drift at √P, not P.",
+        formula="Δθ = lr (1-β₁)/√(1-β₂) / (1 - β₁/√β₂); E[Δθ] ≈ lr √P",
+        latex=r"\Delta\theta = \frac{1-\beta_1}{\sqrt{1-\beta_2}\,(1-\beta_1/\sqrt{\beta_2})}, \quad \mathbb{E}[\Delta\theta] \approx \sqrt{P}",
+        source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
+        kind="sampled",
+        mutant="SGD in place of Adam",
+        experiment=adam,
+    ),
+    Check(
+        id="T23",
+        statement="Where learning stops under a KL penalty of coefficient β. Differentiating the sampled k1 gives no penalty, k2 the reverse KL, k3 the forward KL, "
+        "whose ceiling 1 - p* ≈ β(1-p₀) is 8e-4 at β = .001 and p₀ = .2.",
+        formula="π* ~ π_ref exp(r/β); logit p* = logit p₀ + W_K(p*)/β; k3: p* = [(1-β) + √((1-β)² + 4β p₀)]/2",
+        latex=r"\operatorname{logit} p^* = \operatorname{logit} p_0 + \frac{W_K(p^*)}{\beta}, \quad p^*_{k3} = \frac{(1-\beta) + \sqrt{(1-\beta)^2 + 4 \beta p_0}}{2}",
+        source="Tang & Munos 2025 (2506.09477), Liu et al. 2025 (2510.01555); fixed points derived here",
+        kind="exact",
+        mutant="k3 taken for the reverse KL",
+        experiment=kl_fixed_points,
+        corrects="GRPO's k3 penalty is often called a reverse KL; its gradient is that of the forward KL: at β = .3, p₀ = .2 raw rewards stop at .776, not .875.",
+    ),
+    *START,
+)
