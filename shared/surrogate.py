@@ -21,7 +21,7 @@ def surrogate(kind, low, high, dual, advantage, logp, old_logp):
         return advantage * logp, advantage, False, False
     log_ratio = logp - old_logp
     inside = abs(log_ratio) <= LOG_RATIO_LIMIT
-    ratio = math.exp(min(max(log_ratio, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT))
+    ratio = 1.0 if log_ratio == 0.0 else math.exp(min(max(log_ratio, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT))
     plain = advantage * ratio
     clipped = advantage * min(max(ratio, 1.0 - low), 1.0 + high)
     is_clipped = clipped < plain

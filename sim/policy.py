@@ -161,26 +161,31 @@ def _pick_scalar(cdf, u):
     return arm
 
 
-def correct_probability(probs, row, correct):
-    """Probability of the arms whose bit is set in `correct`."""
+def correct_probability(logits, row, correct):
+    """Probability under softmax(logits[row]) of the arms whose bit is set in `correct`."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(correct_probability, jit_options={"error_model": "numpy"})
-def _correct_probability(probs, row, correct):
-    return _correct_lanes if _is_linear(probs) else _correct_scalar
+def _correct_probability(logits, row, correct):
+    return _correct_lanes if _is_linear(logits) else _correct_scalar
 
 
-def _correct_lanes(probs, row, correct):
-    return total(keep_bits(load(probs, row * LANES), correct))
+def _correct_lanes(logits, row, correct):
+    z = load(logits, row * LANES)
+    e = exp(z - splat(largest(z)))
+    return total(keep_bits(e, correct)) / total(e)
 
 
-def _correct_scalar(probs, row, correct):
-    chance = 0.0
-    for a in range(probs.shape[1]):
+def _correct_scalar(logits, row, correct):
+    top = logits[row].max()
+    norm = chance = 0.0
+    for a in range(logits.shape[1]):
+        e = math.exp(logits[row, a] - top)
+        norm += e
         if (correct >> np.uint32(a)) & np.uint32(1):
-            chance += probs[row, a]
-    return chance
+            chance += e
+    return chance / norm
 
 
 def start_score(probs, row, weight, spread, key, round_index, context, n_arms, scores):

@@ -84,15 +84,22 @@ REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS
 
 
 @jit
-def look(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch; returns the rows in use, in whole blocks."""
+def find_logits(contexts, theta, batch, work):
+    """Logits of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
     n = batch.shape[0]
     n_rows = (n + BLOCK - 1) // BLOCK * BLOCK
     for r in range(n_rows):
         work.rows[r] = batch[min(r, n - 1)]
     rows = work.rows[:n_rows]
     forward(contexts, theta, rows, work.logits)
-    for r in range(n):
+    return rows
+
+
+@jit
+def look(contexts, plan, theta, batch, work):
+    """Logits, probabilities and format of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
+    rows = find_logits(contexts, theta, batch, work)
+    for r in range(batch.shape[0]):
         work.lse[r] = softmax(work.logits, r, work.probs)
         h = contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
         small = math.exp(-abs(h))
@@ -238,9 +245,10 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     n, chance = contexts.base_format.shape[0], 0.0
     for start in range(0, n, EVALUATION_CHUNK):
         batch = np.arange(start, min(start + EVALUATION_CHUNK, n))
-        look(contexts, plan, theta, batch, work)
+        find_logits(contexts, theta, batch, work)
         for row in range(batch.shape[0]):
-            p = work.formed[row] * correct_probability(work.probs, row, contexts.correct[batch[row]])
+            formed = 1.0 / (1.0 + math.exp(-contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
+            p = formed * correct_probability(work.logits, row, contexts.correct[batch[row]])
             if sampled:
                 uniforms(plan.key, round_index, batch[row], 0, EVALUATION, work.uniform)
                 p = 1.0 if work.uniform[0, 0] < p else 0.0

@@ -94,10 +94,23 @@ def missed(signal: np.ndarray, dimensions: int) -> np.ndarray:
     return 1 - signal * scale * hyp1f1(0.5, dimensions / 2 + 1, -(signal**2) / 2)
 
 
-def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int) -> np.ndarray:
-    """Expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a step, |theta| = norms (G,)."""
-    known = np.concatenate([[0.0], ends[:-1]])
+def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost: float = 0.0) -> np.ndarray:
+    """Expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a step, |theta| = norms (G,).
+
+    lost: steps that the estimate is worth less than it has seen; d + 1 for least squares, because E[(X'X)^-1] = I/(n-d-1).
+    """
+    known = np.maximum(np.concatenate([[0.0], ends[:-1] - lost]), 0.0)
     return norms / np.sqrt(np.pi) * (np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)).sum(axis=1)
+
+
+def guessed_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator) -> np.ndarray:
+    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run."""
+    along, across = rng.standard_normal((runs, 1)), np.sqrt(rng.chisquare(dimensions - 1, (runs, 1)))
+    regret = np.zeros((runs, norms.size))
+    for length, known in zip(np.diff(ends, prepend=0.0), np.concatenate([[0.0], ends[:-1]]), strict=True):
+        signal = norms * np.sqrt(known) + along
+        regret += length * norms / np.sqrt(np.pi) * (1 - signal / np.hypot(signal, across))
+    return regret
 
 
 def drawn_regret(norm: float, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Dynamics of learning: times, plateaus, end phases, Adam, KL fixed points; the start and learnability stand in `startup`."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,7 +25,6 @@ from studies.theory.learners import (
     expected_gradient,
     expected_step,
     hitting_times,
-    replace,
     time_to_learn,
     two_arms,
 )
@@ -109,9 +109,7 @@ def plateau(mutant: bool) -> list[Comparison]:
 def end_phase(mutant: bool) -> list[Comparison]:
     """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
     q, k = 1e-6, 8 if mutant else np.inf
-    raw, limit, finite = (
-        time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q) for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8))
-    )
+    raw, limit, finite = (time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q) for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8)))
     learners = Learners(*two_arms(0.5, 100), RAW, 1, rate=0.5)
     learners.advance(2000)
     return [
@@ -154,7 +152,9 @@ def adam(mutant: bool) -> list[Comparison]:
         finals.append(learners.theta())
     change = np.abs(finals[0] - logit(np.repeat([0.1, 0.3, 0.5], 4))).max()
     decay = 0.9 / np.sqrt(0.999)
-    found = [exact(f"{name}: largest difference of paths", 0.0, np.abs(other - finals[0]).max() / change) for name, other in zip(NAMES, finals[1:], strict=True)]
+    found = [
+        exact(f"{name}: largest difference of paths", 0.0, np.abs(other - finals[0]).max() / change) for name, other in zip(NAMES, finals[1:], strict=True)
+    ]
     found.append(exact("late spike", 0.1 / np.sqrt(0.001) / (1 - decay), spike(kind, 10**6)))
     k = np.arange(1, 400)
     first = (0.1 * 0.9 ** (k - 1) / (1 - 0.9**k) / np.sqrt(0.001 * 0.999 ** (k - 1) / (1 - 0.999**k))).sum()
@@ -184,9 +184,15 @@ def forward_kl_point(beta: float, p0: float) -> float:
 def kl_fixed_points(mutant: bool) -> list[Comparison]:
     """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
     kind, start = "k3" if mutant else "k2", float(logit(0.2))
-    shifts = {"raw": (RAW, 1, 1.0), "leave-one-out, K = 4": (RLOO, 4, 1.0), "group mean, K = 2": (GROUP_MEAN, 2, 1 / 2), "group mean, K = 8": (GROUP_MEAN, 8, 7 / 8)}
+    shifts = {
+        "raw": (RAW, 1, 1.0),
+        "leave-one-out, K = 4": (RLOO, 4, 1.0),
+        "group mean, K = 2": (GROUP_MEAN, 2, 1 / 2),
+        "group mean, K = 8": (GROUP_MEAN, 8, 7 / 8),
+    }
     found = [
-        exact(f"{name}, β = .3", float(expit(start + w / 0.3)), fixed_point(with_kl(kind, 0.3, estimator), k, 0.2)) for name, (estimator, k, w) in shifts.items()
+        exact(f"{name}, β = .3", float(expit(start + w / 0.3)), fixed_point(with_kl(kind, 0.3, estimator), k, 0.2))
+        for name, (estimator, k, w) in shifts.items()
     ]
     found.append(exact("raw, KL in the reward", float(expit(start + 1 / 0.3)), fixed_point(with_kl("k1", 0.3, place="reward"), 1, 0.2)))
     root = brentq(lambda theta: theta - start - zscore_weight(8, expit(theta)), start, start + 10, xtol=1e-13)
@@ -259,7 +265,8 @@ CHECKS: tuple[Check, ...] = (
         kind="exact",
         mutant="k3 taken for the reverse KL",
         experiment=kl_fixed_points,
-        corrects="GRPO's k3 penalty is often called a reverse KL; its gradient is that of the forward KL: at β = .3, p₀ = .2 raw rewards stop at .776, not .875.",
+        corrects="GRPO (2402.03300) adds k3 to the loss as an unbiased estimator of the reverse KL; its gradient is that of the forward KL: at β = .3 and p₀ = .2 "
+        "raw rewards stop at .777, not .875.",
     ),
     *START,
 )

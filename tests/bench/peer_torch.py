@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_batches, report, segments
 
-UNROLL, UNROLL_BELOW = 10, 128
+UNROLL, UNROLL_BELOW = 10, 512
 """Rounds in one graph, for batches of fewer contexts than this."""
 DRAWS_AT_ONCE = 2**14
 ONEDNN = torch.backends.mkldnn.is_available()

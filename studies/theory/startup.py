@@ -1,0 +1,175 @@
+"""How learning starts, and what decides whether a pair of model and data can learn at all."""
+
+import numpy as np
+from scipy.special import betaln, logit, roots_sh_jacobi
+
+from shared.design import Design
+from shared.estimator import Estimator, rule_of
+from sim.environments import Tabular
+from sim.optimizer import Optimizer
+from sim.rounds import train_rounds
+from sim.run import Simulation, plan_of, start_state, work_of
+from sim.world import World, contexts_of
+from studies.theory.check import Check, Comparison, exact, positive, sampled
+from studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
+
+
+def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: float) -> int:
+    """Rounds after which the chance that no trained rollout has succeeded yet is at most delta."""
+    return int(np.ceil(np.log(delta) / (batch_size * rollouts * np.log1p(-p0))))
+
+
+def rounds_for_first_update(p0: float, batch_size: int, baseline_size: int, delta: float) -> int:
+    """Rounds after which the chance that a centred estimator has not moved yet is at most delta; its baseline sets hold K + M rewards."""
+    silent = (1 - p0) ** baseline_size + p0**baseline_size
+    return int(np.ceil(np.log(delta) / (batch_size * np.log(silent))))
+
+
+def never_solved(a: float, b: float, rollouts: int) -> float:
+    """Expected share of contexts without a success in so many rollouts each, where pass rates are Beta(a, b): falls as a power, rollouts^-a."""
+    return float(np.exp(betaln(a, b + rollouts) - betaln(a, b)))
+
+
+def events(p0: float, estimator: Estimator, batch_size: int, rollouts: int, rounds: int, replicas: int, support: int = 0, rate: float = 0.0):
+    """Successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs that never move (rate 0)."""
+    learners = Learners(*two_arms(p0, replicas * batch_size), estimator, rollouts, rate, support)
+    successes, moves = np.zeros((2, rounds, replicas))
+    for r in range(rounds):
+        learners.advance(1)
+        successes[r] = learners.rewards().reshape(replicas, -1).sum(axis=1)
+        moves[r] = (learners.advantages().reshape(replicas, -1) != 0).any(axis=1)
+    return successes, moves
+
+
+def successes_of_contexts(a: float, b: float, rollouts: int, n: int) -> np.ndarray:
+    """Successes (n,) of contexts with pass rates drawn from Beta(a, b), in one round of the simulator."""
+    learners = Learners(*two_arms(np.random.default_rng(2).beta(a, b, n)), RAW, rollouts, rate=0.0)
+    learners.advance(1)
+    return learners.rewards().sum(axis=1)
+
+
+def falls(estimator: Estimator, n_correct: int, rounds: int = 60) -> float:
+    """Largest fall of a learner's pass rate at one update, over 100 learners of four arms."""
+    logits = np.random.default_rng(1).standard_normal((100, 4))
+    learners = Learners(logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, 1 if estimator is RAW else 4, rate=0.3)
+    rates = []
+    for _ in range(rounds):
+        rates.append(1 / (1 + np.exp(-learners.theta())))
+        learners.advance(1)
+    return float(max(0.0, -np.diff(rates, axis=0).min()))
+
+
+def start(mutant: bool) -> list[Comparison]:
+    """T24. Replicated starts in the simulator."""
+    replicas, batch_size, rollouts, rounds, p0 = 20000, 4, 2, 4, 0.02
+    successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
+    singles, moves = events(0.2, RAW, 4, 1, 24, 8000)
+    first = np.where(moves.any(axis=0), moves.argmax(axis=0) + 1.0, np.inf)
+    trials = batch_size * rollouts * rounds
+    return [
+        sampled("E[successes]", trials * p0, successes.sum(axis=0)),
+        sampled("P(none)", (1 - p0) ** trials, successes.sum(axis=0) == 0),
+        sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first),
+        exact("raw: updates without a success", 0.0, float((moves[singles == 0]).sum())),
+        exact("raw, one correct arm: largest fall of p", 0.0, falls(GROUP_MEAN if mutant else RAW, 1)),
+        positive("raw, two correct arms: largest fall of p", falls(RAW, 2)),
+    ]
+
+
+def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """Pass rates and weights (n,) that integrate polynomials up to degree 2n-1 exactly over Beta(a, b)."""
+    nodes, weights = roots_sh_jacobi(n, a + b - 1, a)
+    return nodes, weights / weights.sum()
+
+
+def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
+    """Mean gradient of one parameter that is added to logit p of every context, in the simulator: its format parameter, all arms correct."""
+    n, rate = p.size, 1e-9
+    base = contexts_of(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
+    world = World(base, base, 2, 1.0, 0.0)
+    run = Simulation(Tabular(n_contexts=n), Design(n, 4, estimator=RLOO, rounds=1, eval_every=1), Optimizer("sgd", rate=rate), seed=seed)
+    state, work = start_state(run, world), work_of(run, world)
+    train_rounds(base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, np.zeros(9))
+    return float(state.theta[-1] / (rate * rounds))
+
+
+def beta_moment(a: float, b: float, power: int) -> float:
+    """E[(p q)^power] for p ~ Beta(a, b)."""
+    return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
+
+
+def learnability(mutant: bool) -> list[Comparison]:
+    """T25. Exact expected updates over Beta distributions of equal mean, and the simulator's gradients."""
+    found, learned = [], {}
+    for size in (0.02, 2.0, 100.0):
+        a, b = size / 4, size * 3 / 4
+        p, weight = beta_nodes(a, b)
+        p = np.full_like(p, p @ weight) if mutant else p
+        step = expected_step(RLOO, 4, logit(p))
+        learned[size] = weight @ step
+        found += [
+            exact(f"Pass@1, a+b = {size:g}", 0.25, float(weight @ p)),
+            exact(f"shared direction E[pq], a+b = {size:g}", 0.1875 * size / (size + 1), float(learned[size])),
+            exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2), float(weight @ (p * (1 - p) * step))),
+        ]
+    found.append(exact("spread of learnability", (100 / 101) / (0.02 / 1.02), float(learned[100.0] / learned[0.02])))
+    p = np.random.default_rng(0).beta(0.5, 1.5, 200)
+    gradients = [shared_direction(np.full(200, 0.25) if mutant else p, 20, seed) for seed in range(16)]
+    return [*found, sampled("shared direction, simulated, 200 contexts from Beta(.5, 1.5)", float((p * (1 - p)).mean()), np.array(gradients))]
+
+
+def planning(mutant: bool) -> list[Comparison]:
+    """D3. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
+    p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
+    trained = 1 + support if mutant else 1
+    plan = rounds_for_first_success(p0, batch_size, trained, delta)
+    successes, moves = events(p0, GRPO, batch_size, 1, plan, replicas, support)
+    none, still = successes.sum(axis=0) == 0, ~moves[:1].any(axis=0)
+    before = successes[:-1].sum(axis=0) == 0
+    unsolved = successes_of_contexts(0.5, 1.5, 16, 24000) == 0
+    return [
+        sampled("P(no trained success) after the planned rounds", (1 - p0) ** (batch_size * trained * plan), none),
+        positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas)),
+        positive("one round less does not: P(none) - δ", before.mean() - delta, before.std() / np.sqrt(replicas)),
+        sampled("P(no update) in a round", ((1 - p0) ** (1 + support) + p0 ** (1 + support)) ** batch_size, still),
+        sampled("never solved in 16 rollouts, Beta(.5, 1.5)", (1 - 0.25) ** 16 if mutant else never_solved(0.5, 1.5, 16), unsolved),
+    ]
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        id="T24",
+        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm raw rewards never lower a tabular pass "
+        "rate; with two they can, because success of one arm takes from the other.",
+        formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
+        latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
+        source="derived here",
+        kind="sampled",
+        mutant="group mean taken off the reward",
+        experiment=start,
+    ),
+    Check(
+        id="T25",
+        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass rate. At a mean of .25 it is .00368, .125 or "
+        ".18564 as contexts are nearly all-or-nothing, spread out, or alike: 50 times.",
+        formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
+        latex=r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, \quad \frac{dJ}{dt} = \mathbb{E}[p^2 q^2]",
+        source="derived here",
+        kind="exact",
+        mutant="every context at the mean pass rate",
+        experiment=learnability,
+        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. Beta(.005, .015) has Pass@1 .25 and the "
+        "E[pq] of contexts that all pass at .0037.",
+    ),
+    Check(
+        id="D3",
+        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a failure, but do not hasten the first success "
+        "that is trained on. Where pass rates vary, the share of contexts never solved falls as a power of the rollouts, and the mean pass rate misleads.",
+        formula="n ≥ ln δ/(BK ln(1-p₀)) rounds to a success; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; p ~ Beta(a, b): B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
+        latex=r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, \quad \frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}",
+        source="derived here",
+        kind="sampled",
+        mutant="support rollouts counted as trained ones, contexts at the mean pass rate",
+        experiment=planning,
+    ),
+)
