@@ -1,4 +1,4 @@
-"""Who may import whom: shared <- sim, shared <- llm, all of them <- studies; torch only in llm, seaborn only in the figures file."""
+"""Who may import whom: shared <- sim, shared <- llm, all of them <- studies; torch only in llm, seaborn only in the files that draw."""
 
 import ast
 import subprocess
@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
 PURE = {"numpy", "numba"}
-CONFINED = {"torch": "llm/", "transformers": "llm/", "vllm": "llm/", "seaborn": "studies/figures.py", "matplotlib": "studies/figures.py"}
+DRAWING = ("studies/figures.py", "studies/theory_figures.py")
+CONFINED = {"torch": ("llm/",), "transformers": ("llm/",), "vllm": ("llm/",), "seaborn": DRAWING, "matplotlib": DRAWING}
 
 
 def imports_of(source: str) -> set[str]:

@@ -62,7 +62,7 @@ def eliminated_regret(gaps: np.ndarray, ends: np.ndarray, runs: int, rng: np.ran
     return regret
 
 
-def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 80) -> np.ndarray:
+def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.ndarray:
     """Expected regret (G,) of `eliminated_regret`, exact: the density of the arms' difference of sums, carried from batch to batch."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     lengths, bounds, drift = np.diff(ends, prepend=0.0), bounds_of(ends), gaps[:, None]
@@ -103,11 +103,15 @@ def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost:
     return norms / np.sqrt(np.pi) * (np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)).sum(axis=1)
 
 
-def guessed_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator) -> np.ndarray:
-    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run."""
+def guessed_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator, peeks: bool = False) -> np.ndarray:
+    """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run.
+
+    peeks: each batch acts on its own rewards, which it cannot know.
+    """
     along, across = rng.standard_normal((runs, 1)), np.sqrt(rng.chisquare(dimensions - 1, (runs, 1)))
     regret = np.zeros((runs, norms.size))
-    for length, known in zip(np.diff(ends, prepend=0.0), np.concatenate([[0.0], ends[:-1]]), strict=True):
+    seen = ends if peeks else np.concatenate([[0.0], ends[:-1]])
+    for length, known in zip(np.diff(ends, prepend=0.0), seen, strict=True):
         signal = norms * np.sqrt(known) + along
         regret += length * norms / np.sqrt(np.pi) * (1 - signal / np.hypot(signal, across))
     return regret

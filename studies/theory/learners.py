@@ -5,6 +5,7 @@ correct moves logit p by A/(A-1) times as much at equal rate, because the correc
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import expit, gammaln, logit
@@ -53,17 +54,12 @@ def expected_step(estimator: Estimator, k: float, theta: np.ndarray, theta_ref: 
     rewards = np.tile((np.arange(size) < counts[:, None]).astype(np.float64), (theta.size, 1))
     p, q = expit(theta)[:, None], expit(-theta)[:, None]
     chance = np.exp(gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)) * p**counts * q ** (size - counts)
-    p_row = np.repeat(theta, size + 1)[:, None]
-    logp, ref_logp = (np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z)) for z in (p_row, np.full_like(p_row, theta_ref)))
-    pool = None if np.isfinite(k) else endless_pool(expit(p_row[:, 0]))
+    logit_p = np.repeat(theta, size + 1)[:, None]
+    logp, ref_logp = (np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z)) for z in (logit_p, np.full_like(logit_p, theta_ref)))
+    pool = None if np.isfinite(k) else endless_pool(expit(logit_p[:, 0]))
     weight = weights_of(estimator, rewards, logp, ref_logp, pool)
-    score = np.where(rewards > 0, expit(-p_row), -expit(p_row))
+    score = np.where(rewards > 0, expit(-logit_p), -expit(logit_p))
     return (chance * (weight * score).sum(axis=1).reshape(theta.size, size + 1)).sum(axis=1)
-
-
-def expected_weight(estimator: Estimator, k: float, theta: np.ndarray) -> np.ndarray:
-    """W_K(p) at theta (n,): the expected gradient over grad p = p q."""
-    return expected_step(estimator, k, theta) / (expit(theta) * expit(-np.asarray(theta)))
 
 
 def expected_gradient(estimator: Estimator, k: int, probs: np.ndarray, correct: np.ndarray, ref: np.ndarray | None = None, endless: bool = False) -> np.ndarray:
@@ -96,7 +92,7 @@ def arms_speed(theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, e
 
 def durations(speed: Callable[[np.ndarray], np.ndarray], theta: np.ndarray) -> np.ndarray:
     """Time of the flow d theta/dt = speed(theta) between successive points of theta (m,): the integrals (m-1,) of 1/speed."""
-    pieces = [np.linspace(a, b, max(1, int(np.ceil(abs(b - a) / 2))) + 1) for a, b in zip(theta[:-1], theta[1:], strict=True)]
+    pieces = [np.linspace(a, b, max(1, int(np.ceil(abs(b - a) / 2))) + 1) for a, b in pairwise(theta)]
     left, right = (np.concatenate([piece[s] for piece in pieces]) for s in (slice(None, -1), slice(1, None)))
     nodes = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * NODES
     parts = (NODE_WEIGHTS / speed(nodes.ravel()).reshape(nodes.shape)).sum(axis=1) * (right - left) / 2

@@ -82,7 +82,7 @@ def constant(value: float) -> np.ndarray:
 
 def all_groups(n_arms: int, size: int) -> np.ndarray:
     """All n_arms^size groups of arms, (n, size)."""
-    return np.indices((n_arms,) * size).reshape(size, -1).T
+    return np.ascontiguousarray(np.indices((n_arms,) * size).reshape(size, -1).T)
 
 
 def moments(policy: Policy, advantage: Advantage, size: int, baseline: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -148,8 +148,9 @@ def measured_factor(advantage: Advantage, size: int, p) -> np.ndarray:
 
 
 def limit_factor(advantage: Advantage, p) -> np.ndarray:
-    """W_K(p) as K -> inf, extrapolated from K = 256 and 512, so up to terms of order 1/(K u)^2."""
-    return 2 * measured_factor(advantage, 512, p) - measured_factor(advantage, 256, p)
+    """W_K(p) as K -> inf, extrapolated from K = 128, 256, 512: up to terms of order 1/(K u)^3."""
+    small, middle, large = (measured_factor(advantage, size, p) for size in (128, 256, 512))
+    return (small - 6 * middle + 8 * large) / 3
 
 
 def zscore_factor(size: int, p, ddof: int = 1):

@@ -1,7 +1,7 @@
 """How learning starts, and what decides whether a pair of model and data can learn at all."""
 
 import numpy as np
-from scipy.special import betaln, logit, roots_sh_jacobi
+from scipy.special import betaln, expit, logit, roots_sh_jacobi
 
 from shared.design import Design
 from shared.estimator import Estimator, rule_of
@@ -48,32 +48,35 @@ def successes_of_contexts(a: float, b: float, rollouts: int, n: int) -> np.ndarr
     return learners.rewards().sum(axis=1)
 
 
-def falls(estimator: Estimator, n_correct: int, rounds: int = 60) -> float:
+def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60, support: int = 0) -> float:
     """Largest fall of a learner's pass rate at one update, over 100 learners of four arms."""
     logits = np.random.default_rng(1).standard_normal((100, 4))
-    learners = Learners(logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, 1 if estimator is RAW else 4, rate=0.3)
+    learners = Learners(logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, rollouts, rate=0.3, support=support)
     rates = []
     for _ in range(rounds):
-        rates.append(1 / (1 + np.exp(-learners.theta())))
+        rates.append(expit(learners.theta()))
         learners.advance(1)
     return float(max(0.0, -np.diff(rates, axis=0).min()))
 
 
 def start(mutant: bool) -> list[Comparison]:
-    """T24. Replicated starts in the simulator."""
-    replicas, batch_size, rollouts, rounds, p0 = 20000, 4, 2, 4, 0.02
+    """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update."""
+    replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
     successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
-    singles, moves = events(0.2, RAW, 4, 1, 24, 8000)
+    singles, moves = events(0.2, RAW, 4, 1, 16, 8000)
     first = np.where(moves.any(axis=0), moves.argmax(axis=0) + 1.0, np.inf)
-    trials = batch_size * rollouts * rounds
-    return [
+    trials = batch_size * rounds * (1 if mutant else rollouts)
+    found = [
         sampled("E[successes]", trials * p0, successes.sum(axis=0)),
         sampled("P(none)", (1 - p0) ** trials, successes.sum(axis=0) == 0),
         sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first),
-        exact("raw: updates without a success", 0.0, float((moves[singles == 0]).sum())),
-        exact("raw, one correct arm: largest fall of p", 0.0, falls(GROUP_MEAN if mutant else RAW, 1)),
-        positive("raw, two correct arms: largest fall of p", falls(RAW, 2)),
+        exact("raw: updates without a success", 0.0, float(moves[singles == 0].sum())),
+        positive("raw, two correct arms: largest fall of p", falls(RAW, 2, 1)),
+        positive("group mean with support rollouts, one correct arm: largest fall of p", falls(GROUP_MEAN, 1, 1, support=7)),
+        exact("raw, one correct arm: largest fall of p", 0.0, falls(RAW, 1, 1)),
     ]
+    centred = {name: RAW if mutant else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))}
+    return found + [exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4)) for name, estimator in centred.items()]
 
 
 def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -119,14 +122,14 @@ def learnability(mutant: bool) -> list[Comparison]:
 
 
 def planning(mutant: bool) -> list[Comparison]:
-    """D3. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
+    """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
     trained = 1 + support if mutant else 1
     plan = rounds_for_first_success(p0, batch_size, trained, delta)
     successes, moves = events(p0, GRPO, batch_size, 1, plan, replicas, support)
     none, still = successes.sum(axis=0) == 0, ~moves[:1].any(axis=0)
     before = successes[:-1].sum(axis=0) == 0
-    unsolved = successes_of_contexts(0.5, 1.5, 16, 24000) == 0
+    unsolved = successes_of_contexts(0.5, 1.5, 16, 30000) == 0
     return [
         sampled("P(no trained success) after the planned rounds", (1 - p0) ** (batch_size * trained * plan), none),
         positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas)),
@@ -139,33 +142,33 @@ def planning(mutant: bool) -> list[Comparison]:
 CHECKS: tuple[Check, ...] = (
     Check(
         id="T24",
-        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm raw rewards never lower a tabular pass "
-        "rate; with two they can, because success of one arm takes from the other.",
+        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm raw rewards never lower a tabular "
+        "pass rate; with two they can. Centring on the trained group never does, as its weights sum to 0; a baseline from support rollouts can, even with one.",
         formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
         latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
         source="derived here",
         kind="sampled",
-        mutant="group mean taken off the reward",
+        mutant="contexts counted in place of rollouts, and no centring",
         experiment=start,
     ),
     Check(
         id="T25",
-        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass rate. At a mean of .25 it is .00368, .125 or "
-        ".18564 as contexts are nearly all-or-nothing, spread out, or alike: 50 times.",
+        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass rate. At a mean of .25 it is .00368, "
+        ".125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: 50 times.",
         formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
         latex=r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, \quad \frac{dJ}{dt} = \mathbb{E}[p^2 q^2]",
         source="derived here",
         kind="exact",
         mutant="every context at the mean pass rate",
         experiment=learnability,
-        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. Beta(.005, .015) has Pass@1 .25 and the "
-        "E[pq] of contexts that all pass at .0037.",
+        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. Beta(.005, .015) has Pass@1 .25 and "
+        "the E[pq] of contexts that all pass at .0037.",
     ),
     Check(
-        id="D3",
-        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a failure, but do not hasten the first success "
-        "that is trained on. Where pass rates vary, the share of contexts never solved falls as a power of the rollouts, and the mean pass rate misleads.",
-        formula="n ≥ ln δ/(BK ln(1-p₀)) rounds to a success; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; p ~ Beta(a, b): B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
+        id="D24",
+        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a failure, but do not hasten the first "
+        "success that is trained on. Where pass rates vary, the share of contexts never solved falls as a power of the rollouts: the mean rate misleads.",
+        formula="n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved in m: B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
         latex=r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, \quad \frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}",
         source="derived here",
         kind="sampled",

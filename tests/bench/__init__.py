@@ -12,6 +12,8 @@ import numpy as np
 
 EVALUATE_EVERY = 100
 KL_COEFFICIENT = 0.001
+KL_RATIO_MIN, KL_RATIO_MAX = 1.6701979751525093e-05, 13.610868638150247
+"""pi_base/pi between which the KL estimate k3 is below 10; beyond, it is held at 10 and has no slope."""
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 """Adam's."""
 SPREAD_EPS = 1e-6

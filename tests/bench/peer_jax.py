@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
 
 CHUNK = 128
 """Contexts worked on at a time: their features stay in the second-level cache from the gather to the gradient."""
@@ -114,7 +114,7 @@ def adam(state: State, slopes: dict, rate: float) -> State:
     step = state.step + 1
     m = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, state.m, slopes)
     v = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, state.v, slopes)
-    rate_m, scale_v = rate / (1 - BETA1**step), 1 / (1 - BETA2**step)
+    rate_m, scale_v = (scale / -jnp.expm1(step * math.log(beta)) for scale, beta in ((rate, BETA1), (1, BETA2)))
     parameters = jax.tree.map(lambda p, m, v: p + rate_m * m / (jnp.sqrt(scale_v * v) + EPS), state.parameters, m, v)
     return state._replace(parameters=parameters, m=m, v=v, step=step)
 
@@ -144,7 +144,8 @@ def learn(design: Design, world: World, parameters: dict, replay: Replay, chunk:
     arm, formatted = arm[:rollouts], formatted[:rollouts]
     ratio = world.base[i, arm] * total / e[arm, jnp.arange(i.size)]
     ratio *= jnp.where(formatted, (1 + odds) / (1 + odds0), (1 + 1 / odds) / (1 + 1 / odds0))
-    w = (advantage - KL_COEFFICIENT * (1 - ratio)) / (design.batch_size * rollouts)
+    kl_slope = jnp.where((ratio > KL_RATIO_MIN) & (ratio < KL_RATIO_MAX), 1 - ratio, 0.0)
+    w = (advantage - KL_COEFFICIENT * kl_slope) / (design.batch_size * rollouts)
 
     w_sum = w.sum(0)
     chosen = jnp.where(arm == jnp.arange(arms)[:, None, None], w, 0.0).sum(1)

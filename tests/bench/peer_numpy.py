@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
 
 F32 = np.float32
 DRAWS_AT_ONCE = 2**14
@@ -173,7 +173,8 @@ class Game:
         here = arm * np.intp(i.size) + tables.columns
         ratio = tables.base.take(where) * total / e.take(here)
         ratio *= tables.base_format.take(2 * i + formatted) / np.where(formatted, p, odds * p)
-        w = (advantage - F32(KL_COEFFICIENT) * (1 - ratio)) / F32(arm.size)
+        kl_slope = np.where((ratio > F32(KL_RATIO_MIN)) & (ratio < F32(KL_RATIO_MAX)), 1 - ratio, F32(0))
+        w = (advantage - F32(KL_COEFFICIENT) * kl_slope) / F32(arm.size)
 
         w_sum = np.add.reduce(w, axis=0)
         g = nuisance * (F32(world["nuisance"]) * np.sqrt(np.add.reduce(w * w, axis=0)))

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
 
 UNROLL, UNROLL_BELOW = 10, 512
 """Rounds in one graph, for batches of fewer contexts than this."""
 DRAWS_AT_ONCE = 2**14
+torch._dynamo.config.recompile_limit = 64
+"""Every design is its own graph."""
 ONEDNN = torch.backends.mkldnn.is_available()
 
 
@@ -83,7 +85,8 @@ def respond(world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u:
     arm, formatted = arm[:rollouts], formatted[:rollouts]
     ratio = world["base"].take(i * arms + arm) * total / e.gather(0, arm)
     ratio = ratio * torch.where(formatted, (1 + odds) / (1 + odds0), (1 + 1 / odds) / (1 + 1 / odds0))
-    w = (advantage - KL_COEFFICIENT * (1 - ratio)) / arm.numel()
+    kl_slope = torch.where((ratio > KL_RATIO_MIN) & (ratio < KL_RATIO_MAX), 1 - ratio, 0.0)
+    w = (advantage - KL_COEFFICIENT * kl_slope) / arm.numel()
 
     w_sum = w.sum(0)
     chosen = torch.zeros_like(e).scatter_add(0, arm, w)
@@ -101,7 +104,8 @@ def ascend(state: State, slopes: list[Tensor], rate: float) -> None:
     for p, g, m, v, step in zip(state.parameters, slopes, state.m, state.v, state.steps, strict=True):
         m.copy_(BETA1 * m + (1 - BETA1) * g)
         v.copy_(BETA2 * v + (1 - BETA2) * g * g)
-        p.add_(rate / (1 - BETA1**step) * m / ((v / (1 - BETA2**step)).sqrt() + EPS))
+        rate_m, scale_v = (scale / -torch.expm1(step * math.log(beta)) for scale, beta in ((rate, BETA1), (1, BETA2)))
+        p.add_(rate_m * m / ((scale_v * v).sqrt() + EPS))
 
 
 def player(cell: dict, rate: float) -> Callable[..., Tensor]:

@@ -1,0 +1,162 @@
+"""The theory command: runs checks, or their mutants, and prints what was expected beside what was measured."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from shared.errors import check as require
+from studies.theory import GROUPS
+from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, verdict_of
+
+COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
+CAUGHT = {FAIL: "green", PASS: "red", INCONCLUSIVE: "red"}
+"""Colours of the verdict on a mutant, which ought to fail."""
+SLOW = 8
+"""A slow check takes about this many times as long as a fast one."""
+
+
+class Result(NamedTuple):
+    """What came of a check or of its mutant."""
+
+    check: Check
+    comparisons: list[Comparison]
+    verdict: str
+    seconds: float
+
+
+def run(check: Check, mutant: bool = False) -> Result:
+    """Run one check, or its mutant."""
+    began = time.perf_counter()
+    comparisons = check.experiment(mutant)
+    return Result(check, comparisons, verdict_of(comparisons), time.perf_counter() - began)
+
+
+def run_all(checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = lambda check, done: None) -> list[Result]:
+    """Run checks, or their mutants, in order; `tell` hears of each before and after."""
+    results = []
+    for check in checks:
+        tell(check, False)
+        results.append(run(check, mutants))
+        tell(check, True)
+    return results
+
+
+def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all") -> list[Check]:
+    """The checks of these ids (none: every one) and of this tier. Raises UserError where an id is unknown or nothing is left."""
+    known = {check.id: check for group in GROUPS.values() for check in group}
+    wanted = [name.upper() for name in ids]
+    for name, given in zip(wanted, ids, strict=True):
+        require(name in known, f"check = {given!r} is unknown; allowed: {', '.join(known)}")
+    chosen = [check for check in known.values() if (not ids or check.id in wanted) and tier in (check.tier, "all")]
+    require(bool(chosen), f"none of {', '.join(wanted) or 'the checks'} is in tier {tier}; allowed: fast, slow, all")
+    return chosen
+
+
+def grouped(results: list[Result]) -> dict[str, list[Result]]:
+    """Results by the title of their group, in the order of the groups; empty groups are left out."""
+    by_id = {result.check.id: result for result in results}
+    groups = {title: [by_id[check.id] for check in checks if check.id in by_id] for title, checks in GROUPS.items()}
+    return {title: found for title, found in groups.items() if found}
+
+
+def headline(result: Result) -> Comparison | None:
+    """The comparison that decides: the first that did not pass, else the first."""
+    return next((c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None))
+
+
+def is_inequality(comparison: Comparison) -> bool:
+    """Whether the theory only says that the number is above 0."""
+    return comparison.expected == 0 and (comparison.low != comparison.high or (comparison.verdict == PASS and comparison.measured > 1e-9))
+
+
+def number(value: float) -> str:
+    """A number with five significant digits."""
+    return f"{value:.5g}"
+
+
+def expected_text(comparison: Comparison) -> str:
+    """What the theory says, in print."""
+    return "> 0" if is_inequality(comparison) else number(comparison.expected)
+
+
+def interval_text(comparison: Comparison) -> str:
+    """The interval of the measured number, in print; empty where it is exact."""
+    return f"[{comparison.low:.4g}, {comparison.high:.4g}]" if comparison.low != comparison.high else ""
+
+
+def counts_of(results: list[Result]) -> str:
+    """The count line: how many checks, how many of each verdict, how long."""
+    counts = Counter(result.verdict for result in results)
+    return f"{len(results)} checks: {', '.join(f'{counts[v]} {v}' for v in COLOURS)} in {sum(r.seconds for r in results):.1f} s"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, expand=True)
+    for column in columns:
+        table.add_column(column, ratio=1 if column in ("statement", "mutant") else None, min_width=7 if column == "verdict" else None)
+    return table
+
+
+def _group_table(title: str, results: list[Result], whole: bool) -> Table:
+    """One block of rows per check: statement and formula, then its comparisons (all of them, or the one that decides)."""
+    table = _table(title, "id", "statement", "expected", "measured", "verdict", "s")
+    for result in results:
+        check, shown = result.check, result.comparisons if whole else [c for c in [headline(result)] if c]
+        text = Text.assemble(check.statement, "\n", (check.formula, "cyan"))
+        if check.corrects:
+            text.append(f"\ncorrects the literature: {check.corrects}", style="magenta")
+        if whole:
+            text.append(f"\n{check.source}; {check.kind}, {check.tier}; mutant: {check.mutant}", style="dim")
+        table.add_row(check.id, text, "", "", Text(result.verdict, style=COLOURS[result.verdict]), f"{result.seconds:.2f}")
+        for c in shown:
+            measured = Text.assemble(number(c.measured), " " if interval_text(c) else "", (interval_text(c), "dim"))
+            verdict = Text(c.verdict, style=COLOURS[c.verdict]) if whole or c.verdict != PASS else ""
+            table.add_row("", Text(f"  {c.name}", style="italic"), expected_text(c), measured, verdict, "")
+        if len(shown) < len(result.comparisons):
+            table.add_row("", Text(f"  and {len(result.comparisons) - len(shown)} more", style="dim"), "", "", "", "")
+        table.add_section()
+    return table
+
+
+def _mutant_table(title: str, results: list[Result]) -> Table:
+    """One row per mutant, with the comparison that gives it away."""
+    table = _table(title, "id", "mutant", "expected", "measured", "verdict", "s")
+    for result in results:
+        c = headline(result)
+        text = Text.assemble(result.check.mutant, (f"\n  {c.name}" if c else "", "italic"))
+        numbers = ("\n" + expected_text(c), "\n" + number(c.measured)) if c else ("", "")
+        table.add_row(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]), f"{result.seconds:.2f}")
+    return table
+
+
+def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool) -> list[Result]:
+    """Run checks under a bar with the time left, which vanishes at the end."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
+        task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
+
+        def tell(check: Check, done: bool) -> None:
+            bar.update(task, description=f"{'mutant of ' if mutants else ''}{check.id}", advance=(SLOW if check.tier == "slow" else 1) * done)
+
+        return run_all(checks, mutants, tell)
+
+
+def theory(console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool) -> int:
+    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not. Named checks show every comparison."""
+    results = _run_shown(console, selected(tuple(ids), tier), mutants, quiet)
+    for title, found in grouped(results).items():
+        console.print(_mutant_table(title, found) if mutants else _group_table(title, found, whole=bool(ids)))
+    if mutants:
+        missed = [result.check.id for result in results if result.verdict != FAIL]
+        line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (f", not so {', '.join(missed)}" if missed else "")
+    else:
+        missed, line = [result.check.id for result in results if result.verdict == FAIL], counts_of(results)
+    console.print(line, style="red" if missed else "green", markup=False, highlight=False)
+    return 1 if missed else 0

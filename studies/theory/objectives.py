@@ -1,0 +1,155 @@
+"""Estimator algebra, T7 to T9 and D3: which objective an estimator climbs, where it is not the pass rate."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import binom
+
+from shared.presets import preset
+from shared.weigh import prepare, weigh
+from studies.theory.algebra import FOUR_ARMS
+from studies.theory.check import Check, Comparison, exact, positive
+from studies.theory.models import (
+    MEAN,
+    RAW,
+    all_groups,
+    estimator_of,
+    factor_of,
+    limit_factor,
+    measured_factor,
+    weighted_moments,
+    weights,
+    zscore,
+    zscore_factor,
+)
+
+P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
+"""T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
+
+
+def downhill(mutant: bool) -> list[Comparison]:
+    """T7."""
+    advantage, push = MEAN if mutant else zscore(1), SLOPE * P * (1 - P)
+    true = float(push @ measured_factor(RAW, 4, P))
+    found = [exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)]
+    steps = {size: float(push @ measured_factor(advantage, size, P)) for size in (4, 8, 64)}
+    found += [exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step) for size, step in steps.items()]
+    found.append(exact("step of GRPO, K -> inf", float(SLOPE @ np.sqrt(P * (1 - P))), float(push @ limit_factor(advantage, P)), 1e-3))
+    return [*found, *(positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size]) for size in (8, 64))]
+
+
+def pkpo(correct: np.ndarray, k: int, blind: bool) -> np.ndarray:
+    """PKPO's rewards for groups (m, n) of responses: k/n if right, else k/n times the chance that k-1 of the others hold a right one."""
+    n, c = correct.shape[1], correct.sum(axis=1, keepdims=True)
+    others = 1 - binom(n - 1 - c, k - 1) / binom(n - 1, k - 1)
+    return k / n * np.where(correct == 1, 1.0, 0.0 if blind else others)
+
+
+def best_minus_second(correct: np.ndarray) -> np.ndarray:
+    """The best response gets its lead over the second best, the others nothing: 1 for the only right one of its group."""
+    return correct * (correct.sum(axis=1, keepdims=True) == 1)
+
+
+def pass_at_k(mutant: bool) -> list[Comparison]:
+    """T8. The rewards are transformed, then weighed as raw rewards; K times the mean over a group is the sum. J_k by complex step."""
+    found, p, rest = [], FOUR_ARMS.pass_rate, 0.0
+    steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
+    shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
+    for n, k in ((3, 2), (5, 2), (5, 4), (5, 5)):
+        factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** k).imag / 1e-30)
+        found.append(exact(f"grad pass@{k} over grad p", k * (1 - p) ** (k - 1), factor))
+        arms = all_groups(4, n)
+        mean, _ = weighted_moments(FOUR_ARMS, arms, n * weights(RAW, pkpo(FOUR_ARMS.correct[arms], k, mutant)))
+        factor, more = factor_of(FOUR_ARMS, mean)
+        found.append(exact(f"W of PKPO, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor))
+        rest = max(rest, across, more)
+    for size in (2, 4, 5):
+        arms = all_groups(4, size)
+        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(RAW, best_minus_second(FOUR_ARMS.correct[arms])))
+        found.append(exact(f"W of best minus second best, group mean, K={size}", (1 - p) ** (size - 1), factor_of(FOUR_ARMS, mean)[0]))
+    return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
+
+
+def minimalist(mutant: bool) -> list[Comparison]:
+    """T9. Groups of two, one right and one wrong, over a range of ratios."""
+    ratio, high = np.linspace(0.05, 3.0, 60), 0.2
+    plain = replace(estimator_of(MEAN if mutant else RAW), surrogate=preset("minimalist").surrogate)
+    rewards, group, starts = np.tile([1.0, 0.0], 60), np.repeat(np.arange(60), 2), np.arange(121)
+    logp, old = np.repeat(np.log(ratio), 2), np.zeros(120)
+    batch = prepare(plain, rewards, group, starts, old, n_rows=1)
+    away, here = weigh(plain, batch, logp), weigh(plain, batch, old)
+    reinforce = weigh(estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old)
+    return [
+        exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective),
+        exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max())),
+        exact(
+            "largest distance of a right answer's weight to R·ratio below the clip, 0 above",
+            0.0,
+            float(np.abs(away.weight[::2] - ratio * (ratio < 1 + high)).max()),
+        ),
+        exact("on-policy: largest distance to REINFORCE's weight", 0.0, float(np.abs(here.weight - reinforce.weight).max())),
+    ]
+
+
+def ceiling(mutant: bool) -> list[Comparison]:
+    """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
+    found, p, advantage = [], np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant else 0)
+    for size in (4, 8, 64):
+        factor = measured_factor(advantage, size, p)
+        bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
+        found.append(positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min())))
+        found.append(exact(f"W(p = 10⁻⁶), K={size}", np.sqrt(size - 1), float(factor[0]), 1e-4))
+    gap = {p: 8 * 512 * p * (1 - p) * (1 - np.sqrt(p * (1 - p)) * float(measured_factor(advantage, 512, p))) for p in (0.2, 0.5)}
+    return found + [exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={p}", 1.0, value, 0.02) for p, value in gap.items()]
+
+
+CHECKS = (
+    Check(
+        id="T7",
+        statement="With contexts that share parameters, GRPO's division by the std can point downhill: the pass rate falls along its mean step.",
+        formula="p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = +.0333 (K=4), −.0605 (8), −.427 (64), −.481 (∞)",
+        latex=r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, -.427, -.481 \quad (K = 4, 8, 64, \infty)",
+        source="derived here",
+        kind="exact",
+        mutant="no division by the std",
+        experiment=downhill,
+        corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an ascent direction. Here the slope of the "
+        "pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it climbs another objective, Σ 2 arcsin √p as K grows.",
+    ),
+    Check(
+        id="T8",
+        statement="The gradient of Pass@k is that of the pass rate times k q^(k−1): it cares for hard contexts only. "
+        "PKPO's rewards estimate it without bias from n ≥ k responses; "
+        "so does the sum over a group of K = k of 'best minus second best', whose mean has W = q^(K−1).",
+        formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
+        latex=r"\nabla J_k = k\,q^{k-1}\,\nabla p, \qquad "
+        r"r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - \frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
+        source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
+        kind="exact",
+        mutant="wrong responses get no credit for right ones among the others",
+        experiment=pass_at_k,
+    ),
+    Check(
+        id="T9",
+        statement="With rewards 0 or 1 and no baseline, clipping is a cap: "
+        "wrong answers never contribute, the lower clip never acts, and on-policy the gradient is REINFORCE's.",
+        formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
+        latex=r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), \quad R \in \{0, 1\}",
+        source="elementary",
+        kind="exact",
+        mutant="the group mean as baseline, so wrong answers push down",
+        experiment=minimalist,
+    ),
+    Check(
+        id="D3",
+        statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > 1/K, and stays at √(K−1) below. "
+        "At finite K it falls short of the limit by 1/(8Kpq).",
+        formula="W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + …); ddof 0, times √((K−1)/K) with ddof 1",
+        latex=r"W_K(p) \le \min\left(\sqrt{K-1}, \sqrt{\frac{K-1}{K p q}}\right), \qquad "
+        r"W_K(p) = \frac{1}{\sqrt{p q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
+        source="derived here",
+        kind="inequality",
+        mutant="sample std where the population std is meant",
+        experiment=ceiling,
+    ),
+)

@@ -1,0 +1,120 @@
+"""The theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the literature and figures."""
+
+import re
+import tempfile
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from latex2mathml.converter import convert
+from markupsafe import Markup, escape
+
+from studies import theory_figures
+from studies.figures import Drawn, save
+from studies.theory import curves
+from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
+from studies.theory.command import Result, expected_text, grouped, interval_text, number
+
+SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
+FEW = 5
+"""Comparisons of a check that are shown at once; the others unfold."""
+NOTATION = {
+    "p, q, u": "pass rate of a context (a prompt) under the policy, q = 1 − p, and u = pq, the variance of its 0/1 reward",
+    "K, B, N": "rollouts per context, contexts per batch, N = BK rollouts per update",
+    "r, A, s": "reward of a rollout, its advantage, and its score ∇ log π; the gradient estimate is the mean of A s",
+    "S": "number of successes among the K rollouts of a context",
+    "W(p)": "what an estimator multiplies the gradient of a context of pass rate p by: its expected gradient is W(p) ∇p; unbiased means W = 1",
+    "G": "squared length of ∇p",
+    "one-logit": "the model whose only parameter is logit p; its score is r − p",
+    "tabular": "a softmax over A arms with one logit per arm; contexts share no parameters",
+    "ρ": "share of the score's squared norm that lies in directions common to all contexts",
+    "ν²": "squared norm of the score in directions on which no reward depends (style)",
+    "ddof": "1 where the standard deviation divides by K − 1 (as GRPO's code does), 0 where it divides by K",
+    "T, M, Δ": "bandit statements: steps, batches, and the gap between the arms; regret R is the reward lost to the better arm",
+}
+
+
+class Figure(NamedTuple):
+    """A figure of the section: its name, the table behind it, how it is drawn, and what the reader should see in it."""
+
+    name: str
+    table: Callable[[], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Drawn]
+    title: str
+    caption: str
+
+
+FIGURES: tuple[Figure, ...] = (
+    Figure(
+        "theory-regret",
+        curves.curves_regret,
+        theory_figures.regret,
+        "A few batches are enough if they grow (T26, T28).",
+        "Worst regret over √(T log 2T); flat means the best possible rate. Equal batches lose as soon as the first one is longer than T needs.",
+    ),
+)
+
+
+def theory_section(results: list[Result], folder: Path | None = None) -> str:
+    """HTML of the section, figures inside; with a `folder` they are also written there as svg, png and csv."""
+    context = {
+        "groups": grouped(results),
+        "total": len(results),
+        "counts": Counter(result.verdict for result in results),
+        "corrections": [result for found in grouped(results).values() for result in found if result.check.corrects],
+        "figures": _drawn(folder),
+    }
+    return _template().render(context)
+
+
+def mathml(check: Check) -> Markup:
+    """A check's formula as MathML, one element for each part that \\quad separates, so that long formulas wrap."""
+    parts = (part.strip(" ,;") for part in check.latex.replace(r"\qquad", r"\quad").split(r"\quad"))
+    return Markup(" ".join(_mended(convert(part, display="block")) for part in parts if part))
+
+
+def _mended(math: str) -> str:
+    """MathML with the spacing that the converter leaves out: ~ as a relation, and a gap after log x."""
+    math = math.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
+    return re.sub(r"(?<!<msub>)(?<!<msup>)<mi>(log|ln|exp|cos)</mi>(?!<mo)", r'\g<0><mspace width="0.17em"></mspace>', math)
+
+
+def scripts(text: str) -> Markup:
+    """Plain text as HTML, with the exponents of x^(...) and x^n raised and the index of x_n lowered."""
+    safe = str(escape(text))
+    while (raised := re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"<sup>\1</sup>", safe)) != safe:
+        safe = raised
+    raised = re.sub(r"\^([−-]?\w+)", r"<sup>\1</sup>", safe)
+    return Markup(re.sub(r"(?<![\w_])(\w)_(\w+)", r"\1<sub>\2</sub>", raised))
+
+
+def _drawn(folder: Path | None) -> list[dict]:
+    """Every figure as a data URI, with its texts."""
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for figure in FIGURES:
+            drawn, numbers = figure.draw(figure.table())
+            svg = save(drawn, folder or Path(scratch), figure.name, numbers)
+            uri = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
+            found.append({"uri": uri, "name": figure.name, "title": figure.title, "caption": figure.caption, "file": folder is not None})
+    return found
+
+
+def _template():
+    folder = Path(__file__).resolve().parent.parent / "templates"
+    environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    capitalise = lambda text: text[:1].upper() + text[1:].rstrip(".")  # noqa: E731
+    environment.filters |= {
+        "mathml": mathml,
+        "scripts": scripts,
+        "number": number,
+        "expected": expected_text,
+        "interval": interval_text,
+        "capitalise": capitalise,
+    }
+    environment.globals |= {"symbols": SYMBOLS, "few": FEW, "notation": NOTATION}
+    return environment.get_template("theory.html.j2")

@@ -1,0 +1,134 @@
+"""The theory command and the theory page: what they run, print and return."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+import studies.theory.command as command
+from shared.errors import UserError
+from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, estimated, exact, positive
+from studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
+
+
+def made(name, good=True, caught=True, tier="fast", corrects=""):
+    """A check of two comparisons; the second decides."""
+
+    def experiment(mutant):
+        right = not caught if mutant else good
+        return [exact("first", 2.0, 2.0), exact("second", 0.5, 0.5 if right else 0.75)]
+
+    return Check(name, f"Statement {name}.", "a = b", "a = b", "somebody 2020", "exact", "a wrong b", experiment, tier, corrects)
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """Installs groups of made checks."""
+    return lambda **found: monkeypatch.setattr(command, "GROUPS", {title: tuple(checks) for title, checks in found.items()})
+
+
+def printed(*arguments, **options):
+    console = Console(width=110, record=True, file=StringIO())
+    status = theory(console, *arguments, **options)
+    return status, console.export_text()
+
+
+def shown(ids=(), tier="all", mutants=False):
+    return printed(tuple(ids), tier, mutants, quiet=True)
+
+
+def test_all_pass_is_status_0_with_a_count_line(groups):
+    groups(Algebra=[made("T1"), made("T2")], Variance=[made("T10")])
+    status, text = shown()
+    assert status == 0
+    assert re.search(r"3 checks: 3 PASS, 0 FAIL, 0 INCONCLUSIVE in \d+\.\d s", text)
+    assert text.index("Algebra") < text.index("T1 ") < text.index("T2 ") < text.index("Variance") < text.index("T10")
+    assert "Statement T2." in text and "a = b" in text and "and 1 more" in text and "somebody" not in text
+
+
+def test_one_fail_is_status_1_and_shows_the_comparison_that_failed(groups):
+    groups(Algebra=[made("T1"), made("T2", good=False)])
+    status, text = shown()
+    assert status == 1 and "1 PASS, 1 FAIL" in text
+    row = next(line for line in text.splitlines() if "second" in line)
+    assert "0.5" in row and "0.75" in row and "FAIL" in row
+
+
+def test_inconclusive_is_not_a_failure_but_is_counted(groups):
+    unsure = replace(made("T1"), experiment=lambda mutant: [estimated("mean", 1.0, 1.0, 0.5)])
+    groups(Algebra=[unsure])
+    status, text = shown()
+    assert status == 0 and "1 INCONCLUSIVE" in text and "[0.02, 1.98]" in text
+
+
+def test_named_checks_show_everything(groups):
+    groups(Algebra=[made("T1"), made("T2", corrects="a book says c")])
+    status, text = shown(["t2"])
+    assert status == 0 and "T1 " not in text
+    assert all(word in text for word in ("first", "second", "somebody 2020", "mutant: a wrong b", "corrects the literature: a book says c"))
+
+
+def test_unknown_ids_name_the_known_ones(groups):
+    groups(Algebra=[made("T1"), made("T2")])
+    with pytest.raises(UserError, match="check = 'T99' is unknown; allowed: T1, T2"):
+        shown(["T1", "T99"])
+
+
+def test_tiers_select(groups):
+    groups(Algebra=[made("T1"), made("T2", tier="slow")], Derived=[made("D1")])
+    assert [check.id for check in selected(())] == ["T1", "T2", "D1"]
+    assert [check.id for check in selected((), "fast")] == ["T1", "D1"]
+    assert [check.id for check in selected((), "slow")] == ["T2"]
+    with pytest.raises(UserError, match="none of T1 is in tier slow"):
+        selected(("T1",), "slow")
+
+
+def test_mutants_must_fail(groups):
+    groups(Algebra=[made("T1")])
+    status, text = shown(mutants=True)
+    assert status == 0 and "a wrong b" in text and "1 mutants: 1 FAIL as they must" in text and "0.75" in text
+    groups(Algebra=[made("T1"), made("T2", caught=False)])
+    status, text = shown(mutants=True)
+    assert status == 1 and "not so T2" in text
+
+
+def test_an_inconclusive_mutant_is_not_caught(groups):
+    groups(Algebra=[replace(made("T1"), experiment=lambda mutant: [estimated("mean", 1.0, 1.0, 0.5)])])
+    assert shown(mutants=True)[0] == 1
+
+
+def test_a_bar_runs_and_tells_of_every_check(groups):
+    groups(Algebra=[made("T1"), made("T2", tier="slow")])
+    heard = []
+    run_all(selected(()), tell=lambda check, done: heard.append((check.id, done)))
+    assert heard == [("T1", False), ("T1", True), ("T2", False), ("T2", True)]
+    console = Console(width=100, force_terminal=True, record=True, file=StringIO())
+    assert theory(console, (), "all", False, False) == 0
+
+
+def test_headline_decides():
+    result = run(made("T1", good=False))
+    assert result.verdict == FAIL and headline(result).name == "second"
+    assert headline(run(made("T1"))).name == "first"
+    assert headline(run(replace(made("T1"), experiment=lambda mutant: []))) is None
+    assert run(replace(made("T1"), experiment=lambda mutant: [])).verdict == INCONCLUSIVE
+
+
+def test_inequalities_print_as_such():
+    assert expected_text(positive("a > b", 0.3, 0.01)) == "> 0"
+    assert expected_text(positive("a > b", 0.3)) == "> 0"
+    assert expected_text(exact("a = 0", 0.0, 1e-14)) == "0"
+    assert interval_text(exact("a", 1.0, 1.0)) == ""
+    assert interval_text(Comparison("a", 1.0, 1.0, 0.9, 1.1, PASS)) == "[0.9, 1.1]"
+
+
+def test_groups_hold_every_check_once():
+    from studies.theory import ALL_CHECKS, GROUPS
+
+    ids = [check.id for check in ALL_CHECKS]
+    assert len(set(ids)) == len(ids)
+    assert ids == [check.id for group in GROUPS.values() for check in group]
+    assert all((check.id[0] == "D") == (title == "Derived here") for title, group in GROUPS.items() for check in group)
+    assert list(grouped(run_all([]))) == []

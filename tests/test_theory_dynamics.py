@@ -1,0 +1,205 @@
+"""Dynamics: every check passes, its mutant fails, the printed numbers come out, and the exact expectations agree with the simulator."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from scipy.special import expit, gamma, logit
+
+from shared.estimator import KL, Advantage
+from studies.theory import dynamics, learners, startup
+from studies.theory.check import FAIL, PASS, verdict_of
+from studies.theory.curves import curves_plateau
+from studies.theory.dynamics import CHECKS, fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight
+from studies.theory.learners import GROUP_MEAN, GRPO, GRPO_POPULATION, RAW, RLOO, Learners, arms_speed, expected_gradient, expected_step, two_arms
+from studies.theory.startup import beta_moment, beta_nodes, never_solved, rounds_for_first_success, rounds_for_first_update
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_check_passes_and_its_mutant_fails(check):
+    found = check.experiment(False)
+    assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
+    assert verdict_of(check.experiment(True)) == FAIL
+    assert found == check.experiment(False)
+
+
+def test_ids_stand_in_order():
+    assert [check.id for check in CHECKS] == ["T19", "T20", "T21", "T22", "T23", "T24", "T25", "D24"]
+
+
+def late_spike(beta1=0.9, beta2=0.999):
+    return (1 - beta1) / np.sqrt(1 - beta2) / (1 - beta1 / np.sqrt(beta2))
+
+
+PRINTED = {
+    "T19 raw": (lambda: reinforce_clock(0.5) - reinforce_clock(0.01), 108.18, 0.005),
+    "T19 GRPO": (lambda: grpo_clock(0.5) - grpo_clock(0.01), 19.70, 0.005),
+    "T19 natural": (lambda: logit(0.5) - logit(0.01), 4.595, 0.0005),
+    "T19 raw from .05": (lambda: reinforce_clock(0.5) - reinforce_clock(0.05), 24.84, 0.005),
+    "T19 group mean": (lambda: 8 / 7 * (reinforce_clock(0.5) - reinforce_clock(0.05)), 28.38, 0.005),
+    "T19 GRPO from .05": (lambda: grpo_time(8, 0.05), 11.93, 0.005),
+    "T22 spike": (late_spike, 31.77, 0.005),
+    "T22 first spike": (lambda: spike("adam", 1), 6.01, 0.005),
+    "T23 raw": (lambda: expit(logit(0.2) + 1 / 0.3), 0.87512341, 5e-9),
+    "T23 K = 2": (lambda: expit(logit(0.2) + 1 / 0.6), 0.5696375, 5e-8),
+    "T23 K = 8": (lambda: expit(logit(0.2) + 7 / 2.4), 0.8220608, 5e-8),
+    "T23 GRPO": (lambda: fixed_point(with_kl("k2", 1.0, GRPO), 8, 0.2), 0.5914324, 5e-8),
+    "T23 ceiling of an unbounded k3": (lambda: 1 - forward_kl_point(0.001, 0.2), 8e-4, 1e-5),
+    "T25 bimodal": (lambda: beta_moment(0.005, 0.015, 1), 0.00368, 5e-6),
+    "T25 spread": (lambda: beta_moment(0.5, 1.5, 1), 0.125, 1e-12),
+    "T25 alike": (lambda: beta_moment(25, 75, 1), 0.18564, 5e-6),
+    "T25 times": (lambda: beta_moment(25, 75, 1) / beta_moment(0.005, 0.015, 1), 50, 0.5),
+    "T25 equal to": (lambda: beta_moment(0.005, 0.015, 1), 0.0037 * 0.9963, 2e-5),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_printed_decimals(name):
+    value, printed, half_a_digit = PRINTED[name]
+    assert abs(value() - printed) <= half_a_digit
+
+
+@pytest.mark.parametrize(("estimator", "k", "weight"), [(RAW, 1, 1), (RAW, 5, 1), (RLOO, 5, 1), (GROUP_MEAN, 5, 4 / 5), (GRPO, 3, 2 / np.sqrt(3))])
+def test_expected_step_is_the_weight_times_the_gradient(estimator, k, weight):
+    theta = np.array([-6.0, -1.0, 0.3, 9.0])
+    np.testing.assert_allclose(expected_step(estimator, k, theta), weight * expit(theta) * expit(-theta), rtol=1e-11)
+
+
+def test_expected_step_follows_the_formula_of_the_zscore():
+    theta = np.array([-2.0, 0.5])
+    weights = [[zscore_weight(8, expit(t), ddof) for t in theta] for ddof in (0, 1)]
+    for estimator, weight in zip((GRPO_POPULATION, GRPO), weights, strict=True):
+        np.testing.assert_allclose(expected_step(estimator, 8, theta), weight * expit(theta) * expit(-theta), rtol=1e-11)
+
+
+def test_the_endless_pool_is_the_limit_of_large_groups():
+    theta = np.array([-1.0, 0.4])
+    limit = expected_step(GRPO_POPULATION, np.inf, theta)
+    gaps = [np.abs(expected_step(GRPO_POPULATION, k, theta) / limit - 1).max() for k in (100, 400)]
+    np.testing.assert_allclose(gaps[0] / gaps[1], 4, rtol=0.05)
+    np.testing.assert_allclose(limit, np.sqrt(expit(theta) * expit(-theta)), rtol=1e-12)
+
+
+def test_enumerating_arms_and_counting_successes_agree():
+    theta = np.array([-1.5, 0.2])
+    for estimator, k in ((RAW, 1), (GROUP_MEAN, 3), (GRPO, 4), (with_kl("k2", 0.3), 2)):
+        probs = np.column_stack([expit(theta), expit(-theta)])
+        gradient = expected_gradient(estimator, k, probs, np.array([True, False]), ref=np.array([0.5, 0.5]))
+        np.testing.assert_allclose(gradient[:, 0], expected_step(estimator, k, theta), rtol=1e-11)
+        np.testing.assert_allclose(gradient.sum(axis=1), 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("estimator", [RAW, GROUP_MEAN, GRPO], ids=["raw", "group mean", "GRPO"])
+def test_simulated_learners_take_the_expected_step(estimator):
+    many = Learners(*two_arms([0.2, 0.6], 4000), estimator, 4, rate=1.0)
+    before = many.theta()
+    many.advance(1)
+    step = (many.theta() - before).reshape(2, 4000)
+    z = (step.mean(axis=1) - 2 * expected_step(estimator, 4, before[[0, -1]])) / (step.std(axis=1) / np.sqrt(4000))
+    assert np.abs(z).max() < 4 and np.abs(z).max() > 0
+
+
+def test_simulated_learners_are_independent():
+    many = Learners(*two_arms(0.5, 4000), RAW, 1, rate=0.0)
+    many.advance(1)
+    first = many.rewards()[:, 0]
+    many.advance(1)
+    second = many.rewards()[:, 0]
+    for a, b in ((first[1:], first[:-1]), (first, second)):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 4 / np.sqrt(4000)
+
+
+def test_time_to_learn_agrees_with_an_integrated_flow():
+    def flow(_, theta):
+        return expected_step(GRPO, 4, theta)
+
+    end = learners.time_to_learn(lambda theta: expected_step(GRPO, 4, theta), 0.05, 0.7)
+    found = solve_ivp(flow, (0, end), [logit(0.05)], rtol=1e-9, atol=1e-10).y[0, -1]
+    np.testing.assert_allclose(found, logit(0.7), rtol=1e-7)
+
+
+def test_durations_add_up_and_change_sign():
+    theta = np.array([-5.0, -4.9, 0.0, 3.0])
+    parts = learners.durations(np.ones_like, theta)
+    np.testing.assert_allclose(parts, np.diff(theta), rtol=1e-13)
+    np.testing.assert_allclose(learners.durations(np.ones_like, theta[::-1]), -parts[::-1], rtol=1e-13)
+
+
+def test_the_natural_gradient_does_not_see_the_number_of_arms():
+    theta = np.array([-3.0, 1.0])
+    for arms in (2, 5):
+        np.testing.assert_allclose(arms_speed(theta, RAW, arms, natural=True), 1.0, rtol=1e-10)
+        np.testing.assert_allclose(arms_speed(theta, RAW, arms), expit(theta) * expit(-theta) * arms / (arms - 1), rtol=1e-10)
+
+
+def test_a_bounded_k3_has_no_ceiling_where_the_bound_cuts_the_penalty():
+    edge = 0.0735
+    for beta in (0.01, 0.05, 0.07, 0.08, 0.1, 0.5):
+        target = forward_kl_point(beta, 0.2)
+        inside = (1 - target) / 0.8 > edge
+        assert fixed_point(with_kl("k3", beta), 1, 0.2) == pytest.approx(target if inside else 1.0, abs=1e-10)
+
+
+def test_no_penalty_has_no_fixed_point():
+    assert fixed_point(RAW, 1, 0.2) == 1.0
+    assert fixed_point(with_kl("k1", 0.5), 1, 0.2) == 1.0
+    straight = replace(RAW, kl=KL("k3", 0.3, straight_through=True))
+    np.testing.assert_allclose(fixed_point(straight, 1, 0.2), expit(logit(0.2) + 1 / 0.3), rtol=1e-10)
+
+
+@pytest.mark.parametrize(("p0", "batch_size", "rollouts", "delta"), [(0.01, 8, 4, 0.05), (0.2, 1, 1, 0.01), (0.001, 32, 1, 0.5)])
+def test_planned_rounds_are_the_fewest(p0, batch_size, rollouts, delta):
+    n = rounds_for_first_success(p0, batch_size, rollouts, delta)
+    assert (1 - p0) ** (batch_size * rollouts * n) <= delta < (1 - p0) ** (batch_size * rollouts * (n - 1))
+    n = rounds_for_first_update(p0, batch_size, rollouts + 3, delta)
+    silent = ((1 - p0) ** (rollouts + 3) + p0 ** (rollouts + 3)) ** batch_size
+    assert silent**n <= delta < silent ** (n - 1)
+
+
+def test_the_share_never_solved_falls_as_a_power():
+    a, b, n = 0.2, 0.6, 1e6
+    np.testing.assert_allclose(never_solved(a, b, n), gamma(a + b) / gamma(b) * n**-a, rtol=1e-5)
+    assert never_solved(0.5, 1.5, 1) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.005, 0.015), (0.5, 1.5), (25, 75)])
+def test_beta_nodes_give_moments(a, b):
+    p, weight = beta_nodes(a, b)
+    for power in (1, 2, 5):
+        moment = np.prod([(a + i) / (a + b + i) for i in range(power)])
+        np.testing.assert_allclose(weight @ p**power, moment, rtol=1e-9)
+
+
+def test_centred_weights_sum_to_zero_so_no_update_lowers_a_tabular_pass_rate():
+    for advantage in (Advantage("group_mean"), Advantage("leave_one_out"), Advantage("group_zscore", ddof=0)):
+        assert startup.falls(replace(RAW, advantage=advantage), 3, 3, rounds=30) == 0.0
+    assert startup.falls(RAW, 3, 3, rounds=30) > 1e-3
+    assert startup.falls(GROUP_MEAN, 3, 3, rounds=30, support=2) > 1e-4
+
+
+def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
+    """With a baseline b, a failure moves logits by -b (e_a - pi), which raises each other logit by b times its own probability."""
+    pi = np.array([0.05, 0.05, 0.9])
+    moved = np.log(pi) - 0.1 * (np.array([0, 1, 0]) - pi)
+    assert np.exp(moved[0]) / np.exp(moved).sum() < pi[0]
+    assert startup.falls(GROUP_MEAN, 1, 1, rounds=30, support=7) > 1e-4
+
+
+def test_plateau_curves_have_the_exponents():
+    frame = curves_plateau(21)
+    assert list(frame.columns) == ["estimator", "p0", "time"] and len(frame) == 84
+    slopes = {}
+    for name, part in frame.groupby("estimator"):
+        low = part[part.p0 < 1e-4]
+        slopes[name] = np.polyfit(np.log(low.p0), np.log(low.time), 1)[0]
+    assert slopes["raw"] == pytest.approx(-1, abs=0.01)
+    assert slopes["GRPO, K = 8"] == pytest.approx(-1, abs=0.01)
+    assert slopes["GRPO, K = ∞"] == pytest.approx(-0.5, abs=0.01)
+    assert abs(slopes["natural gradient"]) < 0.12
+
+
+def test_plateau_times_keep_the_order_of_base_pass_rates():
+    times = dynamics.plateau_times(np.array([0.1, 0.001, 0.01]))
+    for name in times:
+        assert times[name][1] > times[name][2] > times[name][0]
