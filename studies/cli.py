@@ -168,7 +168,30 @@ class Doctor:
         return 1 if examine(console, self.results) else 0
 
 
-COMMANDS = (Reproduce, Run, Report, Estimators, Doctor)
+@dataclass(frozen=True)
+class Theory:
+    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval, verdict.
+
+    Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number of those two.
+    """
+
+    ids: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Checks to run, such as T14; all of them if left out."""
+    tier: Literal["all", "fast", "slow"] = "all"
+    """Only the fast or only the slow ones."""
+    mutants: bool = False
+    """Run each check's mutant instead, a wrong estimator on which it must FAIL."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Run the checks."""
+        from studies.theory.command import theory
+
+        return theory(console, self.ids, self.tier, self.mutants, self.quiet)
+
+
+COMMANDS = (Reproduce, Run, Theory, Report, Estimators, Doctor)
 
 
 def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves) -> None:

@@ -31,9 +31,9 @@ OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
 _DASHES = {"train": "--", "test": "-"}
 _CELL = ["pair", "split", "cell"]
 _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "math": "MATH"}
-_PALETTE = sns.color_palette("colorblind", 10).as_hex()
-_SPLIT_COLOURS = dict(zip(SPLITS, _PALETTE, strict=False))
-_BESIDE, _GREY = _PALETTE[3], "#555555"
+PALETTE = sns.color_palette("colorblind", 10).as_hex()
+_SPLIT_COLOURS = dict(zip(SPLITS, PALETTE, strict=False))
+_BESIDE, GREY = PALETTE[3], "#555555"
 _DOT = {"marker": "o", "markersize": 4}
 _BARS = {**_DOT, "elinewidth": 1.2, "capsize": 2.5}
 _BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
@@ -60,7 +60,7 @@ _STYLE = {
 _LOCK = RLock()
 
 
-def _styled(draw: Callable) -> Callable:
+def styled(draw: Callable) -> Callable:
     """Gives a function the look of all figures; one thread at a time, because matplotlib's settings are global."""
 
     @wraps(draw)
@@ -71,7 +71,7 @@ def _styled(draw: Callable) -> Callable:
     return inside
 
 
-@_styled
+@styled
 def save(figure: Figure, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
     """Writes name.svg, name.png and name.csv (the numbers drawn) into the folder; each appears complete or not at all. Returns the svg's path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict
     figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=ceil(len(handles) / rows), handlelength=1.6)
 
 
-def _key(text: str, color: str = _GREY, **line) -> Line2D:
+def _key(text: str, color: str = GREY, **line) -> Line2D:
     return Line2D([], [], color=color, label=text, **line)
 
 
@@ -158,7 +158,7 @@ def _lengths(rows: pd.DataFrame) -> np.ndarray:
     return np.array([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
 
 
-@_styled
+@styled
 def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     """Pass@1 against the round, train above test, one column per pair, one line per cell; bands over seeds, published endpoints hollow."""
     numbers = _curve_numbers(experiment, curves, endpoints, pairs)
@@ -197,7 +197,7 @@ def _curve_numbers(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.D
     return means.assign(published=means["published"].where(~means.duplicated(_CELL, keep="last")))
 
 
-@_styled
+@styled
 def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     """Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a data set form a row and share the y axis."""
     if len(experiment.cells) == 1:
@@ -262,15 +262,15 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
     return figure, numbers
 
 
-@_styled
+@styled
 def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
     """Simulated against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))
     markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
-    marks = {pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5} for pair, colour in zip(pairs, _PALETTE, strict=False)}
+    marks = {pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5} for pair, colour in zip(pairs, PALETTE, strict=False)}
     figure = Figure(figsize=(10, 5.8))
     for ax, split in zip(figure.subplots(1, 2), SPLITS, strict=True):
-        ax.axline((0, 0), slope=1, color=_GREY, linewidth=1, linestyle="--", zorder=0)
+        ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
         for pair, mark in marks.items():
             rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
             ax.errorbar(rows["published"], rows["mean"], _lengths(rows), linestyle="none", elinewidth=1.2, **mark)
@@ -280,12 +280,12 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
     return figure, numbers
 
 
-@_styled
+@styled
 def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     """The four axes of the paper side by side: endpoints of a few pairs, test solid and train dashed."""
     experiments = [EXPERIMENTS[name] for name in OVERVIEW if name in set(endpoints["experiment"])]
     numbers = endpoints[endpoints["experiment"].isin(OVERVIEW) & endpoints["pair"].isin(pairs)]
-    colours = dict(zip(pairs, _PALETTE, strict=False))
+    colours = dict(zip(pairs, PALETTE, strict=False))
     figure = Figure(figsize=(12, 3.4))
     widths = [len(e.cells) + 1 for e in experiments]
     axes = figure.subplots(1, len(experiments), sharey=True, width_ratios=widths, squeeze=False)[0]

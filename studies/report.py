@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -40,9 +41,13 @@ def write_report(
     about: dict[str, str],
     diverged: list[str],
     notes: list[str],
+    theory: str = "",
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Path:
-    """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html; `progress` hears (figures done, of how many)."""
+    """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
+
+    theory: HTML of the section on theory checks, if any. `progress` hears (figures done, of how many).
+    """
     pairs = [pair for group in by_dataset(curves["pair"].unique()).values() for pair in group]
     experiments = [e for e in experiments if curves["cell"].isin(map(label, e.cells)).any()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +65,7 @@ def write_report(
         "about": about,
         "diverged": diverged,
         "notes": notes,
+        "theory": Markup(theory),
     }
     page = _template().render(context)
     write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))

@@ -89,16 +89,22 @@ def read_study(root: Path) -> Study:
 def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[str, str]) -> Path:
     """Make the report of a finished study from the store, and print its short form."""
     from studies.report import terminal_summary, write_report
+    from studies.theory import ALL_CHECKS
+    from studies.theory.command import counts_of, run_all
+    from studies.theory.page import theory_section
 
     results = collect(root, study.points())
     endpoints = endpoint_table(results.curves, list(EXPERIMENTS.values()), study.pairs)
     findings = judge(results.curves, study.pairs)
+    with steps_of(console, "checking theory", quiet) as step:
+        checks = run_all(ALL_CHECKS, tell=lambda check, done: step(ALL_CHECKS.index(check) + done, len(ALL_CHECKS)))
     with steps_of(console, "drawing figures", quiet) as step:
-        facts, experiments = _about(study, about), list(EXPERIMENTS.values())
-        path = write_report(root / "report", experiments, results.curves, endpoints, findings, facts, results.diverged, NOTES, step)
+        facts, experiments, theory = _about(study, about), list(EXPERIMENTS.values()), theory_section(checks, root / "report" / "figures")
+        path = write_report(root / "report", experiments, results.curves, endpoints, findings, facts, results.diverged, NOTES, theory, step)
     terminal_summary(endpoints, findings, console)
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
+    console.print(f"theory: {counts_of(checks)} (rftlab theory)", markup=False, highlight=False)
     console.print(f"report: {path}", markup=False, soft_wrap=True)
     return path
 

@@ -124,7 +124,7 @@ def test_one_pair_and_one_seed(tmp_path):
     curves = curves_of(PAIRS[:1], seeds=1)
     seen = []
     endpoints = endpoint_table(curves, CHOSEN, PAIRS[:1])
-    path = write_report(tmp_path, EXPERIMENTS.values(), curves, endpoints, [], {}, [], [], lambda done, total: seen.append((done, total)))
+    path = write_report(tmp_path, EXPERIMENTS.values(), curves, endpoints, [], {}, [], [], progress=lambda done, total: seen.append((done, total)))
     assert "±" not in path.read_text()
     assert seen[0][0] == 0
     assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))

@@ -33,6 +33,8 @@ class Comparison(NamedTuple):
     """Lower end of the measured number's interval; equal to `measured` where it is exact."""
     high: float
     verdict: str
+    is_bound: bool = False
+    """The theory only says that the number is above `expected`."""
 
 
 def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_ERROR) -> Comparison:
@@ -66,7 +68,7 @@ def rate(name: str, expected: float, slope: float, low: float, high: float) -> C
 def positive(name: str, mean: float, error: float = 0.0) -> Comparison:
     """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact."""
     low, high = mean - ONE_SIDED * error, mean + ONE_SIDED * error
-    return Comparison(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE)
+    return Comparison(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True)
 
 
 def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:

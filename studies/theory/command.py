@@ -1,5 +1,6 @@
 """The theory command: runs checks, or their mutants, and prints what was expected beside what was measured."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -7,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -49,13 +51,12 @@ def run_all(checks: Iterable[Check], mutants: bool = False, tell: Callable[[Chec
 
 
 def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all") -> list[Check]:
-    """The checks of these ids (none: every one) and of this tier. Raises UserError where an id is unknown or nothing is left."""
+    """The checks of these ids (none: every one) and of this tier. Raises UserError where an id is unknown."""
     known = {check.id: check for group in GROUPS.values() for check in group}
     wanted = [name.upper() for name in ids]
     for name, given in zip(wanted, ids, strict=True):
         require(name in known, f"check = {given!r} is unknown; allowed: {', '.join(known)}")
     chosen = [check for check in known.values() if (not ids or check.id in wanted) and tier in (check.tier, "all")]
-    require(bool(chosen), f"none of {', '.join(wanted) or 'the checks'} is in tier {tier}; allowed: fast, slow, all")
     return chosen
 
 
@@ -71,24 +72,23 @@ def headline(result: Result) -> Comparison | None:
     return next((c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None))
 
 
-def is_inequality(comparison: Comparison) -> bool:
-    """Whether the theory only says that the number is above 0."""
-    return comparison.expected == 0 and (comparison.low != comparison.high or (comparison.verdict == PASS and comparison.measured > 1e-9))
-
-
 def number(value: float) -> str:
-    """A number with five significant digits."""
-    return f"{value:.5g}"
+    """A number with five significant digits, two where it is nothing but rounding."""
+    return f"{value:.5g}" if abs(value) > 1e-12 or value == 0 else f"{value:.1e}"
 
 
 def expected_text(comparison: Comparison) -> str:
     """What the theory says, in print."""
-    return "> 0" if is_inequality(comparison) else number(comparison.expected)
+    return ("> " if comparison.is_bound else "") + number(comparison.expected)
 
 
 def interval_text(comparison: Comparison) -> str:
     """The interval of the measured number, in print; empty where it is exact."""
-    return f"[{comparison.low:.4g}, {comparison.high:.4g}]" if comparison.low != comparison.high else ""
+    low, high = comparison.low, comparison.high
+    if low == high:
+        return ""
+    digits = min(8, max(4, math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))) + 1))
+    return f"[{low:.{digits}g}, {high:.{digits}g}]"
 
 
 def counts_of(results: list[Result]) -> str:
@@ -97,42 +97,43 @@ def counts_of(results: list[Result]) -> str:
     return f"{len(results)} checks: {', '.join(f'{counts[v]} {v}' for v in COLOURS)} in {sum(r.seconds for r in results):.1f} s"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, expand=True)
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(columns[0]))
     for column in columns:
-        table.add_column(column, ratio=1 if column in ("statement", "mutant") else None, min_width=7 if column == "verdict" else None)
+        table.add_column(column)
     return table
 
 
-def _group_table(title: str, results: list[Result], whole: bool) -> Table:
-    """One block of rows per check: statement and formula, then its comparisons (all of them, or the one that decides)."""
-    table = _table(title, "id", "statement", "expected", "measured", "verdict", "s")
-    for result in results:
-        check, shown = result.check, result.comparisons if whole else [c for c in [headline(result)] if c]
-        text = Text.assemble(check.statement, "\n", (check.formula, "cyan"))
-        if check.corrects:
-            text.append(f"\ncorrects the literature: {check.corrects}", style="magenta")
-        if whole:
-            text.append(f"\n{check.source}; {check.kind}, {check.tier}; mutant: {check.mutant}", style="dim")
-        table.add_row(check.id, text, "", "", Text(result.verdict, style=COLOURS[result.verdict]), f"{result.seconds:.2f}")
-        for c in shown:
-            measured = Text.assemble(number(c.measured), " " if interval_text(c) else "", (interval_text(c), "dim"))
-            verdict = Text(c.verdict, style=COLOURS[c.verdict]) if whole or c.verdict != PASS else ""
-            table.add_row("", Text(f"  {c.name}", style="italic"), expected_text(c), measured, verdict, "")
-        if len(shown) < len(result.comparisons):
-            table.add_row("", Text(f"  and {len(result.comparisons) - len(shown)} more", style="dim"), "", "", "", "")
-        table.add_section()
-    return table
+def _head(result: Result, colours: dict[str, str], text: str) -> Text:
+    return Text.assemble((f"{result.check.id:<4}", "bold"), (f"{result.verdict}  ", colours[result.verdict]), text, (f"  {result.seconds:.2f} s", "dim"))
 
 
-def _mutant_table(title: str, results: list[Result]) -> Table:
+def _show_check(console: Console, result: Result, whole: bool) -> None:
+    """A check: verdict, statement and formula, then its comparisons (all of them, or the one that decides)."""
+    check, shown = result.check, result.comparisons if whole else [c for c in [headline(result)] if c]
+    lines = [_head(result, COLOURS, check.statement), Text(check.formula, style="cyan")]
+    if check.corrects:
+        lines.append(Text(f"corrects the literature: {check.corrects}", style="magenta"))
+    if whole:
+        lines.append(Text(f"{check.source}; {check.kind}, {check.tier}; mutant: {check.mutant}", style="dim"))
+    console.print(lines[0])
+    for line in lines[1:]:
+        console.print(Padding(line, (0, 0, 0, 4)))
+    table = _table("compared", "expected", "measured", "95% interval", "verdict")
+    for c in shown:
+        table.add_row(Text(c.name), expected_text(c), number(c.measured), Text(interval_text(c), style="dim"), Text(c.verdict, style=COLOURS[c.verdict]))
+    if len(shown) < len(result.comparisons):
+        table.add_row(Text(f"and {len(result.comparisons) - len(shown)} more", style="dim"))
+    console.print(Padding(table, (0, 0, 0, 4)))
+
+
+def _mutant_table(results: list[Result]) -> Table:
     """One row per mutant, with the comparison that gives it away."""
-    table = _table(title, "id", "mutant", "expected", "measured", "verdict", "s")
+    table = _table("id", "mutant", "given away by", "expected", "measured", "verdict")
     for result in results:
         c = headline(result)
-        text = Text.assemble(result.check.mutant, (f"\n  {c.name}" if c else "", "italic"))
-        numbers = ("\n" + expected_text(c), "\n" + number(c.measured)) if c else ("", "")
-        table.add_row(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]), f"{result.seconds:.2f}")
+        numbers = (Text(c.name), expected_text(c), number(c.measured)) if c else ("", "", "")
+        table.add_row(result.check.id, Text(result.check.mutant), *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
     return table
 
 
@@ -150,9 +151,14 @@ def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool
 
 def theory(console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool) -> int:
     """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not. Named checks show every comparison."""
-    results = _run_shown(console, selected(tuple(ids), tier), mutants, quiet)
+    results = _run_shown(console, selected(ids, tier), mutants, quiet)
     for title, found in grouped(results).items():
-        console.print(_mutant_table(title, found) if mutants else _group_table(title, found, whole=bool(ids)))
+        console.print(Text(title, style="bold underline"))
+        if mutants:
+            console.print(_mutant_table(found))
+        else:
+            for result in found:
+                _show_check(console, result, whole=bool(ids))
     if mutants:
         missed = [result.check.id for result in results if result.verdict != FAIL]
         line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (f", not so {', '.join(missed)}" if missed else "")

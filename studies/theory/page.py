@@ -50,11 +50,45 @@ class Figure(NamedTuple):
 
 FIGURES: tuple[Figure, ...] = (
     Figure(
+        "theory-weights",
+        curves.curves_w,
+        theory_figures.weights,
+        "GRPO favours very easy and very hard contexts (T3, T4, D3).",
+        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all contexts alike, "
+        "large groups favour the extremes.",
+    ),
+    Figure(
+        "theory-variance",
+        curves.curves_variance,
+        theory_figures.variance,
+        "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
+        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as named. "
+        "Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its least variance. "
+        "ν² is the squared norm of the score in directions that no reward depends on: it moves the optimum to larger groups.",
+    ),
+    Figure(
+        "theory-plateau",
+        curves.curves_plateau,
+        theory_figures.plateau,
+        "How long a plateau lasts (T19, T20).",
+        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), the natural gradient ln(1/p₀). "
+        "With K = 8 GRPO is faster by a constant factor only.",
+    ),
+    Figure(
+        "theory-replay",
+        curves.curves_replay,
+        theory_figures.replay,
+        "How many past visits a replayed baseline should use (T17, D2).",
+        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a visit, by drift of the pass rate per visit; "
+        "dots mark the best window.",
+    ),
+    Figure(
         "theory-regret",
         curves.curves_regret,
         theory_figures.regret,
         "A few batches are enough if they grow (T26, T28).",
-        "Worst regret over √(T log 2T); flat means the best possible rate. Equal batches lose as soon as the first one is longer than T needs.",
+        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the best possible rate. "
+        "Equal batches, that is a constant batch size, lose as soon as the first one is longer than T needs.",
     ),
 )
 
@@ -78,8 +112,10 @@ def mathml(check: Check) -> Markup:
 
 
 def _mended(math: str) -> str:
-    """MathML with the spacing that the converter leaves out: ~ as a relation, and a gap after log x."""
-    math = math.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
+    """MathML with the spacing that the converter gets wrong: ~ and iff are relations, | is a bracket, log x has a gap."""
+    for symbol, better in (("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"), ("<mi>&#x027FA;</mi>", "<mo>&#x027FA;</mo>")):
+        math = math.replace(symbol, better)
+    math = math.replace('<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>')
     return re.sub(r"(?<!<msub>)(?<!<msup>)<mi>(log|ln|exp|cos)</mi>(?!<mo)", r'\g<0><mspace width="0.17em"></mspace>', math)
 
 
@@ -89,7 +125,7 @@ def scripts(text: str) -> Markup:
     while (raised := re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"<sup>\1</sup>", safe)) != safe:
         safe = raised
     raised = re.sub(r"\^([−-]?\w+)", r"<sup>\1</sup>", safe)
-    return Markup(re.sub(r"(?<![\w_])(\w)_(\w+)", r"\1<sub>\2</sub>", raised))
+    return Markup(re.sub(r"(?<![\w_])(\w)_([A-Za-z0-9]+)", r"\1<sub>\2</sub>", raised))
 
 
 def _drawn(folder: Path | None) -> list[dict]:

@@ -78,11 +78,11 @@ def _contextual(mutant: bool) -> list[Comparison]:
         columns = []
         for horizon in horizons:
             norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant else 1.0, 24)
-            columns.append(worst_of(guessed_regret(norms, minimax_grid(horizon, batches), DIMENSIONS, 1600, rng)))
+            columns.append(worst_of(guessed_regret(norms, minimax_grid(horizon, batches), DIMENSIONS, 1200, rng)))
         found.append(rate(f"exponent, M = {batches}", exponent(batches), *slope_of(horizons, np.column_stack(columns))))
     ends, norm = np.array([100.0, 300.0]), 0.3
     expected = exploited_regret(np.array([norm]), ends, DIMENSIONS, lost=DIMENSIONS + 1)[0]
-    drawn = drawn_regret(norm, ends, DIMENSIONS, 3000, rng)
+    drawn = drawn_regret(norm, ends, DIMENSIONS, 2600, rng)
     return [*found, sampled("regret with every context drawn, |θ| = 0.3, batches to 100 and 300", expected, drawn)]
 
 
@@ -125,7 +125,7 @@ def _regularised(mutant: bool) -> list[Comparison]:
     found.append(rate("exponent of n, regularised", -1.0, *slope_of(sizes, np.column_stack(gaps))))
     found.append(sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1]))
     arms = np.geomspace(1e-4, 1, 32)
-    wrong = [worst_of(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((20000, 32)) < 0)) for n in sizes]
+    wrong = [worst_of(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
     return [*found, rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))]
 
 
@@ -202,7 +202,8 @@ CHECKS: tuple[Check, ...] = (
         statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, 9.2, 5.9 and 4.9 with 2 to 6 batches. "
         "Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant batch size is the equal grid.",
         formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
-        latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad t_m = \frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
+        latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad "
+        r"t_m = \frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
         source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
         kind="sampled",
         mutant="the threshold counts the pulls of both arms",

@@ -218,7 +218,7 @@ CHECKS = (
         id="D2",
         statement="A replay window is too long once the pass rate moves across it by two standard errors of one visit's mean: "
         "then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts in fresh ones. It only ever costs variance. "
-        "With one rollout per visit a pass rate that rose to .8 or less cannot have moved that far, so there no window is too long.",
+        "With one rollout per visit a pass rate that rose steadily to 3/4 or less cannot have moved that far: there no window is too long.",
         formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
         latex=r"w_{\max} \approx \frac{2}{\delta}\sqrt{\frac{pq}{m}}, \qquad "
         r"w^2 + \left(3-\frac{4}{3m}\right) w = \frac{4pq + 2\delta(p-q)}{m\delta^2} - \frac{2}{3m}, \qquad "

@@ -277,7 +277,7 @@ CHECKS = (
     Check(
         id="T15",
         statement="Batches that go through the contexts without repeats have less noise between contexts, by the finite-population factor. "
-        "At a fixed budget that lowers every split alike, so the best K stays.",
+        "At a fixed budget that lowers every split by nearly the same amount, so the best K stays.",
         formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
         latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
         source="classical (sampling from a finite population)",

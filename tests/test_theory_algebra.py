@@ -1,0 +1,217 @@
+"""Estimator algebra: every check passes, its mutant fails, printed decimals are reproduced, and the exact worlds agree with brute force."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import beta
+from scipy.stats import binom
+
+from shared.estimator import Advantage
+from studies.theory import algebra, objectives
+from studies.theory.check import FAIL, PASS, verdict_of
+from studies.theory.curves import curves_w
+from studies.theory.models import (
+    MEAN,
+    RAW,
+    RLOO,
+    all_groups,
+    beta_rates,
+    binomial,
+    by_count,
+    constant,
+    factor_of,
+    limit_factor,
+    logit_moments,
+    measured_factor,
+    moments,
+    one_correct,
+    one_logit,
+    softmax,
+    weights,
+    zscore,
+    zscore_factor,
+)
+from studies.theory.objectives import SLOPE, P, best_minus_second, pkpo
+
+CHECKS = algebra.CHECKS + objectives.CHECKS
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_check_passes_and_its_mutant_fails(check):
+    found = check.experiment(False)
+    assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
+    assert verdict_of(check.experiment(True)) == FAIL
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_verdicts_are_deterministic(check):
+    assert check.experiment(False) == check.experiment(False)
+
+
+def test_ids_in_order():
+    assert [check.id for check in CHECKS] == [*(f"T{i}" for i in range(1, 10)), "D3"]
+
+
+@pytest.mark.parametrize(("size", "p", "printed"), [(8, 0.05, 2.3133), (8, 0.2, 1.9707), (8, 0.5, 1.73581)])
+def test_printed_weights_of_grpo(size, p, printed):
+    decimals = len(str(printed).split(".")[1])
+    assert round(float(zscore_factor(size, p)), decimals) == printed
+
+
+@pytest.mark.parametrize(("size", "printed"), [(4, 1.058), (8, 1.333)])
+def test_printed_ratio_of_weights(size, printed):
+    assert round(float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)), 3) == printed
+
+
+def expected_of(check_id, name):
+    """The formula's value of one comparison."""
+    check = next(check for check in CHECKS if check.id == check_id)
+    return next(c.expected for c in check.experiment(False) if c.name == name)
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "printed"),
+    [
+        ("T5", "p=.05, K=8", 0.66342),
+        ("T5", "Beta(0.5, 1.5), K=8", 0.3928),
+        ("T5", "Beta(0.2, 0.6), K=64", 0.3610),
+        ("T6", "batch std of rewards", 0.500),
+        ("T6", "batch std of advantages", 0.3536),
+        ("T7", "dJ/dtheta", 0.0363),
+        ("T7", "step of GRPO, K=4", 0.0333),
+        ("T7", "step of GRPO, K=8", -0.0605),
+        ("T7", "step of GRPO, K=64", -0.427),
+        ("T7", "step of GRPO, K -> inf", -0.481),
+    ],
+)
+def test_printed_decimals(check, name, printed):
+    half = 0.5 * 10.0 ** -len(str(printed).split(".")[1])
+    assert expected_of(check, name) == pytest.approx(printed, abs=1.001 * half)
+
+
+def test_the_two_contexts_have_the_stated_logits():
+    step = 1e-6
+    ahead, behind = (1 / (1 + np.exp(-np.array([theta, -4.5 * theta - np.log(19)]))) for theta in (step, -step))
+    np.testing.assert_allclose((ahead + behind) / 2, P, atol=1e-9)
+    np.testing.assert_allclose((ahead - behind) / (2 * step), SLOPE * P * (1 - P), rtol=1e-8)
+
+
+def test_scores_are_the_derivatives_of_log_probabilities():
+    logits, step = np.array([0.3, -0.2, 0.9]), 1e-6
+    for i in range(3):
+        up, down = (np.log(softmax(logits + sign * step * np.eye(3)[i], [1, 0, 0]).probs) for sign in (1, -1))
+        np.testing.assert_allclose((up - down) / (2 * step), softmax(logits, [1, 0, 0]).scores[:, i], atol=1e-9)
+
+
+def test_policies_have_the_stated_pass_rate():
+    assert one_correct(5, 0.3).pass_rate == pytest.approx(0.3)
+    assert np.ptp(one_correct(5, 0.3).probs[1:]) < 1e-15
+    assert one_logit(0.3).gradient == pytest.approx([0.21])
+    assert np.linalg.norm(one_correct(2, 0.3).gradient) == pytest.approx(0.21 * np.sqrt(2))
+
+
+def test_all_groups_are_all_of_them_once():
+    assert sorted(map(tuple, all_groups(3, 4))) == sorted(product(range(3), repeat=4))
+
+
+@pytest.mark.parametrize("advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.kind}{a.ddof}")
+def test_weights_follow_their_definitions(advantage):
+    rewards = np.random.default_rng(0).integers(0, 2, (20, 5)).astype(float)
+    mean, std = rewards.mean(axis=1, keepdims=True), rewards.std(axis=1, ddof=advantage.ddof, keepdims=True)
+    centred = rewards - mean
+    expected = {
+        "reward": rewards,
+        "group_mean": centred,
+        "leave_one_out": centred * 5 / 4,
+        "group_zscore": np.where(std > 0, centred / np.where(std > 0, std, 1), 0),
+    }
+    np.testing.assert_allclose(weights(advantage, rewards), expected[advantage.kind] / 5, atol=1e-15)
+
+
+def test_weights_take_a_baseline_set_and_a_correction():
+    rewards = np.array([[1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(weights(MEAN, rewards, constant(0.3)), (rewards - 0.3) / 2)
+    np.testing.assert_allclose(weights(MEAN, rewards, np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])), (rewards - [[0.25], [1.0]]) / 2)
+    np.testing.assert_allclose(weights(RAW, rewards, correction=np.array([[3.0, 1.0], [1.0, 1.0]])), rewards * [[3.0, 1.0]] / 2)
+
+
+@pytest.mark.parametrize("advantage", [RAW, RLOO, zscore(1)], ids=lambda a: a.kind)
+@pytest.mark.parametrize("p", [0.1, 0.6])
+def test_counts_agree_with_the_enumeration_of_all_groups(advantage, p):
+    size = 6
+    mean, spread = moments(one_logit(p), advantage, size)
+    by = logit_moments(by_count(advantage, size), p)
+    assert by[0] == pytest.approx(mean[0], rel=1e-12)
+    assert by[1] - by[0] ** 2 == pytest.approx(spread, rel=1e-11)
+    rewards = all_groups(2, size).astype(float)
+    chance = np.where(rewards == 1, p, 1 - p).prod(axis=1)
+    assert by[2] == pytest.approx(chance @ (weights(advantage, rewards) ** 2).sum(axis=1), rel=1e-12)
+
+
+def test_moments_agree_with_sampling():
+    policy, size, n = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), 3, 40_000
+    mean, spread = moments(policy, RLOO, size)
+    arms = np.random.default_rng(1).choice(4, p=policy.probs, size=(n, size))
+    drawn = np.einsum("nk,nkd->nd", weights(RLOO, policy.correct[arms]), policy.scores[arms])
+    assert np.abs((drawn.mean(axis=0) - mean) / (drawn.std(axis=0) / np.sqrt(n))).max() < 4
+    assert drawn.var(axis=0).sum() == pytest.approx(spread, rel=0.03)
+
+
+def test_factor_of_separates_direction_and_length():
+    policy = softmax([0.3, -0.2, 0.9], [1, 0, 0])
+    across = np.cross(policy.gradient, [1.0, 2.0, 5.0])
+    across *= np.linalg.norm(policy.gradient) / np.linalg.norm(across)
+    assert factor_of(policy, 3 * policy.gradient + 0.5 * across) == pytest.approx((3.0, 0.5))
+
+
+def test_binomial_is_scipys():
+    np.testing.assert_allclose(binomial(64, [0.05, 0.5]), [binom.pmf(np.arange(65), 64, p) for p in (0.05, 0.5)], rtol=1e-11)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (8, 24), (1, 3)])
+def test_beta_moments_are_exact(a, b):
+    rates = beta_rates(a, b)
+    for order in (1, 2, 3, 30):
+        assert rates.mean(lambda p, q, order=order: p**order) == pytest.approx(beta(a + order, b) / beta(a, b), rel=1e-10)
+    assert rates.mean(lambda p, q: p * q) == pytest.approx(a * b / ((a + b) * (a + b + 1)), rel=1e-12)
+
+
+def test_the_limit_is_extrapolated_to_a_thousandth_where_it_is_used():
+    p = np.array([0.05, 0.1, 0.5])
+    np.testing.assert_allclose(limit_factor(zscore(1), p) * np.sqrt(p * (1 - p)), 1, rtol=1e-3)
+    assert abs(measured_factor(zscore(1), 512, 0.05) * np.sqrt(0.0475) - 1) > 3e-3
+
+
+def test_grpo_weight_bounds_hold_and_are_not_loose():
+    p = np.geomspace(1e-4, 0.5, 200)
+    for size in (2, 3, 5, 16):
+        bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
+        ratio = zscore_factor(size, p, 0) / bound
+        assert ratio.max() <= 1 + 1e-12 and ratio.min() > 0.75
+
+
+def test_batch_mean_factor_by_hand():
+    """Two contexts, one rollout each: A_1 = r_1 - (r_1 + r_2)/2, so the factor is 1/2."""
+    assert algebra.batch_factors(Advantage("batch_mean"), (0.2, 0.7), 1) == pytest.approx([0.5, 0.5])
+
+
+def test_pkpo_rewards_average_to_the_unbiased_pass_at_k():
+    """Their sum over a group with c right of n is k times 1 - C(n-c, k)/C(n, k)."""
+    right = np.array([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]])
+    estimate = [0.0, 0.6, 0.9, 1.0]
+    np.testing.assert_allclose(pkpo(right, 3, False).sum(axis=1), 3 * np.array(estimate))
+    np.testing.assert_allclose(pkpo(right, 3, True).sum(axis=1), 3 * right.mean(axis=1))
+
+
+def test_best_minus_second_best():
+    np.testing.assert_array_equal(best_minus_second(np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0]])), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+
+
+def test_weight_curves():
+    table = curves_w(points=9)
+    assert list(table.columns) == ["K", "p", "W"] and list(table["K"].unique()) == ["2", "4", "8", "∞"]
+    flat, infinite = (table[table["K"] == k].set_index("p")["W"] for k in ("2", "∞"))
+    np.testing.assert_allclose(flat, np.sqrt(0.5))
+    np.testing.assert_allclose(infinite, 1 / np.sqrt(infinite.index * (1 - infinite.index)))
+    assert table.loc[(table["K"] == "8") & (table["p"] == 0.5), "W"].item() == pytest.approx(1.73581, abs=1e-5)

@@ -1,0 +1,263 @@
+"""Variance and replay: every check passes, its mutant fails, printed decimals are reproduced, and closed forms agree with brute force."""
+
+from itertools import combinations
+from math import ceil, floor
+
+import numpy as np
+import pytest
+
+from sim.run import batches
+from studies.theory import replay, variance
+from studies.theory.check import FAIL, PASS, verdict_of
+from studies.theory.curves import curves_replay, curves_variance
+from studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
+from studies.theory.replay import (
+    best_length,
+    enumerated_error,
+    longest_useful,
+    measured_error,
+    old_rates,
+    replayed,
+    vertex,
+    window_error,
+    worth,
+)
+from studies.theory.variance import (
+    HISTOGRAMS,
+    best_baseline,
+    best_size,
+    budget_terms,
+    crossing,
+    drawn_deviations,
+    integer_best,
+    predicted,
+    spread,
+    total_variance,
+)
+
+CHECKS = variance.CHECKS + replay.CHECKS
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_check_passes_and_its_mutant_fails(check):
+    found = check.experiment(False)
+    assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
+    assert verdict_of(check.experiment(True)) == FAIL
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
+def test_verdicts_are_deterministic(check):
+    assert check.experiment(False) == check.experiment(False)
+
+
+def test_ids_in_order():
+    assert [check.id for check in variance.CHECKS] == [*(f"T{i}" for i in range(10, 16)), "D1"]
+    assert [check.id for check in replay.CHECKS] == ["T16", "T17", "T18", "D2"]
+
+
+PRINTED = {
+    "uniform": (beta_rates(1, 1), 0.0, (0.0556, 0.1111, 0.0778, 0.0873, 0.1267)),
+    "nuisance 1": (beta_rates(1, 3), 1.0, (0.3275, 0.4050, 0.2790, 0.2639, 0.2967)),
+    "nuisance 4": (beta_rates(1, 3), 4.0, (1.0775, 1.3050, 0.8790, 0.7782, 0.7767)),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_printed_variances(name):
+    rates, nuisance, printed = PRINTED[name]
+    terms = budget_terms(rates, 1.0, nuisance)
+    assert [predicted(size, terms) for size in (1, 2, 4, 8, 16)] == pytest.approx(printed, abs=5.01e-5)
+
+
+@pytest.mark.parametrize(
+    ("rates", "rho", "nuisance", "printed"),
+    [((1, 1), 0.0, 0.0, 2.41), ((1, 1), 1.0, 0.0, 4.46), ((8, 24), 1.0, 0.0, 8.22), ((1, 3), 1.0, 1.0, 6.84), ((1, 3), 1.0, 4.0, 11.40)],
+)
+def test_printed_best_sizes(rates, rho, nuisance, printed):
+    measured = {size: total_variance(RLOO, size, beta_rates(*rates), rho, nuisance) for size in (2, 4, 8)}
+    assert best_size(measured) == pytest.approx(printed, abs=5.01e-3)
+
+
+def test_printed_variances_of_baselines():
+    policy = one_logit(0.7)
+    assert [spread(policy, b) for b in (0.0, 0.7, 1.0)] == pytest.approx([0.0189, 0.0336, 0.1029], abs=1e-12)
+
+
+def test_a_survey_s_optimal_baseline_exceeds_every_reward():
+    """E[r|s|^2]/E[r] for one correct arm of two at p = .1, and where the variance is least."""
+    policy = one_correct(2, 0.1)
+    norm = (policy.scores**2).sum(axis=1)
+    assert (policy.probs * policy.correct) @ norm / policy.pass_rate == pytest.approx(1.62)
+    assert best_baseline(policy) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("p", "factor"), [(0.2, 1.0), (0.7, 0.1029 / 0.0189)])
+def test_remax_never_helps_with_one_logit(p, factor):
+    assert spread(one_logit(p), float(p > 0.5)) / spread(one_logit(p), 0.0) == pytest.approx(factor)
+
+
+def test_crossing_finds_a_root_and_says_where_there_is_none():
+    assert crossing(lambda p: p - 0.3) == pytest.approx(0.3)
+    assert np.isnan(crossing(lambda p: p + 1))
+
+
+def test_total_variance_agrees_with_enumeration_of_one_context():
+    """One context, nothing but its own noise: N V = K Var of a group."""
+    for p in (0.2, 0.6):
+        rates = variance.PassRates(np.array([p]), np.array([1.0]))
+        assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(4 * moments(one_logit(p), RLOO, 4)[1], rel=1e-11)
+
+
+def test_total_variance_without_shared_features_counts_every_second_moment():
+    rates = HISTOGRAMS["medium"]
+    second = [moments(one_logit(p), RLOO, 3)[1] + (p * (1 - p)) ** 2 for p in rates.values]
+    assert total_variance(RLOO, 3, rates, 0.0, 0.0) == pytest.approx(3 * rates.chances @ second, rel=1e-12)
+
+
+def test_drawn_batches_have_the_exact_variance_where_contexts_are_discrete():
+    rates = HISTOGRAMS["bimodal"]
+    drawn = drawn_deviations(RLOO, 8, rates, 2.0, n=6000)
+    assert abs(drawn.mean() - total_variance(RLOO, 8, rates, 1.0, 2.0)) < 4 * drawn.std() / np.sqrt(6000)
+
+
+@pytest.mark.parametrize("name", HISTOGRAMS)
+@pytest.mark.parametrize("nuisance", [0.0, 0.3, 10.0])
+@pytest.mark.parametrize("rho", [0.2, 1.0])
+def test_integer_optimum_is_the_brute_force_one_and_a_neighbour_of_the_real_one(name, nuisance, rho):
+    terms = budget_terms(HISTOGRAMS[name], rho, nuisance)
+    best = integer_best(terms)
+    assert best == min(range(2, 400), key=lambda size: predicted(size, terms))
+    real = 1 + np.sqrt(terms[2] / terms[0])
+    assert best in (floor(real), ceil(real))
+
+
+def test_integer_optimum_takes_the_smaller_of_two_equals():
+    """K(K-1) = bend/slope exactly: K and K+1 are equally good."""
+    terms = (1.0, 0.0, 12.0, 0.0)
+    assert predicted(4, terms) == pytest.approx(predicted(5, terms))
+    assert integer_best(terms) == 4
+
+
+def test_chances_of_histograms_sum_to_one():
+    for rates in HISTOGRAMS.values():
+        assert rates.chances.sum() == pytest.approx(1)
+
+
+def test_a_whole_epoch_in_one_batch_has_no_noise_between_contexts():
+    rates = np.arange(5.0)
+    assert np.ptp(rates[batches(5, 5, 0, 0, 20)].mean(axis=1)) < 1e-15
+
+
+def test_without_replacement_every_split_gains_nearly_the_same():
+    """N times the noise between contexts of all batches of N/K of 7 is still a straight line in K, 7/6 as steep as with replacement."""
+    means, budget = variance.POPULATION, 12
+    sizes = np.array([2, 3, 4, 6])
+    noise = [budget * means[np.array(list(combinations(range(7), budget // size)))].mean(axis=1).var() for size in sizes]
+    np.testing.assert_allclose(noise, means.var() * (7 * sizes - budget) / 6)
+
+
+def test_variance_curves():
+    table = curves_variance(12)
+    assert list(table.columns) == ["case", "K", "variance", "best", "optimum"]
+    for _, case in table.groupby("case"):
+        assert list(case["K"]) == list(range(1, 13)) and case["best"].sum() == 1
+        least = case.loc[case["K"] > 1].set_index("K")["variance"].idxmin()
+        assert abs(least - case["optimum"].iloc[0]) < 1
+    uniform = table[table["case"].str.startswith("uniform")].set_index("K")["variance"]
+    assert uniform[[1, 2, 4, 8]].tolist() == pytest.approx([0.0556, 0.1111, 0.0778, 0.0873], abs=5e-5)
+
+
+def test_printed_replay_numbers():
+    found = {c.name: c.expected for check in replay.CHECKS[:1] for c in check.experiment(False)}
+    assert found["W, group mean, p=0.5, p_old=.1, w=7"] == 0.875
+    assert found["W with std, p=0.5, p_old=.1, w=7"] == pytest.approx(2.1774, abs=5.01e-5)
+    assert found["W with std, p=.5, p_old=.5, w=7"] == pytest.approx(1.7358, abs=5.01e-5)
+
+
+def test_printed_stale_gradient_numbers():
+    found = {c.name: c.expected for c in replay.CHECKS[2].experiment(False)}
+    names = ("no weights", "importance weights", "effective share of samples", "its bias")
+    assert [found[f"{name}, p=0.6, p_o=0.8"] for name in names] == pytest.approx([0.16, 0.24, 0.8, -0.08])
+
+
+def test_replayed_windows_keep_the_order_of_visits():
+    visits = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    pool = replayed(visits)
+    np.testing.assert_array_equal(pool.rewards.reshape(2, 3), visits)
+    np.testing.assert_array_equal(pool.starts, [0, 3, 6])
+
+
+@pytest.mark.parametrize(("p", "drift", "m", "w"), [(0.6, 0.05, 1, 5), (0.3, 0.02, 2, 3), (0.9, 0.1, 3, 2), (0.2, -0.1, 1, 1)])
+def test_three_ways_to_the_error_of_a_window(p, drift, m, w):
+    formula = window_error(p, drift, m, np.array([w]))[0]
+    assert measured_error(old_rates(p, drift, w), m, p)[-1] == pytest.approx(formula, rel=1e-11)
+    if m * w > 1:  # a set of one reward is the singleton rule's
+        assert enumerated_error(p, drift, m, w) == pytest.approx(formula, rel=1e-11)
+
+
+def test_old_rates_stop_where_they_are_no_pass_rates():
+    np.testing.assert_allclose(old_rates(0.35, 0.1, 9), [0.25, 0.15, 0.05])
+    np.testing.assert_allclose(old_rates(0.85, -0.1, 9), [0.95])
+
+
+@pytest.mark.parametrize(("p", "drift", "m"), [(0.5, 0.01, 1), (0.7, 0.02, 2), (0.3, 0.005, 4), (0.6, -0.01, 3)])
+def test_best_window_is_the_least_of_the_formula(p, drift, m):
+    lengths = np.arange(1, old_rates(p, drift, 200).size + 1)
+    best = 1 + int(window_error(p, drift, m, lengths).argmin())
+    assert best in (floor(best_length(p, drift, m)), ceil(best_length(p, drift, m)))
+
+
+@pytest.mark.parametrize(("p", "drift", "m"), [(0.9, 0.02, 1), (0.5, 0.02, 8), (0.7, 0.03, 4), (0.4, -0.04, 6), (0.1, -0.02, 1)])
+def test_longest_useful_window_crosses_the_last_visit_alone(p, drift, m):
+    limit = longest_useful(p, drift, m)
+    alone, inside, outside = window_error(p, drift, m, np.array([1, floor(limit), floor(limit) + 1]))
+    assert inside <= alone < outside
+    assert limit == pytest.approx(2 * np.sqrt(p * (1 - p) / m) / abs(drift), rel=0.25)
+
+
+def test_a_pass_rate_that_rose_to_three_quarters_has_no_window_too_long_at_one_rollout_a_visit():
+    """From 0, in steps of any size; 3/4 is exact, where two steps took it there."""
+    for p in np.linspace(0.05, 0.75, 15):
+        for visits in range(2, 80):
+            errors = window_error(p, p / visits, 1, np.arange(1, visits + 1))
+            assert errors.max() <= errors[0] * (1 + 1e-12)
+    for p, visits in ((0.76, 2), (0.81, 60)):
+        errors = window_error(p, p / visits, 1, np.arange(1, visits + 1))
+        assert errors[-1] > errors[0]
+
+
+def test_worth_of_the_best_window_approaches_two_thirds_of_its_rollouts():
+    ratios = [worth(0.5, drift, 1) / (0.25 / window_error(0.5, drift, 1, np.arange(1, 400)).min()) for drift in (0.008, 0.001)]
+    assert abs(ratios[1] - 1) < 0.01 and abs(ratios[1] - 1) < abs(ratios[0] - 1)
+
+
+def test_vertex_of_a_parabola():
+    w = np.arange(1, 10)
+    assert vertex(3 + 2 * (w - 4.3) ** 2) == pytest.approx(4.3)
+
+
+def test_stale_bias_bound_can_be_broken_by_a_smaller_constant():
+    """The bound 2 sqrt(2) TV max|A| is within a factor of 4 of the bias somewhere: it is not vacuous."""
+    now, old = softmax([0.0, 8.0], [1, 0]), softmax([8.0, 0.0], [1, 0])
+    weight = np.array([[1.0], [0.0]])
+    biased, _ = replay.weighted_moments(now._replace(probs=old.probs), np.array([[0], [1]]), weight)
+    distance = np.abs(now.probs - old.probs).sum() / 2
+    assert np.linalg.norm(biased - now.gradient) > 0.25 * 2 * np.sqrt(2) * distance
+
+
+def test_replay_curves():
+    table = curves_replay(drifts=(0.01, 0.03), longest=40)
+    assert list(table.columns) == ["drift", "window", "mse", "best", "useful"]
+    for drift, part in table.groupby("drift"):
+        assert part["best"].sum() == 1
+        least = part.loc[part["best"], "window"].item()
+        assert least in (floor(best_length(0.5, drift, 4)), ceil(best_length(0.5, drift, 4)))
+        np.testing.assert_allclose(part["mse"], window_error(0.5, drift, 4, part["window"].to_numpy()), rtol=1e-10)
+    assert table[table["useful"]].groupby("drift")["window"].max()[0.03] == floor(longest_useful(0.5, 0.03, 4))
+
+
+def test_group_mean_shrinks_variance_and_gradient_alike():
+    policy = softmax([0.3, -0.2, 0.9], [1, 0, 0])
+    (mean, small), (full, large) = moments(policy, MEAN, 4), moments(policy, RLOO, 4)
+    np.testing.assert_allclose(mean, 0.75 * full)
+    assert small == pytest.approx(0.75**2 * large)
