@@ -14,7 +14,6 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from sim.random import normals
 from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
 from sim.vectormath import exp
 
@@ -188,27 +187,23 @@ def _correct_scalar(logits, row, correct):
     return chance / norm
 
 
-def start_score(probs, row, weight, spread, key, round_index, context, n_arms, scores):
-    """scores[row] = spread nu - weight probs[row], nu the context's standard normal nuisance."""
+def start_score(probs, row, weight, spread, noise, n_arms, scores):
+    """scores[row] = spread noise[row] - weight probs[row]; noise (rows, LANES) float32, used where spread > 0."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(start_score, jit_options={"error_model": "numpy"})
-def _start_score(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+def _start_score(probs, row, weight, spread, noise, n_arms, scores):
     return _start_score_lanes if _is_linear(probs) else _start_score_scalar
 
 
-def _start_score_lanes(probs, row, weight, spread, key, round_index, context, n_arms, scores):
+def _start_score_lanes(probs, row, weight, spread, noise, n_arms, scores):
     score = load(probs, row * LANES) * splat(F(-weight))
     if spread > 0.0:
-        noise = keep_bits(normals(key, round_index, context), np.uint32((1 << n_arms) - 1))
-        score = fma(noise, splat(F(spread)), score)
+        score = fma(keep_bits(load(noise, row * LANES), np.uint32((1 << n_arms) - 1)), splat(F(spread)), score)
     store(scores, row * LANES, score)
 
 
-def _start_score_scalar(probs, row, weight, spread, key, round_index, context, n_arms, scores):
-    noise = np.zeros(LANES, dtype=F)
-    if spread > 0.0:
-        store(noise, 0, normals(key, round_index, context))
+def _start_score_scalar(probs, row, weight, spread, noise, n_arms, scores):
     for a in range(n_arms):
-        scores[row, a] = spread * noise[a] - weight * probs[row, a]
+        scores[row, a] = spread * noise[row, a] - weight * probs[row, a]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.jit import jit
-from sim.simd import fma, high_product, lanes, splat, sqrt, store, to_floats
+from sim.simd import LANES, floor, fma, high_product, load, quarter_0, quarter_1, quarter_2, quarter_3, splat, sqrt, store, to_floats
 from sim.vectormath import F, U, cos_turns, log
 
 ROLLOUT, NUISANCE, EVALUATION = U(0), U(1), U(2)
@@ -38,8 +38,8 @@ def _turn(c0, c1, c2, c3, k0, k1):
 
 @jit
 def philox(key, c0, c1, c2, c3):
-    """Four vectors of 16 random words: lane l has the counter (c0, c1, c2 + l, c3)."""
-    x0, x1, x2, x3 = splat(c0), splat(c1), splat(c2) + lanes(), splat(c3)
+    """Four vectors of 16 random words; the counters c0 and c3 are common to the lanes, c1 and c2 are vectors."""
+    x0, x1, x2, x3 = splat(c0), c1, c2, splat(c3)
     k0, k1 = key.low, key.high
     for _ in range(10):
         x0, x1, x2, x3 = _turn(x0, x1, x2, x3, k0, k1)
@@ -54,22 +54,47 @@ def _unit(words):
 
 
 @jit
-def uniforms(key, round_index, context, first, stream, out):
-    """Two uniforms in [0, 1) for each of 16 rollouts first .. first+15: out (2, LANES) float32."""
-    w0, w1, _, _ = philox(key, U(round_index), U(context), U(first), stream)
-    store(out, 0, _unit(w0))
-    store(out, 16, _unit(w1))
+def uniforms(key, round_index, contexts, count, stream, counters, out):
+    """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
+
+    contexts (n,); counters (2, LANES) uint32 is scratch; out (2, at least n count, filled up to whole LANES) float32, context by context.
+    """
+    n, width = contexts.shape[0] * count, out.shape[1]
+    row, draw = 0, 0
+    for first in range(0, n, LANES):
+        for lane in range(min(LANES, n - first)):
+            counters[0, lane], counters[1, lane] = contexts[row], draw
+            draw += 1
+            if draw == count:
+                row, draw = row + 1, 0
+        w0, w1, _, _ = philox(key, U(round_index), load(counters, 0), load(counters, LANES), stream)
+        store(out, first, _unit(w0))
+        store(out, width + first, _unit(w1))
 
 
 @jit
-def normals(key, round_index, context):
-    """16 standard normals for a context's nuisance score, by Box and Muller's transform."""
-    w0, w1, _, _ = philox(key, U(round_index), U(context), U(0), NUISANCE)
-    radius = fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))
-    return sqrt(splat(F(-2.0)) * log(radius)) * cos_turns(_unit(w1))
+def _box_muller(w0, w1):
+    """Two vectors of standard normals from two of random words."""
+    radius = sqrt(splat(F(-2.0)) * log(fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))))
+    turn = _unit(w1)
+    quarter = turn + splat(F(0.75))
+    return radius * cos_turns(turn), radius * cos_turns(quarter - floor(quarter))
 
 
 @jit
-def normals_into(key, round_index, context, out):
-    """`normals` written to out (LANES,) float32."""
-    store(out, 0, normals(key, round_index, context))
+def normals(key, round_index, rows, counters, out):
+    """16 standard normals for each context of rows (n,), n a multiple of 4: out (n, LANES) float32.
+
+    A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
+    """
+    for first in range(0, rows.shape[0], 4):
+        for lane in range(LANES):
+            counters[0, lane], counters[1, lane] = rows[first + lane // 4], lane % 4
+        w0, w1, w2, w3 = philox(key, U(round_index), load(counters, 0), load(counters, LANES), NUISANCE)
+        a, b = _box_muller(w0, w1)
+        c, d = _box_muller(w2, w3)
+        at = first * LANES
+        store(out, at, quarter_0(a, b, c, d))
+        store(out, at + LANES, quarter_1(a, b, c, d))
+        store(out, at + 2 * LANES, quarter_2(a, b, c, d))
+        store(out, at + 3 * LANES, quarter_3(a, b, c, d))

@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import advantages_into
-from shared.aggregation import shares_into
+from shared.advantage import BATCH_MEAN, advantages_into
 from shared.jit import jit
 from shared.replay import Windows, push_into, window_into
 from shared.weigh import Batch, shape_into, weigh_into
 from sim.optimizer import Rates, ascend
 from sim.policy import BLOCK, backward, correct_probability, cumulate, forward, pick, softmax, start_score
-from sim.random import EVALUATION, ROLLOUT, Key, uniforms
-from sim.simd import LANES
+from sim.random import EVALUATION, ROLLOUT, Key, normals, uniforms
 
-EVALUATION_CHUNK = 64
+CHUNK = 128
 
 
 class Plan(NamedTuple):
@@ -61,8 +59,12 @@ class Work(NamedTuple):
     formed: np.ndarray
     """(rows,) probability of a well-formed response."""
     scores: np.ndarray
+    noise: np.ndarray
+    """(rows, LANES) float32: the nuisance of each context."""
     cdf: np.ndarray
     uniform: np.ndarray
+    """(2, draws) float32, context by context."""
+    counters: np.ndarray
     arm: np.ndarray
     form: np.ndarray
     reward: np.ndarray
@@ -75,6 +77,7 @@ class Work(NamedTuple):
     pool_starts: np.ndarray
     advantage: np.ndarray
     share: np.ndarray
+    """Shares of an optimiser batch: one token per response, so they are the same in every update."""
     kl_share: np.ndarray
     weight: np.ndarray
 
@@ -114,17 +117,15 @@ def look(contexts, plan, theta, batch, work):
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
+    uniforms(plan.key, round_index, batch, k + m, ROLLOUT, work.counters, work.uniform)
     for row in range(n):
-        context = batch[row]
+        context, first = batch[row], row * (k + m)
         cumulate(work.probs, row, work.cdf)
         correct = contexts.correct[context]
         offset, base_offset = -work.lse[row], -contexts.base_lse[context]
         for j in range(k + m):
-            lane = j & (LANES - 1)
-            if lane == 0:
-                uniforms(plan.key, round_index, context, j, ROLLOUT, work.uniform)
-            form = 1 if work.uniform[0, lane] < work.formed[row] else 0
-            arm = pick(work.cdf, work.uniform[1, lane])
+            form = 1 if work.uniform[0, first + j] < work.formed[row] else 0
+            arm = pick(work.cdf, work.uniform[1, first + j])
             t = row * k + j if j < k else n * k + row * m + j - k
             work.arm[t], work.form[t] = arm, form
             work.reward[t] = form * ((correct >> np.uint32(arm)) & np.uint32(1))
@@ -169,12 +170,14 @@ def count_signal(plan, n, work, totals):
 
 
 @jit
-def set_scores(plan, round_index, batch, first, work):
+def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
     The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k w_k^2).
     """
     k, format_grad = plan.rollouts, 0.0
+    if plan.nuisance > 0.0:
+        normals(plan.key, round_index, rows, work.counters, work.noise)
     for row in range(batch.shape[0]):
         weight, squares, formed = 0.0, 0.0, 0.0
         for j in range(k):
@@ -182,60 +185,76 @@ def set_scores(plan, round_index, batch, first, work):
             weight += w
             squares += w * w
             formed += w * work.form[first + row * k + j]
-        start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), plan.key, round_index, batch[row], plan.n_arms, work.scores)
+        start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), work.noise, plan.n_arms, work.scores)
         for j in range(k):
             work.scores[row, work.arm[first + row * k + j]] += work.weight[row * k + j]
         format_grad += formed - weight * work.formed[row]
+    work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
 
 @jit
-def update(contexts, plan, rule, state, work, round_index, batch, first, rows, totals):
-    """One optimiser update on the contexts of `batch`, whose first trained rollout is `first`; False where it diverged."""
-    n, n_rows = batch.shape[0] * plan.rollouts, rows.shape[0]
-    for t in range(n):
-        row = t // plan.rollouts
-        work.logp[t] = work.logits[row, work.arm[first + t]] - work.lse[row] + work.format_logp[row, work.form[first + t]]
-    shares_into(rule, work.starts[: n + 1], float(n), float(n), work.share)
-    for t in range(n):
-        work.kl_share[t] = rule.kl_in_loss * work.share[t]
-    frozen = Batch(work.advantage[first : first + n], work.share[:n], work.kl_share[:n], work.old_logp[first : first + n], work.ref_logp[first : first + n])
+def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, totals):
+    """Add to the gradient what the contexts of `batch` teach; their first trained rollout is `first`."""
+    k, n = plan.rollouts, batch.shape[0] * plan.rollouts
+    for row in range(batch.shape[0]):
+        for t in range(row * k, row * k + k):
+            work.logp[t] = work.logits[row, work.arm[first + t]] - work.lse[row] + work.format_logp[row, work.form[first + t]]
+    part = slice(first, first + n)
+    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part])
     _, clipped, _, kl = weigh_into(rule, frozen, work.logp[:n], work.weight)
-    format_grad = set_scores(plan, round_index, batch, first, work)
-    work.scores[batch.shape[0] : n_rows] = 0.0
+    format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
     state.grad[-1] += format_grad
-    state.step[0] += 1
-    norm = math.sqrt(ascend(plan.rates, state.step[0], state.grad, state.mean, state.square, state.theta))
     totals[KL] += kl
     totals[CLIPPED] += clipped
-    totals[GRAD_NORM] += norm
     totals[TOKENS] += n
+
+
+@jit
+def step(plan, state, totals):
+    """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
+    state.step[0] += 1
+    norm = math.sqrt(ascend(plan.rates, state.step[0], state.grad, state.mean, state.square, state.theta))
+    totals[GRAD_NORM] += norm
     totals[UPDATES] += 1
     return math.isfinite(norm)
 
 
 @jit
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
-    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged."""
-    n, k = batches.shape[1], plan.rollouts
+    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
+
+    A round with one update, where no context's advantage depends on another's, goes chunk by chunk: a chunk's features stay in the
+    second-level cache from the logits to the gradient.
+    """
+    n, k, updates = batches.shape[1], plan.rollouts, plan.epochs * plan.minibatches
+    chunk = CHUNK if updates == 1 and rule.advantage != BATCH_MEAN else n
     size = n // plan.minibatches
+    finite = True
     for r in range(batches.shape[0]):
-        batch, round_index = batches[r], first_round + r
-        rows = look(contexts, plan, state.theta, batch, work)
-        roll_out(contexts, plan, round_index, batch, work)
-        if rule.kl_in_reward > 0.0:
-            shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
-        find_baselines(plan, state.windows, batch, work)
-        advantages_into(rule, work.reward[: n * k], work.group, work.pool, work.pool_starts, work.advantage)
-        count_signal(plan, n, work, totals)
-        for u in range(plan.epochs * plan.minibatches):
+        round_index = first_round + r
+        for start in range(0, n, chunk):
+            batch = batches[r, start : min(start + chunk, n)]
+            rows = look(contexts, plan, state.theta, batch, work)
+            roll_out(contexts, plan, round_index, batch, work)
+            if rule.kl_in_reward > 0.0:
+                shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
+            find_baselines(plan, state.windows, batch, work)
+            advantages_into(rule, work.reward[: batch.shape[0] * k], work.group, work.pool, work.pool_starts[: batch.shape[0] + 1], work.advantage)
+            count_signal(plan, batch.shape[0], work, totals)
+            if updates == 1:
+                learn(contexts, plan, rule, state, work, round_index, batch, 0, rows, totals)
+        for u in range(updates if updates > 1 else 0):
             low = u % plan.minibatches * size
-            part = batch[low : low + size]
-            if plan.epochs * plan.minibatches > 1:
-                rows = look(contexts, plan, state.theta, part, work)
-            if not update(contexts, plan, rule, state, work, round_index, part, low * k, rows, totals):
-                return r
+            part = batches[r, low : low + size]
+            rows = look(contexts, plan, state.theta, part, work)
+            learn(contexts, plan, rule, state, work, round_index, part, low * k, rows, totals)
+            finite = finite and step(plan, state, totals)
+        if updates == 1:
+            finite = step(plan, state, totals)
+        if not finite:
+            return r
     return batches.shape[0]
 
 
@@ -243,14 +262,13 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each."""
     n, chance = contexts.base_format.shape[0], 0.0
-    for start in range(0, n, EVALUATION_CHUNK):
-        batch = np.arange(start, min(start + EVALUATION_CHUNK, n))
+    for start in range(0, n, CHUNK):
+        batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, theta, batch, work)
+        if sampled:
+            uniforms(plan.key, round_index, batch, 1, EVALUATION, work.counters, work.uniform)
         for row in range(batch.shape[0]):
             formed = 1.0 / (1.0 + math.exp(-contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
             p = formed * correct_probability(work.logits, row, contexts.correct[batch[row]])
-            if sampled:
-                uniforms(plan.key, round_index, batch[row], 0, EVALUATION, work.uniform)
-                p = 1.0 if work.uniform[0, 0] < p else 0.0
-            chance += p
+            chance += (1.0 if work.uniform[0, row] < p else 0.0) if sampled else p
     return chance / n

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from shared.aggregation import shares
 from shared.curve import Curve, curve_of
 from shared.design import Design
 from shared.errors import check, check_choice
@@ -17,9 +18,9 @@ from sim.optimizer import Optimizer, rates_of
 from sim.policy import BLOCK
 from sim.random import key_of
 from sim.rounds import (
+    CHUNK,
     CLIPPED,
     CONTEXTS,
-    EVALUATION_CHUNK,
     GRAD_NORM,
     KL,
     REWARD,
@@ -107,9 +108,11 @@ def start_state(run: Simulation, world: World) -> State:
 def work_of(run: Simulation, world: World) -> Work:
     """Scratch for a run."""
     design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
-    n = max(design.batch_size, EVALUATION_CHUNK) + BLOCK
+    n = max(design.batch_size, CHUNK) + BLOCK
     trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
     pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
+    rule = rule_of(design.estimator)
+    share = shares(rule, np.arange(trained // design.minibatches + 1))
     return Work(
         rows=np.zeros(n, dtype=np.int64),
         logits=np.zeros((n, columns), dtype=number),
@@ -119,7 +122,9 @@ def work_of(run: Simulation, world: World) -> Work:
         formed=np.zeros(n),
         scores=np.zeros((n, columns), dtype=number),
         cdf=np.zeros(columns, dtype=number),
-        uniform=np.zeros((2, LANES), dtype=np.float32),
+        noise=np.zeros((n, LANES), dtype=np.float32),
+        uniform=np.zeros((2, max(sampled, CHUNK) + LANES), dtype=np.float32),
+        counters=np.zeros((2, LANES), dtype=np.uint32),
         arm=np.zeros(sampled, dtype=np.int64),
         form=np.zeros(sampled, dtype=np.int64),
         reward=np.zeros(sampled),
@@ -131,8 +136,8 @@ def work_of(run: Simulation, world: World) -> Work:
         pool=np.zeros(pool),
         pool_starts=np.zeros(design.batch_size + 1, dtype=np.int64),
         advantage=np.zeros(trained),
-        share=np.zeros(trained),
-        kl_share=np.zeros(trained),
+        share=share,
+        kl_share=rule.kl_in_loss * share,
         weight=np.zeros(trained),
     )
 

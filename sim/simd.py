@@ -60,14 +60,15 @@ def _address(context, builder, array_type, array, index):
 
 @intrinsic
 def load(typingctx, array, index):
-    """The 16 float32 that begin at flat position `index` of a contiguous array."""
+    """The 16 float32 or uint32 that begin at flat position `index` of a contiguous array."""
+    vector = floats if array.dtype == types.float32 else ints
 
     def code(context, builder, signature, args):
-        value = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), _FLOATS.as_pointer()))
+        value = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), vector.llvm.as_pointer()))
         value.align = 4
         return value
 
-    return floats(array, types.intp), code
+    return vector(array, types.intp), code
 
 
 @intrinsic
@@ -231,6 +232,25 @@ def floats_of(typingctx, a):
 def arithmetic_shift(typingctx, a, n):
     """Lanes shifted right with their sign."""
     return _emit(ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], _INTS)))
+
+
+def _quarter(c):
+    """Intrinsic that collects lanes 4c .. 4c+3 of four vectors."""
+
+    @intrinsic
+    def collect(typingctx, v0, v1, v2, v3):
+        def build(builder, args):
+            mine = [4 * c, 4 * c + 1, 4 * c + 2, 4 * c + 3]
+            pair = ir.Constant(_INTS, mine + [LANES + lane for lane in mine] + [0] * 8)
+            halves = [builder.shuffle_vector(args[i], args[i + 1], pair) for i in (0, 2)]
+            return builder.shuffle_vector(*halves, ir.Constant(_INTS, [*range(8), *range(LANES, LANES + 8)]))
+
+        return _emit(floats, (floats,) * 4, build)
+
+    return collect
+
+
+quarter_0, quarter_1, quarter_2, quarter_3 = (_quarter(c) for c in range(4))
 
 
 def _operator(symbol, vector, method):

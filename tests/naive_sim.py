@@ -3,22 +3,11 @@
 import numpy as np
 
 from shared.advantage import Pool
-from shared.jit import jit
 from shared.replay import empty_windows, push, window_pool
 from shared.weigh import prepare, shaped_rewards, weigh
-from sim.random import ROLLOUT, key_of, normals_into, uniforms
+from sim.random import ROLLOUT, key_of, normals, uniforms
 from sim.run import batches
 from sim.simd import LANES
-
-
-@jit
-def _uniforms(key, round_index, context, first, out):
-    uniforms(key, round_index, context, first, ROLLOUT, out)
-
-
-@jit
-def _normals(key, round_index, context, out):
-    normals_into(key, round_index, context, out)
 
 
 def sigmoid(x):
@@ -48,17 +37,14 @@ class NaiveRun:
         return p, sigmoid(self.h0[batch] + self.world.format_scale * self.theta_f)
 
     def draw(self, round_index, context, n):
-        blocks = []
-        for first in range(0, n, LANES):
-            out = np.zeros((2, LANES), dtype=np.float32)
-            _uniforms(self.key, round_index, context, first, out)
-            blocks.append(out)
-        return np.concatenate(blocks, axis=1)[:, :n].astype(np.float64)
+        out = np.zeros((2, n + LANES), dtype=np.float32)
+        uniforms(self.key, round_index, np.array([context]), n, ROLLOUT, np.zeros((2, LANES), dtype=np.uint32), out)
+        return out[:, :n].astype(np.float64)
 
     def nuisance(self, round_index, context):
-        out = np.zeros(LANES, dtype=np.float32)
-        _normals(self.key, round_index, context, out)
-        return out[: self.world.n_arms].astype(np.float64)
+        out = np.zeros((4, LANES), dtype=np.float32)
+        normals(self.key, round_index, np.array([context] * 4), np.zeros((2, LANES), dtype=np.uint32), out)
+        return out[0, : self.world.n_arms].astype(np.float64)
 
     def logp(self, batch, arms, forms):
         p, f = self.policy(batch)

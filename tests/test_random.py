@@ -5,14 +5,14 @@ import pytest
 from scipy import stats
 
 from shared.jit import jit
-from sim.random import NUISANCE, ROLLOUT, key_of, normals_into, philox, uniforms
-from sim.simd import load, store
+from sim.random import EVALUATION, NUISANCE, ROLLOUT, key_of, normals, philox, uniforms
+from sim.simd import LANES, lanes, load, splat, store
 from sim.vectormath import cos_turns, exp, log
 
 
 @jit
 def _philox(key, c0, c1, c2, c3, out):
-    words = philox(key, c0, c1, c2, c3)
+    words = philox(key, c0, splat(c1), splat(c2) + lanes(), c3)
     for i in range(4):
         store(out, 16 * i, words[i])
 
@@ -30,9 +30,19 @@ def _apply(kind, x, out):
         store(out, i, v)
 
 
-@jit
-def _uniforms(key, round_index, context, first, stream, out):
-    uniforms(key, round_index, context, first, stream, out)
+def draw(seed, round_index, contexts, count, stream=ROLLOUT):
+    """Uniforms (2, contexts, count)."""
+    n = len(contexts) * count
+    out = np.full((2, n + LANES), np.nan, dtype=np.float32)
+    uniforms(key_of(seed), round_index, np.asarray(contexts), count, stream, np.zeros((2, LANES), dtype=np.uint32), out)
+    return out[:, :n].reshape(2, len(contexts), count)
+
+
+def noise(seed, round_index, contexts):
+    """Normals (contexts, 16)."""
+    out = np.full((len(contexts), LANES), np.nan, dtype=np.float32)
+    normals(key_of(seed), round_index, np.asarray(contexts), np.zeros((2, LANES), dtype=np.uint32), out)
+    return out
 
 
 def words(seed, *counter):
@@ -61,32 +71,39 @@ def test_lanes_are_consecutive_counters():
 
 
 def test_streams_rounds_and_contexts_differ():
-    blocks = [words(1, r, c, 0, s)[0] for r in range(3) for c in range(3) for s in range(3)]
-    assert len({tuple(block) for block in blocks}) == 27
+    blocks = [draw(1, r, [c], 8, s)[0, 0] for r in range(3) for c in range(3) for s in (ROLLOUT, EVALUATION)]
+    assert len({tuple(block) for block in blocks}) == 18
+    assert NUISANCE not in (ROLLOUT, EVALUATION)
+
+
+def test_a_draw_depends_on_its_context_round_and_number_alone():
+    together = draw(3, 7, [5, 9, 2], 20)
+    for i, context in enumerate((5, 9, 2)):
+        np.testing.assert_array_equal(together[:, i], draw(3, 7, [context], 20)[:, 0])
+        np.testing.assert_array_equal(together[:, i, :3], draw(3, 7, [context], 3)[:, 0])
+    block = noise(3, 7, [5, 9, 2, 11])
+    np.testing.assert_array_equal(block[[2, 0]], noise(3, 7, [2, 5, 8, 8])[:2])
+
+
+def test_the_first_draws_are_the_words_of_philox():
+    np.testing.assert_array_equal(draw(7, 1, [2], 16)[:, 0], (words(7, 1, 2, 0, 0)[:2] >> 8).astype(np.float32) * np.float32(2**-24))
 
 
 def test_uniforms_are_uniform_and_below_one():
-    out, found = np.zeros((2, 16), dtype=np.float32), []
-    for context in range(4000):
-        _uniforms(key_of(11), 5, context, 0, ROLLOUT, out)
-        found.append(out.copy())
-    found = np.array(found)
+    found = draw(11, 5, range(4000), 16)
     assert found.min() >= 0 and found.max() < 1
     for i in range(2):
-        assert stats.kstest(found[:, i].ravel(), "uniform").pvalue > 1e-4
-    assert abs(np.corrcoef(found[:, 0].ravel(), found[:, 1].ravel())[0, 1]) < 0.02
+        assert stats.kstest(found[i].ravel(), "uniform").pvalue > 1e-4
+    assert abs(np.corrcoef(found[0].ravel(), found[1].ravel())[0, 1]) < 0.02
 
 
 def test_normals_are_normal_and_independent_across_lanes():
-    out, found = np.zeros(16, dtype=np.float32), []
-    for context in range(6000):
-        normals_into(key_of(12), 9, context, out)
-        found.append(out.copy())
-    found = np.array(found, dtype=np.float64)
+    found = noise(12, 9, range(6000)).astype(np.float64)
     assert stats.kstest(found.ravel(), "norm").pvalue > 1e-4
     correlation = np.corrcoef(found.T) - np.eye(16)
     assert np.abs(correlation).max() < 5 / np.sqrt(6000)
-    assert NUISANCE != ROLLOUT
+    squares = np.corrcoef((found**2).T) - np.eye(16)
+    assert np.abs(squares).max() < 5 / np.sqrt(6000)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from tests.naive_sim import naive_curve
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 CUSTOM = Estimator(Advantage("batch_mean"), Surrogate("clip", low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean"))
-TOLERANCE = 2e-4
-"""float32 against float64 over 12 rounds of Adam; the tabular twin, float64 both, shows the algorithm equal to 1e-9."""
+TOLERANCE = 1e-5
+"""float32 against float64 over 12 rounds of Adam, whose eps keeps tiny gradients from acting by their sign; the tabular twin is equal to 1e-9."""
 
 DESIGNS = {
     "raw": Design(8, 1, estimator=preset("minimalist")),
@@ -34,7 +34,7 @@ DESIGNS = {
 
 
 def run_of(design, environment=SMALL, rounds=12, **more):
-    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(rate=0.02), **more)
+    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(rate=0.02, eps=1e-3), **more)
 
 
 def same(a, b):
@@ -69,8 +69,8 @@ def test_the_twin_tells_runs_apart(change):
     run = run_of(DESIGNS["window"], seed=3)
     other = {
         "seed": replace(run, seed=4),
-        "rate": replace(run, optimizer=Optimizer(rate=0.021)),
-        "nuisance": replace(run, environment=replace(SMALL, nuisance=0.8)),
+        "rate": replace(run, optimizer=Optimizer(rate=0.021, eps=1e-3)),
+        "nuisance": replace(run, environment=replace(SMALL, nuisance=1.4)),
         "window": replace(run, design=replace(run.design, replay_window=2)),
     }[change]
     world = build(run.environment)
