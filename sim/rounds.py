@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import BATCH_MEAN, advantages_into
+from shared.advantage import advantages_into
 from shared.jit import jit
 from shared.replay import Windows, push_into, window_into
 from shared.weigh import Batch, shape_into, weigh_into
@@ -33,6 +33,8 @@ class Plan(NamedTuple):
     epochs: int
     minibatches: int
     replays: bool
+    chunk: int
+    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the batch's mean as baseline)."""
 
 
 class State(NamedTuple):
@@ -225,23 +227,23 @@ def step(plan, state, totals):
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
     """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
 
-    A round with one update, where no context's advantage depends on another's, goes chunk by chunk: a chunk's features stay in the
-    second-level cache from the logits to the gradient.
+    A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the gradient. `work` then
+    holds the last chunk.
     """
     n, k, updates = batches.shape[1], plan.rollouts, plan.epochs * plan.minibatches
-    chunk = CHUNK if updates == 1 and rule.advantage != BATCH_MEAN else n
     size = n // plan.minibatches
     finite = True
     for r in range(batches.shape[0]):
         round_index = first_round + r
-        for start in range(0, n, chunk):
-            batch = batches[r, start : min(start + chunk, n)]
+        for start in range(0, n, plan.chunk):
+            batch = batches[r, start : min(start + plan.chunk, n)]
             rows = look(contexts, plan, state.theta, batch, work)
             roll_out(contexts, plan, round_index, batch, work)
             if rule.kl_in_reward > 0.0:
                 shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
             find_baselines(plan, state.windows, batch, work)
-            advantages_into(rule, work.reward[: batch.shape[0] * k], work.group, work.pool, work.pool_starts[: batch.shape[0] + 1], work.advantage)
+            trained = slice(0, batch.shape[0] * k)
+            advantages_into(rule, work.reward[trained], work.group, work.pool, work.pool_starts[: batch.shape[0] + 1], work.advantage[trained])
             count_signal(plan, batch.shape[0], work, totals)
             if updates == 1:
                 learn(contexts, plan, rule, state, work, round_index, batch, 0, rows, totals)

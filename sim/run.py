@@ -83,6 +83,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
 def plan_of(run: Simulation, world: World) -> Plan:
     """The numbers that kernels take instead of a `Simulation`."""
     design = run.design
+    at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.kind == "batch_mean"
     return Plan(
         key=key_of(run.seed),
         rates=rates_of(run.optimizer),
@@ -94,6 +95,7 @@ def plan_of(run: Simulation, world: World) -> Plan:
         epochs=design.epochs,
         minibatches=design.minibatches,
         replays=design.replay_window > 0,
+        chunk=design.batch_size if at_once else CHUNK,
     )
 
 

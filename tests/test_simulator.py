@@ -13,7 +13,7 @@ from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
 from shared.presets import preset
 from sim.environments import Linear, Tabular, build, tabular_world
 from sim.optimizer import Optimizer
-from sim.rounds import train_rounds
+from sim.rounds import CHUNK, train_rounds
 from sim.run import Simulation, batches, plan_of, rule_of, simulate, start_state, work_of
 from sim.world import NO_ARM
 from tests.naive_sim import naive_curve
@@ -56,6 +56,13 @@ def test_tabular_environment_follows_its_slow_twin(name):
     run = run_of(DESIGNS[name], Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), seed=4)
     world = build(run.environment)
     np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_batches_of_several_chunks_follow_their_slow_twin(name):
+    run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(SMALL, n_train=600), rounds=4, seed=5)
+    world = build(run.environment)
+    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
 
 
 def test_sgd_follows_its_slow_twin():

@@ -116,7 +116,7 @@ class Learners:
         self.world = tabular_world(base_logits, correct)
         design = Design(n, rollouts, support, estimator=estimator, rounds=1, eval_every=1)
         run = Simulation(Tabular(n_contexts=n), design, Optimizer(kind, rate=rate * n if kind == "sgd" else rate, **adam), seed=seed)
-        self.plan, self.rule = plan_of(run, self.world), rule_of(estimator)
+        self.plan, self.rule = plan_of(run, self.world)._replace(chunk=n), rule_of(estimator)
         self.state, self.work = start_state(run, self.world), work_of(run, self.world)
         self.rounds, self.shape, self.correct = 0, (n, rollouts), np.asarray(correct)
 
