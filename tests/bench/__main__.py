@@ -26,6 +26,7 @@ from tests.bench import cell as peer_cell
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
 PEERS = ("numpy", "torch", "jax")
+FEW = ("32x1", "32x1+7", "32x8", "32x64", "256x1w8", "2048x1w8")
 
 
 def peak_flops() -> float:
@@ -71,7 +72,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def compare(console: Console, peers: dict, repeats: int) -> None:
+def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
     """The table of cells, and the grid."""
     known, peak = pair(PAIR), peak_flops()
     world = build(known.environment)
@@ -79,7 +80,7 @@ def compare(console: Console, peers: dict, repeats: int) -> None:
     table = Table(title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s", title_justify="left")
     for column in ("cell", "ours", "of peak", *peers, *(f"{name}/ours" for name in peers)):
         table.add_column(column, justify="right")
-    for design in cells_of(list(EXPERIMENTS.values())):
+    for design in designs:
         times = cell_times(design, world, theirs, peers, repeats)
         d, arms = known.environment.n_features, world.n_arms
         contexts = 2 * design.batch_size + (known.environment.n_train + known.environment.n_test) / EVAL_EVERY
@@ -113,6 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)")
     arguments, console = parser.parse_args(), Console(width=150)
     cores = os.sched_getaffinity(0)
     simulate(Simulation(replace(pair(PAIR).environment, n_train=64, n_test=64)), build(replace(pair(PAIR).environment, n_train=64, n_test=64)))
@@ -120,7 +122,10 @@ def main() -> None:
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
     console.print(f"peak memory so far: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
     os.sched_setaffinity(0, {max(cores)})
-    compare(console, {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers}, arguments.repeats)
+    designs = cells_of(list(EXPERIMENTS.values()))
+    if arguments.few:
+        designs = [design for design in designs if label(design).split("-")[0] in FEW]
+    compare(console, designs, {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers}, arguments.repeats)
 
 
 if __name__ == "__main__":
