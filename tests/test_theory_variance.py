@@ -8,7 +8,6 @@ import pytest
 
 from sim.run import batches
 from studies.theory import replay, variance
-from studies.theory.check import FAIL, PASS, verdict_of
 from studies.theory.curves import curves_replay, curves_variance
 from studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
 from studies.theory.replay import (
@@ -36,23 +35,6 @@ from studies.theory.variance import (
 )
 
 CHECKS = variance.CHECKS + replay.CHECKS
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_check_passes_and_its_mutant_fails(check):
-    found = check.experiment(False)
-    assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
-    assert verdict_of(check.experiment(True)) == FAIL
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
-def test_verdicts_are_deterministic(check):
-    assert check.experiment(False) == check.experiment(False)
-
-
-def test_ids_in_order():
-    assert [check.id for check in variance.CHECKS] == [*(f"T{i}" for i in range(10, 16)), "D1"]
-    assert [check.id for check in replay.CHECKS] == ["T16", "T17", "T18", "D2"]
 
 
 PRINTED = {

@@ -51,7 +51,7 @@ def sampled(name: str, expected: float, values: np.ndarray, slack: float = 0.0) 
 
 def estimated(name: str, expected: float, mean: float, error: float, slack: float = 0.0) -> Comparison:
     """A mean with a known standard error against `expected`."""
-    excess = max(0.0, abs(mean - expected) - slack * abs(expected))
+    excess = float(np.maximum(0.0, abs(mean - expected) - slack * abs(expected)))
     verdict = FAIL if not excess < Z_LIMIT * error else INCONCLUSIVE if error > LARGEST_ERROR * abs(expected) else PASS
     if error == 0.0:
         verdict = PASS if excess == 0.0 else FAIL
