@@ -23,11 +23,11 @@ def kl_penalty(kind, straight_through, logp, ref_logp):
     elif kind == K2:
         value, slope = 0.5 * d * d, d
     elif kind == K3:
-        ratio = math.exp(min(max(-d, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT))
-        value = ratio - 1.0 - min(max(-d, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT)
-        slope = 1.0 - ratio
-        if abs(d) > LOG_RATIO_LIMIT or value > K3_LIMIT:
-            value, slope = min(value, K3_LIMIT), 0.0
+        bounded = min(max(-d, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT)
+        ratio = math.exp(bounded)
+        value = ratio - 1.0 - bounded
+        slope = 0.0 if (abs(d) > LOG_RATIO_LIMIT) | (value > K3_LIMIT) else 1.0 - ratio
+        value = min(value, K3_LIMIT)
     elif kind == ABS:
         value, slope = abs(d), float(np.sign(d))
     else:

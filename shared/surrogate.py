@@ -15,18 +15,17 @@ def surrogate(kind, low, high, dual, advantage, logp, old_logp):
     reinforce  j = A logp                                                      Williams 1992
     clip       j = min(A r, A clip(r, 1-low, 1+high)), r = exp(logp - old_logp)      PPO, 1707.06347, eq. 7
                and, for A < 0, j = max(j, dual A)                                dual clip, 1912.09729
-    The log-ratio is held within +-20; outside the derivative is 0.
+    The log-ratio is held within +-20; outside the derivative is 0. Choices between values, not branches: advantages have random signs.
     """
     if kind == REINFORCE:
         return advantage * logp, advantage, False, False
     log_ratio = logp - old_logp
-    inside = abs(log_ratio) <= LOG_RATIO_LIMIT
-    ratio = 1.0 if log_ratio == 0.0 else math.exp(min(max(log_ratio, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT))
+    bounded = min(max(log_ratio, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT)
+    ratio = 1.0 if log_ratio == 0.0 else math.exp(bounded)
     plain = advantage * ratio
     clipped = advantage * min(max(ratio, 1.0 - low), 1.0 + high)
     is_clipped = clipped < plain
-    value = clipped if is_clipped else plain
-    is_dual = advantage < 0.0 and value < advantage * dual
-    if is_dual:
-        return advantage * dual, 0.0, is_clipped, True
-    return value, 0.0 if is_clipped or not inside else plain, is_clipped, False
+    value = min(plain, clipped)
+    is_dual = (advantage < 0.0) & (value < advantage * dual)
+    is_flat = is_clipped | is_dual | (abs(log_ratio) > LOG_RATIO_LIMIT)
+    return advantage * dual if is_dual else value, 0.0 if is_flat else plain, is_clipped, is_dual

@@ -165,7 +165,7 @@ def count_signal(plan, n, work, totals):
         silent = True
         for t in range(row * k, row * k + k):
             totals[REWARD] += work.reward[t]
-            silent = silent and work.advantage[t] == 0.0
+            silent = silent & (work.advantage[t] == 0.0)
         totals[ZERO_SIGNAL] += silent
     totals[CONTEXTS] += n
     totals[ROLLOUTS] += n * k

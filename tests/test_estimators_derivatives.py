@@ -9,6 +9,7 @@ import pytest
 
 from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
 from shared.presets import PRESETS
+from shared.surrogate import CLIP, surrogate
 from tests.vectors import REAL, Api, random_batch, seeds
 
 H, SMOOTH = 1e-5, 1e-3
@@ -117,3 +118,10 @@ CHECKS = {check.__name__: check for check in (check_surrogate_slopes, check_kl_s
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_slopes(check):
     check(REAL)
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_a_log_probability_that_is_not_a_number_is_never_hidden(advantage):
+    """A weight of 0 in its place would let a broken policy train on in silence."""
+    value, slope, _, _ = surrogate(CLIP, 0.2, 0.2, 3.0, advantage, float("nan"), -1.0)
+    assert np.isnan(value) and np.isnan(slope)
