@@ -126,7 +126,7 @@ def roll_out(contexts, plan, round_index, batch, work):
         correct = contexts.correct[context]
         offset, base_offset = -work.lse[row], -contexts.base_lse[context]
         for j in range(k + m):
-            form = 1 if work.uniform[0, first + j] < work.formed[row] else 0
+            form = int(work.uniform[0, first + j] < work.formed[row])
             arm = pick(work.cdf, work.uniform[1, first + j])
             t = row * k + j if j < k else n * k + row * m + j - k
             work.arm[t], work.form[t] = arm, form

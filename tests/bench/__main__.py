@@ -55,7 +55,7 @@ def peer_world(world) -> dict:
 def rounds_of(design) -> int:
     """Rounds timed: about equal work in every cell, in whole evaluations."""
     pulls = design.batch_size * (design.rollouts + design.support_rollouts)
-    return max(2, min(10, 2560 // max(pulls, design.batch_size * 4))) * EVAL_EVERY
+    return max(2, min(10, 20000 // max(pulls, design.batch_size * 4))) * EVAL_EVERY
 
 
 def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
