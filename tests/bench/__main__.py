@@ -18,6 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from shared.estimator import rule_of
+from shared.presets import preset
+from shared.weigh import prepare, weigh_into
 from sim.environments import build
 from sim.run import Simulation, simulate
 from studies.experiments import EXPERIMENTS, cells_of, label
@@ -97,6 +100,18 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
         console.print(f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x")
 
 
+def weigh_times(console: Console, n: int = 32_768) -> None:
+    """Nanoseconds per token of the clipped surrogate with k3."""
+    rng, estimator = np.random.default_rng(0), preset("paper_text")
+    old = -rng.random(n)
+    batch = prepare(estimator, rng.integers(0, 2, n), np.arange(n) // 8, np.arange(n + 1), old, old + 0.3 * rng.standard_normal(n))
+    weight, rule = np.empty(n), rule_of(estimator)
+    for name, logp in (("on-policy", old), ("off-policy", old + 0.1 * rng.standard_normal(n))):
+        weigh_into(rule, batch, logp, weight)
+        seconds = statistics.median(_seconds(lambda logp=logp: weigh_into(rule, batch, logp, weight)) for _ in range(100))
+        console.print(f"weigh, {name}: {1e9 * seconds / n:.1f} ns per token")
+
+
 def grid(console: Console, threads: int, seeds: int) -> float:
     """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads."""
     known = pair(PAIR)
@@ -118,6 +133,7 @@ def main() -> None:
     arguments, console = parser.parse_args(), Console(width=150)
     cores = os.sched_getaffinity(0)
     simulate(Simulation(replace(pair(PAIR).environment, n_train=64, n_test=64)), build(replace(pair(PAIR).environment, n_train=64, n_test=64)))
+    weigh_times(console)
     walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
     console.print(f"peak memory so far: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")
