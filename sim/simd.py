@@ -102,12 +102,6 @@ def splat(typingctx, scalar):
 
 
 @intrinsic
-def lanes(typingctx):
-    """0, 1, ..., 15 as uint32."""
-    return _emit(ints, (), lambda builder, args: ir.Constant(_INTS, list(range(LANES))))
-
-
-@intrinsic
 def fma(typingctx, a, b, c):
     """a b + c, rounded once."""
     return _emit(floats, (floats, floats, floats), lambda builder, args: _call(builder, "llvm.fma.v16f32", _FLOATS, args))

@@ -6,13 +6,13 @@ from scipy import stats
 
 from shared.jit import jit
 from sim.random import EVALUATION, NUISANCE, ROLLOUT, key_of, normals, philox, uniforms
-from sim.simd import LANES, lanes, load, splat, store
+from sim.simd import LANES, load, splat, store
 from sim.vectormath import cos_turns, exp, log
 
 
 @jit
 def _philox(key, c0, c1, c2, c3, out):
-    words = philox(key, c0, splat(c1), splat(c2) + lanes(), c3)
+    words = philox(key, c0, splat(c1), load(c2, 0), c3)
     for i in range(4):
         store(out, 16 * i, words[i])
 
@@ -45,9 +45,10 @@ def noise(seed, round_index, contexts):
     return out
 
 
-def words(seed, *counter):
-    out = np.zeros((4, 16), dtype=np.uint32)
-    _philox(key_of(seed), *(np.uint32(c) for c in counter), out)
+def words(seed, c0, c1, c2, c3):
+    """Words (4, 16) of the counters (c0, c1, c2 + lane, c3)."""
+    out, third = np.zeros((4, 16), dtype=np.uint32), (np.arange(16) + c2).astype(np.uint32)
+    _philox(key_of(seed), np.uint32(c0), np.uint32(c1), third, np.uint32(c3), out)
     return out
 
 
