@@ -38,6 +38,9 @@ class Design:
             self.replay_window == 0 or self.replay_window >= self.rollouts,
             f"replay_window = {self.replay_window}; allowed: 0, or at least rollouts = {self.rollouts}",
         )
+        advantage, sampled = self.estimator.advantage, self.rollouts + self.support_rollouts
+        lonely = advantage.singleton == "error" and sampled == 1 and advantage.kind in ("group_mean", "group_zscore", "leave_one_out")
+        check(not lonely, f"rollouts + support_rollouts = {sampled}; allowed: 2 or more where advantage.singleton is error")
         check(self.rounds % self.eval_every == 0, f"eval_every = {self.eval_every}; it must divide rounds = {self.rounds}")
         check(self.batch_size % self.minibatches == 0, f"minibatches = {self.minibatches}; it must divide batch_size = {self.batch_size}")
 

@@ -74,7 +74,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
     per_epoch = n_contexts // batch_size
     picked = []
     for epoch in range(first // per_epoch, (last - 1) // per_epoch + 1):
-        order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(n_contexts)
+        order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
         picked.append(order[: per_epoch * batch_size].reshape(per_epoch, batch_size))
     begin = first % per_epoch
     return np.concatenate(picked)[begin : begin + last - first]

@@ -9,6 +9,7 @@ A run writes into a scratch folder beside the results and renames it into place.
 point, and of two processes that finish the same point the first one wins. Reading verifies the checksum and the configuration.
 """
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -26,7 +27,7 @@ from sim.run import Outcome
 from studies.points import Point, canonical
 
 MARKER, FORMAT = "rftlab.json", 1
-SCRATCH = ".scratch"
+SCRATCH, WRITING = ".scratch", ".writing-"
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -43,8 +44,10 @@ def open_store(root: Path) -> Path:
     """A results folder, made if new. Raises UserError where it cannot be written or is somebody else's."""
     try:
         root.mkdir(parents=True, exist_ok=True)
+        # listed before the marker is looked for: another process may be making the same folder
+        others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING)]
         if not (root / MARKER).exists():
-            check(not any(root.iterdir()), f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab")
+            check(not others, f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab")
             write_atomically(root / MARKER, json.dumps({"format": FORMAT}).encode())
         check_format(root)
         probe = tempfile.mkdtemp(dir=_scratch(root))
@@ -66,18 +69,12 @@ def check_format(root: Path) -> None:
 
 def reason(error: OSError) -> str:
     """A system error in words a user can act on."""
-    known = {
-        errno.ENOSPC: "the disk is full",
-        errno.EDQUOT: "the disk quota is used up",
-        errno.EACCES: "no permission",
-        errno.EROFS: "the file system is read-only",
-    }
-    return known.get(error.errno, error.strerror or str(error))
+    return _REASONS.get(error.errno, error.strerror or str(error))
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that readers see the old content or the new, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=WRITING)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -139,5 +136,8 @@ def read(root: Path, point: Point) -> Outcome | None:
 
 
 def discard(root: Path, point: Point) -> None:
-    """Remove a damaged point, so that it can be redone."""
-    shutil.rmtree(folder_of(root, point))
+    """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did."""
+    away = Path(tempfile.mkdtemp(dir=_scratch(root)))
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder_of(root, point), away / "damaged")
+    shutil.rmtree(away, ignore_errors=True)

@@ -60,6 +60,10 @@ CALLS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "batch_size": (lambda: Design(batch_size=0), ("batch_size", "0", "1 or more")),
     "support_rollouts": (lambda: Design(support_rollouts=-1), ("support_rollouts", "-1", "0 or more")),
     "replay_window": (lambda: Design(rollouts=4, replay_window=3), ("replay_window", "3", "0, or at least rollouts = 4")),
+    "lonely group": (
+        lambda: Design(estimator=Estimator(Advantage(singleton="error"))),
+        ("rollouts + support_rollouts", "1", "2 or more", "singleton"),
+    ),
     "eval_every": (lambda: Design(rounds=100, eval_every=30), ("eval_every", "30", "divide rounds = 100")),
     "minibatches": (lambda: Design(batch_size=32, minibatches=5), ("minibatches", "5", "divide batch_size = 32")),
     # baseline sets

@@ -195,6 +195,7 @@ def test_batches_are_epochs_without_repeats():
     for epoch in range(3):
         assert len(set(chosen[3 * epoch : 3 * epoch + 3].ravel())) == 9
     np.testing.assert_array_equal(batches(10, 3, 7, 4, 8), chosen[4:8])
+    assert not np.array_equal(batches(10, 3, 2**64 - 1, 0, 9), batches(10, 3, 2**64 - 2, 0, 9))
     assert not np.array_equal(chosen[:3], chosen[3:6])
 
 

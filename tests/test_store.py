@@ -134,6 +134,20 @@ def test_of_two_that_finish_the_same_point_the_first_wins(root):
     assert list((root / store.SCRATCH).iterdir()) == []
 
 
+def test_a_process_killed_in_its_first_write_does_not_lock_the_folder(tmp_path):
+    (tmp_path / f"{store.WRITING}abc").write_text("{")
+    store.open_store(tmp_path)
+    assert (tmp_path / store.MARKER).exists()
+
+
+def test_a_damaged_point_that_another_process_removed_first_is_no_error(root):
+    point = point_of()
+    run_all(root, [point])
+    store.discard(root, point)
+    store.discard(root, point)
+    assert store.read(root, point) is None and list((root / store.SCRATCH).iterdir()) == []
+
+
 def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UserError, match=r"holds other files and no rftlab.json"):
