@@ -10,10 +10,10 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from shared.advantage import Advantage
 from shared.design import Design
 from shared.errors import UserError, check
-from shared.estimator import Advantage
-from shared.presets import PRESETS, preset
+from studies.cards import PRESETS, preset
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.pairs import PAIRS, pair
 
@@ -116,8 +116,8 @@ class Run(Common):
 
     def _adapted(self, cell: Design) -> Design:
         estimator = self.design.estimator
-        if cell.estimator.advantage.kind == "reward":
-            estimator = replace(estimator, advantage=Advantage("reward"))
+        if cell.estimator.advantage.baseline == "none":
+            estimator = replace(estimator, advantage=Advantage("none"))
         own = {name: getattr(cell, name) for name in ("batch_size", "rollouts", "support_rollouts", "replay_window")}
         return replace(self.design, estimator=estimator, **own)
 
@@ -148,7 +148,7 @@ class Estimators:
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from studies.cards import show
+        from studies.cards.show import show
 
         show(console, self.name)
         return 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from shared.design import Design
 from shared.errors import check_choice
-from shared.presets import name_of, preset
+from studies.cards import name_of, preset
 
 BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
 _GRPO = Design(estimator=preset("paper_text"))

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from shared.design import Design
-from shared.presets import preset
+from studies.cards import preset
 
 
 class Endpoint(NamedTuple):
