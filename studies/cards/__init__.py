@@ -1,20 +1,26 @@
 """Named estimators of the field. A preset is a value, so any field of it can be changed with `dataclasses.replace`."""
 
-from shared.errors import check_choice
-from shared.estimator import Estimator
-from studies.cards import paper
-from studies.cards.card import Card
+import hashlib
 
-CARDS: dict[str, Card] = {card.name: card for card in (*paper.CARDS,)}
+from shared.errors import check, check_choice
+from shared.estimator import Estimator
+from studies.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
+from studies.cards.card import Card, knobs_of
+
+FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
+CARDS: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 
 
 def preset(name: str) -> Estimator:
-    """The estimator of that name; an unknown name is an error that lists the known ones."""
-    check_choice("estimator", name, tuple(PRESETS))
+    """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that cannot exist here, with the reason."""
+    check_choice("estimator", name, tuple(CARDS))
+    check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
     return PRESETS[name]
 
 
 def name_of(estimator: Estimator) -> str:
-    """Name of the preset that equals `estimator`, else its baseline and `custom`."""
-    return next((name for name, known in PRESETS.items() if known == estimator), f"{estimator.advantage.baseline}_custom")
+    """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs from its default."""
+    own = next((name for name, known in PRESETS.items() if known == estimator), None)
+    changed = [(knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value) for knob in knobs_of(estimator, Estimator(), "")]
+    return own or f"{estimator.advantage.baseline}_custom_{hashlib.sha256(repr(changed).encode()).hexdigest()[:8]}"

@@ -1,19 +1,35 @@
-"""Cards on the terminal: what an estimator computes, in symbols and numbers, and where it comes from."""
+"""Cards on the terminal: one table of all, or one card with every knob that differs from the default, and where it comes from."""
 
+import inspect
 import math
+from dataclasses import fields
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from shared.advantage import Advantage
+from shared.aggregation import Aggregation
 from shared.errors import check_choice
 from shared.estimator import Estimator
+from shared.kl import KL
+from shared.ratio import Ratio
+from shared.sampling import Sampling
 from studies.cards import CARDS
+from studies.cards.card import Card, all_knobs
+from studies.cards.libraries import AGG_MODES
 
+_CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
 _BASELINE = {
-    "none": "r",
-    "group_mean": "r - mean",
-    "leave_one_out": "r - mean of the others",
-    "batch_mean": "r - mean of the batch",
+    "none": "",
+    "group_mean": " - mean",
+    "leave_one_out": " - mean of the others",
+    "batch_mean": " - mean of the batch",
+    "length_weighted": " - length-weighted mean",
+    "greedy": " - r(greedy)",
+    "moving_average": " - moving average",
+    "value": " - V",
+    "optimal": " - b*",
 }
 _SINGLETON = {"raw": "keeps its raw reward (mean 0, std 1)", "zero": "gives 0", "error": "is refused"}
 _AGGREGATION = {
@@ -25,28 +41,141 @@ _AGGREGATION = {
 _KL = {"k1": "d", "k2": "d^2/2", "k3": "exp(-d) + d - 1", "abs": "|d|"}
 
 
+def _written(value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _values(part) -> str:
+    """Fields of a dataclass with their values."""
+    return ", ".join(f"{field.name} {_written(getattr(part, field.name))}" for field in fields(part))
+
+
+def _numbers(part) -> str:
+    """A part in a few words: its name and the values of its fields, those that are off left out."""
+    values = [getattr(part, field.name) for field in fields(part)]
+    return " ".join([type(part).__name__, *(_written(value) for value in values if value != math.inf)])
+
+
+def advantage_text(a: Advantage) -> str:
+    """A as a formula."""
+    text = _CREDIT.get(a.credit, a.credit) + _BASELINE.get(a.baseline, f" - {a.baseline}")
+    if a.baseline == "second_best":
+        text = "best - second best"
+    elif a.credit == "pass_at_k" and a.baseline == "leave_one_out":
+        text = "part in pass@k - pass@(k-1) of the others"
+    scaled = {"group_std": f"({text}) / (std + {a.eps:g})", "batch_std": f"({text}) / (batch std + {a.eps:g})", "nonzero": f"({text}) R / #(r ≠ 0)"}
+    return scaled.get(a.scale, text) + (f", whitened by {a.whiten}" if a.whiten != "none" else "")
+
+
+def aggregation_text(g: Aggregation) -> str:
+    """An aggregation in a few words."""
+    extras = (f", counts + {g.eps:g}" if g.eps else "") + (", empty responses count" if g.empty == "count" else "")
+    return g.kind + (f" / {g.length:g}" if g.length else "") + extras
+
+
+def surrogate_text(card: Card) -> str:
+    """Surrogate, ratio, mask, penalties and what is sampled, in a few words."""
+    estimator = card.estimator
+    parts = [_numbers(estimator.surrogate)]
+    parts += [f"{estimator.ratio.level} ratio"] if estimator.ratio.level != "token" else []
+    parts += [_numbers(estimator.mask)] if type(estimator.mask).__name__ != "Unmasked" else []
+    parts += [f"{estimator.kl.kind} {estimator.kl.coef:g} in the {estimator.kl.place}"] if estimator.kl.kind != "none" else []
+    parts += [f"{estimator.correction.kind} by {estimator.correction.level}"] if estimator.correction.kind != "none" else []
+    parts += [f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}" for knob in all_knobs(card) if not knob.path.startswith("estimator")]
+    return "; ".join(parts)
+
+
+def _first_line(part) -> str:
+    return inspect.getdoc(type(part)).splitlines()[0]
+
+
+def _kl_text(kl: KL) -> str:
+    if kl.kind == "none":
+        return "none"
+    said = [f"coefficient {kl.coef:g}", f"in the {kl.place}"]
+    said += [word for word, holds in (("straight through", kl.straight_through), ("times the ratio", kl.weighted), ("not bounded", not kl.bounded)) if holds]
+    anchor = "ref_logp" if kl.anchor == "base" else "old_logp"
+    return f"{kl.kind} = {_KL.get(kl.kind, kl.kind)}, d = logp - {anchor}; {', '.join(said)}"
+
+
 def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
     """The lines of a card that follow from the estimator's fields."""
     a, s, kl, g = estimator.advantage, estimator.surrogate, estimator.kl, estimator.aggregation
-    rows = [("advantage", "A = " + (f"({_BASELINE[a.baseline]}) / (std + {a.eps:g})" if a.scale == "group_std" else _BASELINE[a.baseline]))]
-    if a.scale == "group_std":
-        rows.append(("std", f"ddof {a.ddof} ({'sample' if a.ddof else 'population'}), eps {a.eps:g}"))
+    rows = [("advantage", "A = " + advantage_text(a) + (f", k = {a.k}" if a.credit == "pass_at_k" else ""))]
+    if a.scale in ("group_std", "batch_std") or a.whiten == "responses":
+        rows.append(("deviation", f"ddof {a.ddof} ({'sample' if a.ddof else 'population'}), eps {a.eps:g}"))
+    elif a.whiten == "tokens":
+        rows.append(("deviation", "sample, over tokens; eps 1e-08 inside the root"))
     if a.of_group:
         rows.append(("group of one", _SINGLETON[a.singleton]))
-    kind = type(s).__name__
-    clip = "" if kind == "Reinforce" else f"min(A ratio, A clip(ratio, {1 - s.low:g}, {1 + s.high:g}))"
-    rows.append(("surrogate", "A log pi" if kind == "Reinforce" else clip + (f"; at least {s.dual:g} A where A < 0" if math.isfinite(s.dual) else "")))
-    rows.append(("KL penalty", "none" if kl.kind == "none" else f"{kl.kind} = {_KL[kl.kind]}, d = logp - ref_logp; coefficient {kl.coef:g}, in the {kl.place}"))
-    rows.append(("aggregation", _AGGREGATION[g.kind] + (f", divided by {g.length:g}" if g.length else "")))
+    rows.append(("surrogate", _first_line(s) + (f" Here {_values(s)}." if fields(s) else "")))
+    if math.isfinite(getattr(s, "dual", math.inf)):
+        rows.append(("dual clip", f"at least {s.dual:g} A where A < 0"))
+    if estimator.ratio != Ratio():
+        rows.append(("ratio", _values(estimator.ratio)))
+    if type(estimator.mask).__name__ != "Unmasked":
+        rows.append(("mask", f"{_first_line(estimator.mask)} Here {_values(estimator.mask)}."))
+    rows.append(("KL penalty", _kl_text(kl)))
+    rows.append(("aggregation", f"{_AGGREGATION.get(g.kind, g.kind)}: {aggregation_text(g)}"))
+    if estimator.correction.kind != "none":
+        rows.append(("correction", _values(estimator.correction)))
+    if estimator.length.coef > 0:
+        rows.append(("length penalty", _values(estimator.length)))
+    if estimator.entropy > 0:
+        rows.append(("entropy bonus", f"coefficient {estimator.entropy:g}"))
     return rows
 
 
+def command_of(card: Card) -> str:
+    """The command that runs a card in the simulator."""
+    flags = [f"--{knob.path.replace('_', '-')} {knob.value}" for knob in all_knobs(card) if not knob.path.startswith("estimator")]
+    return " ".join(["rftlab run cell", f"--preset {card.name}", *([f"--rollouts {card.rollouts}"] if card.rollouts > 1 else []), *flags])
+
+
+def _story_of(card: Card) -> list[tuple[str, str]]:
+    """Every line of a card; those without text are left out."""
+    knobs = "\n".join(f"{knob.path} {knob.value} (default {knob.default})" for knob in all_knobs(card))
+    rows = [("formula", card.formula), *(rows_of(card.estimator) if card.estimator else [("estimator", "none: this method cannot exist here")])]
+    rows += [("sampling", _values(card.sampling) if card.sampling != Sampling() else "")]
+    rows += [("replay window", f"{card.replay_window} rewards per context" if card.replay_window else "")]
+    rows += [("bias, variance", card.bias), ("checks", f"rftlab theory {' '.join(card.checks)}" if card.checks else "")]
+    rows += [("convention of", card.mirrors), ("alias", f"{card.alias}, wherever a response has one advantage" if card.alias else "")]
+    rows += [("source", card.source), ("note", card.note), ("knobs", knobs), ("run", command_of(card) if card.estimator else "")]
+    return [(label, text) for label, text in rows if text]
+
+
+def _show_one(console: Console, card: Card) -> None:
+    table = Table(title=Text(f"{card.name}: {card.title}"), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 2))
+    for label, text in _story_of(card):
+        table.add_row(Text(label, style="bold"), Text(text))
+    console.print(table)
+
+
+def _show_all(console: Console) -> None:
+    table = Table()
+    for column in ("name", "title", "advantage", "surrogate, penalties", "aggregation", "source"):
+        widest = 19 if column == "aggregation" and console.width >= 110 else None
+        table.add_column(column, no_wrap=column == "name", overflow="fold", min_width=widest)
+    for family in dict.fromkeys(card.family for card in CARDS.values()):
+        table.add_section()
+        table.add_row("", Text(family, style="bold"))
+        for card in CARDS.values():
+            if card.family == family:
+                e = card.estimator
+                shown = (advantage_text(e.advantage), surrogate_text(card), aggregation_text(e.aggregation)) if e else ("", "cannot exist here", "")
+                table.add_row(*(Text(text) for text in (card.name, card.title, *shown, card.source)))
+    console.print(table, "")
+    table = Table("agg_mode", *AGG_MODES, title=Text("What versions of verl call agg_mode"), title_justify="left")
+    for mode in dict.fromkeys(mode for modes in AGG_MODES.values() for mode in modes):
+        table.add_row(Text(mode), *(Text(aggregation_text(modes[mode]) if mode in modes else "") for modes in AGG_MODES.values()))
+    console.print(table)
+    console.print("One card: rftlab estimators NAME")
+
+
 def show(console: Console, name: str | None) -> None:
-    """Print one card, or all. Raises UserError for an unknown name."""
+    """Print one card, or a table of all. Raises UserError for an unknown name."""
     if name:
         check_choice("estimator", name, tuple(CARDS))
-    for card in [CARDS[name]] if name else CARDS.values():
-        table = Table(title=f"{card.name}: {card.title}", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 2))
-        for label, text in [*rows_of(card.estimator), ("source", card.source), ("note", card.note)]:
-            table.add_row(f"[bold]{label}", text)
-        console.print(table, "")
+        _show_one(console, CARDS[name])
+    else:
+        _show_all(console)
