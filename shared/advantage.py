@@ -63,8 +63,7 @@ class Advantage:
         check(self.k == 1 or self.credit == "pass_at_k", f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}")
         for name in ("decay", "gamma", "lam"):
             check(0 <= getattr(self, name) <= 1, f"advantage.{name} = {getattr(self, name)!r}; allowed: 0 to 1")
-        for_tokens = self.baseline in ("none", *GIVEN) and self.scale == "none" and self.whiten != "responses" and self.credit == "reward"
-        check(for_tokens or not self.by_token, "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline")
+        check(self.of_tokens or not self.by_token, "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline")
         check(self.lam == 1 or self.baseline == "value", f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}")
         check(self.baseline not in GIVEN or self.scale != "group_std", f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}")
         if self.credit != "reward":
@@ -76,6 +75,11 @@ class Advantage:
     def of_group(self) -> bool:
         """Whether a group of one needs the singleton rule."""
         return self.baseline in ("group_mean", "leave_one_out", "length_weighted", "second_best") or self.scale == "group_std"
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether it may come from rewards at tokens, each in its place."""
+        return self.baseline in ("none", *GIVEN) and self.scale == "none" and self.whiten != "responses" and self.credit == "reward"
 
     @property
     def by_token(self) -> bool:

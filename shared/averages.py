@@ -35,8 +35,8 @@ def average_of(sums, context):
 
 @jit
 def difficulty_of(sums, context):
-    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never seen."""
-    return (sums[context, 0] + 1.0) / (sums[context, 1] + 2.0)
+    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never seen; penalties may not leave 0 .. 1."""
+    return min(max((sums[context, 0] + 1.0) / (sums[context, 1] + 2.0), 0.0), 1.0)
 
 
 def averages_of(sums: np.ndarray, contexts: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ def token_advantages(spec: Advantage, rewards: np.ndarray, starts: np.ndarray, b
     rewards, starts = np.ascontiguousarray(rewards, dtype=np.float64), np.asarray(starts, dtype=np.int64)
     baseline = np.zeros_like(rewards) if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
     check(rewards.shape == baseline.shape == (starts[-1],), f"rewards {rewards.shape} and baseline {baseline.shape} must have one entry per token")
-    check(not spec.of_group and spec.credit == "reward" and spec.scale == "none", f"advantage.baseline {spec.baseline}, scale {spec.scale}: not per token")
+    check(spec.of_tokens, f"advantage.baseline {spec.baseline}, scale {spec.scale}, whiten {spec.whiten}, credit {spec.credit}: not per token")
     out = np.empty_like(rewards)
     if spec.baseline == "value":
         gae_into(rewards, baseline, starts, spec.gamma, spec.lam, out)
@@ -59,7 +59,7 @@ def token_advantages(spec: Advantage, rewards: np.ndarray, starts: np.ndarray, b
         rewards_to_go_into(rewards, starts, spec.gamma, out)
         out -= baseline
     if spec.whiten != "none":
-        check(spec.whiten == "tokens" and out.size != 1, f"advantage.whiten {spec.whiten} over {out.size} tokens; allowed: none, or tokens where there are two")
+        check(out.size != 1, "advantage.whiten = tokens over one token; allowed: two or more")
         whiten_into(BY_TOKENS, out, np.ones_like(out), spec.ddof, spec.eps)
     return out
 

@@ -8,7 +8,7 @@ from shared.aggregation import Aggregation, AggregationRule, aggregation_rule
 from shared.correction import Correction, CorrectionRule, correction_rule
 from shared.errors import check
 from shared.kl import KL, KLRule, kl_rule
-from shared.mask import KLCov, Mask, MaskRule, Unmasked, mask_rule
+from shared.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
 from shared.ratio import Ratio, RatioRule, ratio_rule
 from shared.shaping import Length, ShapingRule, shaping_rule
 from shared.surrogate import Cispo, Clip, GeometricMean, Sapo, Surrogate, SurrogateRule, Vespo, surrogate_rule
@@ -44,6 +44,9 @@ class Estimator:
         check(level is None or self.ratio.level in level, f"ratio.level = {self.ratio.level!r}; allowed with surrogate {kind}: {', '.join(level or ())}")
         if isinstance(self.mask, KLCov):
             check(self.kl.kind != "none" and self.kl.place == "loss", "mask KLCov needs a KL penalty in the loss")
+        if isinstance(self.mask, ClipCov):
+            by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean)
+            check(by_token, "mask ClipCov asks whether a token is clipped; allowed with ratio.level token and a surrogate other than GeometricMean")
         check(not (self.kl.weighted and isinstance(self.surrogate, GeometricMean)), "kl.weighted = True; allowed with surrogate GeometricMean: False")
         shaped = self.length.coef > 0 or (self.kl.kind != "none" and self.kl.place == "reward")
         check(

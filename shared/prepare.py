@@ -10,6 +10,7 @@ from shared.correction import corrections
 from shared.credit import token_advantages, token_rewards_of
 from shared.errors import check
 from shared.estimator import Estimator, rule_of
+from shared.mask import KLCov
 from shared.pool import Pool, pool_of
 from shared.shaping import shape_into
 
@@ -21,7 +22,7 @@ class Batch(NamedTuple):
     share: np.ndarray
     """Share of the surrogate, times the importance correction."""
     kl_share: np.ndarray
-    """Share of the KL penalty, times its coefficient."""
+    """Share of the KL penalty, times its coefficient; times the importance correction too with KLCov, whose penalty is part of its surrogate."""
     old_logp: np.ndarray
     ref_logp: np.ndarray
     """What the KL penalty compares with."""
@@ -71,7 +72,7 @@ def freeze(estimator: Estimator, advantage, starts, old_logp, ref_logp=None, *, 
         correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
     correction = np.ones_like(share) if correction is None else _column(correction)
     _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
-    kl_share = (kl.coef if kl.place == "loss" else 0.0) * share
+    kl_share = (kl.coef if kl.place == "loss" else 0.0) * (share * correction if isinstance(estimator.mask, KLCov) else share)
     return Batch(advantage, share * correction, kl_share, old_logp, ref_logp, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
 
 
@@ -104,7 +105,7 @@ def prepare(
     check_starts(starts)
     check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
     rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
-    if spec.by_token or (token_rewards is not None and not spec.of_group and spec.scale == "none"):
+    if spec.by_token or (token_rewards is not None and spec.of_tokens):
         advantage = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
     else:
         if token_rewards is not None:
@@ -119,7 +120,7 @@ def _by_token(estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarra
     """Advantages (T,); a baseline per response is spread over its tokens."""
     spec = estimator.advantage
     check_given(spec, baseline)
-    if baseline is not None and len(baseline) != starts[-1]:
+    if baseline is not None and (spec.baseline in ("greedy", "moving_average") or len(baseline) != starts[-1]):
         check(len(baseline) == starts.size - 1, f"baseline ({len(baseline)},) must have one entry per response or per token")
         baseline = np.repeat(np.asarray(baseline, dtype=np.float64), np.diff(starts))
     return token_advantages(spec, token_rewards, starts, baseline)

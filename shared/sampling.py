@@ -1,5 +1,6 @@
 """How the rollouts of a round are spent, and which of them are trained on."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -76,6 +77,6 @@ def keep_shortest(lengths: np.ndarray, first: np.ndarray, keep: int) -> np.ndarr
     lengths, first = np.asarray(lengths, dtype=np.int64), np.asarray(first, dtype=np.int64)
     check(keep >= 1, f"keep = {keep}; allowed: 1 or more")
     kept = np.zeros(lengths.size, dtype=np.bool_)
-    for start, stop in zip(first[:-1], first[1:], strict=True):
+    for start, stop in itertools.pairwise(first):
         keep_shortest_into(lengths, start, stop, keep, kept)
     return kept

@@ -58,8 +58,10 @@ def penalise_tokens_into(rule, batch, logp, weight):
     for t in range(logp.shape[0]):
         kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
         if rule.kl.weighted:
-            ratio = math.exp(min(max(logp[t] - batch.old_logp[t], rule.ratio.floor), rule.ratio.cap))
-            kl, kl_slope = kl * ratio, (kl_slope + kl) * ratio
+            log_ratio = logp[t] - batch.old_logp[t]
+            held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
+            ratio, through = math.exp(held), kl if held == log_ratio else 0.0
+            kl, kl_slope = kl * ratio, (kl_slope + through) * ratio
         penalty += batch.kl_share[t] * kl
         weight[t] -= batch.kl_share[t] * kl_slope
         total += kl
@@ -93,7 +95,8 @@ def weigh_response_into(rule, batch, logp, weight, start, stop):
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
-    ratio = math.exp(min(max(log_ratio, rule.ratio.floor), rule.ratio.cap))
+    held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
+    ratio = math.exp(held)
     for t in range(start, stop):
         value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
         objective += batch.share[t] * value
@@ -106,12 +109,15 @@ def weigh_response_into(rule, batch, logp, weight, start, stop):
             kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
             if rule.kl.weighted:
                 kl, kl_slope = kl * ratio, kl_slope * ratio
-                common -= batch.kl_share[t] * kl
+                through = kl if held == log_ratio else 0.0
+                kl_slope += through if rule.ratio.level == SEQUENCE_TOKEN else 0.0
+                common -= 0.0 if rule.ratio.level == SEQUENCE_TOKEN else batch.kl_share[t] * through
             objective -= batch.kl_share[t] * kl
             weight[t] -= batch.kl_share[t] * kl_slope
             kl_total += kl
     for t in range(start, stop):
-        weight[t] += common * each
+        is_held = rule.ratio.level == PRODUCT and abs(logp[t] - batch.old_logp[t]) > TOKEN_LIMIT
+        weight[t] += 0.0 if is_held else common * each
     return objective, clipped, dual_clipped, kl_total
 
 

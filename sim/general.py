@@ -14,7 +14,7 @@ from shared.averages import add_into
 from shared.correction import NONE as UNCORRECTED
 from shared.correction import RATIO, correction_into
 from shared.jit import jit
-from shared.mask import CLIP_COV, UNMASKED, mask_into
+from shared.mask import CLIP_COV, KL_COV, UNMASKED, mask_into
 from shared.prepare import Batch
 from shared.replay import push_into, window_into
 from shared.sampling import keep_shortest_into
@@ -22,10 +22,37 @@ from shared.shaping import shape_into
 from shared.weigh import weigh_into
 from sim.baselines import find_baseline, teach_critic
 from sim.policy import BLOCK, backward, start_score
+from sim.ragged import (
+    ADVANTAGE,
+    ARM,
+    COIN,
+    CONTEXT,
+    CORRECTION,
+    CREDIT,
+    FIRST,
+    FORM,
+    GIVEN,
+    GROUP,
+    KEPT,
+    KL_SHARE,
+    LEAN,
+    NOW,
+    OLD,
+    PLAIN,
+    REF,
+    RESPONSE,
+    SAMPLED,
+    SCORE,
+    SET,
+    SHARE,
+    SIGNS,
+    START,
+    WEIGHT,
+)
 from sim.random import MASKING, NUISANCE, normals, uniforms
 from sim.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
 from sim.rounds import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, step
-from sim.style import coin_logp, coin_probability, lean_of
+from sim.style import coin_logp, coin_probability, lean_of, length_of
 
 
 class Memory(NamedTuple):
@@ -40,40 +67,49 @@ class Memory(NamedTuple):
 
 
 @jit
-def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, work, ragged):
-    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its rewards."""
+def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
+    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its rewards.
+
+    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later epoch.
+    """
+    first = ragged.rows[FIRST]
+    starts = ragged.ints[START]
+    rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
+    old_logp, ref_logp = ragged.tokens[OLD], ragged.tokens[REF]
+    stream = memory.spent[2] - 1
     look(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.noise > 0.0:
         behind = memory.history[max(0, round_index - choices.lag) % (choices.lag + 1)]
-        look_as_sampler(contexts, plan, choices, behind, round_index, batch, sampler, work.counters, work.noise)
-    start = ragged.first[at]
-    stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, round_index, batch, at, work, ragged)
+        look_as_sampler(contexts, plan, choices, behind, stream, batch, sampler, ragged.counters, ragged.noise)
+    start = first[at]
+    stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
     memory.spent[0] += stop - start
-    memory.spent[1] += ragged.starts[stop] - ragged.starts[start]
+    memory.spent[1] += starts[stop] - starts[start]
     if rule.shaping.active:
-        shape_into(rule, ragged.reward[start:stop], ragged.starts[start : stop + 1], ragged.old_logp, ragged.ref_logp)
+        shape_into(rule, rewards[start:stop], starts[start : stop + 1], old_logp, ref_logp)
     for row in range(batch.shape[0]):
         given = find_baseline(contexts, plan, rule.advantage.baseline, memory, trainer, row, batch[row])
-        ragged.given[ragged.first[at + row] : ragged.first[at + row + 1]] = given
-    if rule.advantage.baseline == GREEDY:
-        memory.spent[0] += batch.shape[0]
+        given_of[first[at + row] : first[at + row + 1]] = given
+        if rule.advantage.baseline == GREEDY:
+            memory.spent[0] += 1
+            memory.spent[1] += 1 + length_of(choices.style, np.argmax(trainer.probs[row]), 0.5)
     for row in range(batch.shape[0]):
-        a, b = ragged.first[at + row], ragged.first[at + row + 1]
+        a, b = first[at + row], first[at + row + 1]
         if choices.averages:
-            add_into(memory.averages, batch[row], choices.decay, ragged.reward, a, b)
+            add_into(memory.averages, batch[row], choices.decay, rewards, a, b)
         if rule.advantage.baseline == VALUE:
-            teach_critic(contexts, choices.critic_rate, memory.critic, batch[row], ragged.reward[a:b].mean())
+            teach_critic(contexts, choices.critic_rate, memory.critic, batch[row], rewards[a:b].mean())
         if plan.replays:
-            push_into(state.windows, batch[row], ragged.reward, a, b)
+            push_into(state.windows, batch[row], rewards, a, b)
 
 
 @jit
-def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, work, ragged):
+def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, ragged):
     """Fill the rows of a round, with as many of `batches` (tries, B) as it takes."""
     n, rows = batches.shape[1], 0
     for attempt in range(choices.tries):
         memory.spent[2] += 1
-        sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, work, ragged)
+        sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged)
         if choices.tries == 1:
             return
         rows = drop_silent(ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
@@ -84,100 +120,124 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
 @jit
 def find_advantages(plan, choices, rule, windows, n, ragged):
     """Baseline sets, then advantages, of responses and of their tokens."""
-    end, support = 0, ragged.first[n]
+    first, context_of, sets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[SET]
+    starts, group, kept = ragged.ints[START], ragged.ints[GROUP], ragged.ints[KEPT]
+    rewards, given_of, advantage = ragged.numbers[SCORE], ragged.numbers[GIVEN], ragged.numbers[ADVANTAGE]
+    credit = ragged.tokens[CREDIT]
+    end, support = 0, first[n]
     for row in range(n):
-        a, b = ragged.first[row], ragged.first[row + 1]
-        ragged.pool_starts[row] = end
-        ragged.kept[a:b] = True
+        a, b = first[row], first[row + 1]
+        sets[row] = end
+        kept[a:b] = True
         if choices.keep > 0:
-            keep_shortest_into(ragged.starts[1:] - ragged.starts[:-1], a, b, choices.keep, ragged.kept)
+            keep_shortest_into(starts[1:] - starts[:-1], a, b, choices.keep, kept)
         if plan.replays:
-            end = window_into(windows, ragged.contexts[row], ragged.pool, end)
+            end = window_into(windows, context_of[row], ragged.pool, end)
         else:
             for i in range(a, b):
-                if ragged.kept[i]:
-                    ragged.pool[end] = ragged.reward[i]
+                if kept[i]:
+                    ragged.pool[end] = rewards[i]
                     end += 1
         for i in range(support + row * plan.support, support + (row + 1) * plan.support):
-            ragged.pool[end] = ragged.reward[i]
+            ragged.pool[end] = rewards[i]
             end += 1
-    ragged.pool_starts[n] = end
+    sets[n] = end
     trained = slice(0, support)
-    rewards, given, group, out = ragged.reward[trained], ragged.given[trained], ragged.group[trained], ragged.advantage[trained]
-    advantages_into(rule.advantage, rewards, ragged.starts[: support + 1], group, ragged.pool, ragged.pool_starts[: n + 1], given, out)
+    rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
+    advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
     for i in range(support):
-        if not ragged.kept[i]:
+        if not kept[i]:
             out[i] = 0.0
-        ragged.token_advantage[ragged.starts[i] : ragged.starts[i + 1]] = out[i]
+        credit[starts[i] : starts[i + 1]] = out[i]
 
 
 @jit
 def count(n, ragged, totals):
     """Add a round's rewards and contexts without signal to the totals."""
+    first = ragged.rows[FIRST]
+    rewards, advantage = ragged.numbers[SCORE], ragged.numbers[ADVANTAGE]
     for row in range(n):
         silent = True
-        for i in range(ragged.first[row], ragged.first[row + 1]):
-            totals[REWARD] += ragged.reward[i]
-            silent = silent & (ragged.advantage[i] == 0.0)
+        for i in range(first[row], first[row + 1]):
+            totals[REWARD] += rewards[i]
+            silent = silent & (advantage[i] == 0.0)
         totals[ZERO_SIGNAL] += silent
     totals[CONTEXTS] += n
-    totals[ROLLOUTS] += ragged.first[n]
+    totals[ROLLOUTS] += first[n]
 
 
 @jit
 def freeze_round(rule, n, ragged):
-    """Importance weights of the round's tokens; with `ratio` the sampler takes the place of the old policy."""
-    stop = ragged.first[n]
-    tokens = ragged.starts[stop]
+    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then takes the old policy's place."""
+    first = ragged.rows[FIRST]
+    starts = ragged.ints[START]
+    old_logp, ref_logp, sampled, correction = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED], ragged.tokens[CORRECTION]
+    stop = first[n]
+    tokens = starts[stop]
     if rule.correction.kind == UNCORRECTED:
-        ragged.correction[:tokens] = 1.0
+        correction[:tokens] = 1.0
     else:
-        correction_into(rule.correction, ragged.starts[: stop + 1], ragged.old_logp, ragged.sampler_logp, ragged.correction)
+        correction_into(rule.correction, starts[: stop + 1], old_logp, sampled, correction)
+    if rule.kl.from_old:
+        ref_logp[:tokens] = old_logp[:tokens]
     if rule.correction.kind == RATIO:
-        ragged.old_logp[:tokens] = ragged.sampler_logp[:tokens]
+        old_logp[:tokens] = sampled[:tokens]
 
 
 @jit
 def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
+    first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
+    starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
+    logp, leans = ragged.tokens[NOW], ragged.tokens[LEAN]
+    signs_of, coins = ragged.marks[SIGNS], ragged.marks[COIN]
     for row in range(low, high):
-        for i in range(ragged.first[row], ragged.first[row + 1]):
-            t = ragged.starts[i]
-            ragged.logp[t] = answer_logp(view, row - low, ragged.arm[i], ragged.form[i])
-            for s in range(t + 1, ragged.starts[i + 1]):
-                lean = lean_of(choices.style, ragged.signs[s], view.logits, contexts.base_logits, row - low, ragged.contexts[row], plan.n_arms)
-                ragged.lean[s], ragged.logp[s] = lean, coin_logp(lean, ragged.coin[s])
+        for i in range(first[row], first[row + 1]):
+            t = starts[i]
+            logp[t] = answer_logp(view, row - low, arms[i], forms[i])
+            for s in range(t + 1, starts[i + 1]):
+                lean = lean_of(choices.style, np.uint32(signs_of[s]), view.logits, contexts.base_logits, row - low, context_of[row], plan.n_arms)
+                leans[s], logp[s] = lean, coin_logp(lean, coins[s] != 0)
 
 
 @jit
 def weigh_rows(plan, rule, update, low, high, ragged):
     """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values, tokens."""
-    first, stop = ragged.first[low], ragged.first[high]
-    a, b = ragged.starts[first], ragged.starts[stop]
-    shares_into(rule.aggregation, ragged.starts[first : stop + 1], float(b - a), float(stop - first), ragged.plain_share)
+    first = ragged.rows[FIRST]
+    starts = ragged.ints[START]
+    weights, logp, plain, share = ragged.tokens[WEIGHT], ragged.tokens[NOW], ragged.tokens[PLAIN], ragged.tokens[SHARE]
+    kl_share, old_logp, ref_logp, correction = ragged.tokens[KL_SHARE], ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[CORRECTION]
+    credit = ragged.tokens[CREDIT]
+    response = ragged.marks[RESPONSE]
+    start, stop = first[low], first[high]
+    a, b = starts[start], starts[stop]
+    shares_into(rule.aggregation, starts[start : stop + 1], float(b - a), float(stop - start), plain)
     tokens = slice(a, b)
-    ragged.share[tokens] = ragged.plain_share[tokens] * ragged.correction[tokens]
-    ragged.kl_share[tokens] = rule.kl.in_loss * ragged.plain_share[tokens]
-    reference = ragged.old_logp if rule.kl.from_old else ragged.ref_logp
-    batch = Batch(ragged.token_advantage[tokens], ragged.share[tokens], ragged.kl_share[tokens], ragged.old_logp[tokens], reference[tokens], ragged.row[tokens])
+    share[tokens] = plain[tokens] * correction[tokens]
+    kl_share[tokens] = rule.kl.in_loss * (share[tokens] if rule.mask.kind == KL_COV else plain[tokens])
+    batch = Batch(credit[tokens], share[tokens], kl_share[tokens], old_logp[tokens], ref_logp[tokens], response[tokens])
     if rule.mask.kind == CLIP_COV:
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.words, ragged.keys)
     if rule.mask.kind != UNMASKED:
-        mask_into(rule, batch, ragged.logp[tokens], ragged.keys[0, : b - a].astype(np.float64), ragged.share[tokens], ragged.kl_share[tokens])
-    _, clipped, _, kl = weigh_into(rule, batch, ragged.logp[tokens], ragged.weight[tokens])
+        mask_into(rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens])
+    _, clipped, _, kl = weigh_into(rule, batch, logp[tokens], weights[tokens])
     return clipped, kl, b - a
 
 
 @jit
 def add_style_scores(plan, choices, rule, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included."""
+    first = ragged.rows[FIRST]
+    starts = ragged.ints[START]
+    weights, leans, plain = ragged.tokens[WEIGHT], ragged.tokens[LEAN], ragged.tokens[PLAIN]
+    signs_of, coins = ragged.marks[SIGNS], ragged.marks[COIN]
     ragged.style_score[:] = 0.0
-    for i in range(ragged.first[row], ragged.first[row + 1]):
-        for t in range(ragged.starts[i] + 1, ragged.starts[i + 1]):
-            p = coin_probability(ragged.lean[t])
-            push = ragged.weight[t] * (ragged.coin[t] - p) - rule.entropy * ragged.plain_share[t] * ragged.lean[t] * p * (1.0 - p)
+    for i in range(first[row], first[row + 1]):
+        for t in range(starts[i] + 1, starts[i + 1]):
+            p = coin_probability(leans[t])
+            push = weights[t] * (coins[t] - p) - rule.entropy * plain[t] * leans[t] * p * (1.0 - p)
             for a in range(plan.n_arms):
-                ragged.style_score[a] += push if (ragged.signs[t] >> np.uint32(a)) & np.uint32(1) else -push
+                ragged.style_score[a] += push if (signs_of[t] >> a) & 1 else -push
     for a in range(plan.n_arms):
         scores[at, a] += choices.style.slope * ragged.style_score[a]
 
@@ -197,48 +257,52 @@ def add_entropy(plan, view, row, share, scores):
 
 
 @jit
-def set_scores(plan, choices, rule, round_index, low, high, rows, view, work, ragged, grad):
+def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, grad):
     """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `sim.rounds.set_scores`, and more."""
+    first = ragged.rows[FIRST]
+    starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
+    weights, plain = ragged.tokens[WEIGHT], ragged.tokens[PLAIN]
     format_grad = 0.0
     gaussian = plan.nuisance > 0.0 and choices.style.tokens == 0.0
     if gaussian:
-        normals(plan.key, round_index, rows, NUISANCE, work.counters, work.noise)
+        normals(plan.key, round_index, rows, NUISANCE, ragged.counters, ragged.noise)
     for row in range(low, high):
         at, weight, squares, formed, bonus = row - low, 0.0, 0.0, 0.0, 0.0
-        for i in range(ragged.first[row], ragged.first[row + 1]):
-            w = ragged.weight[ragged.starts[i]]
+        for i in range(first[row], first[row + 1]):
+            w = weights[starts[i]]
             weight += w
             squares += w * w
-            formed += w * ragged.form[i]
-            bonus += rule.entropy * ragged.plain_share[ragged.starts[i]]
-        start_score(view.probs, at, weight, plan.nuisance * math.sqrt(squares) if gaussian else 0.0, work.noise, plan.n_arms, work.scores)
-        for i in range(ragged.first[row], ragged.first[row + 1]):
-            work.scores[at, ragged.arm[i]] += ragged.weight[ragged.starts[i]]
+            formed += w * forms[i]
+            bonus += rule.entropy * plain[starts[i]]
+        start_score(view.probs, at, weight, plan.nuisance * math.sqrt(squares) if gaussian else 0.0, ragged.noise, plan.n_arms, ragged.scores)
+        for i in range(first[row], first[row + 1]):
+            ragged.scores[at, arms[i]] += weights[starts[i]]
         format_grad += formed - weight * view.formed[at]
         if bonus > 0.0:
-            format_grad += add_entropy(plan, view, at, bonus, work.scores)
+            format_grad += add_entropy(plan, view, at, bonus, ragged.scores)
         if choices.style.slope > 0.0:
-            add_style_scores(plan, choices, rule, row, at, ragged, work.scores)
+            add_style_scores(plan, choices, rule, row, at, ragged, ragged.scores)
         if (at + 1) % plan.chunk == 0 or row + 1 == high:
             grad[-1] += plan.format_scale * format_grad
             format_grad = 0.0
-    work.scores[high - low : rows.shape[0]] = 0.0
+    ragged.scores[high - low : rows.shape[0]] = 0.0
 
 
 @jit
-def update_policy(contexts, plan, choices, rule, state, view, round_index, n, work, ragged, totals):
+def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ragged, totals):
     """The updates of a round, each on its rows; False where a gradient is not finite."""
+    context_of = ragged.rows[CONTEXT]
     size, updates = n // plan.minibatches, plan.epochs * plan.minibatches
     for u in range(updates):
         low = u % plan.minibatches * size
         high = low + size
         if u > 0 or size < n or choices.tries > 1:
-            look(contexts, plan, state.theta, ragged.contexts[low:high], view)
+            look(contexts, plan, state.theta, context_of[low:high], view)
         rows = view.rows[: (size + BLOCK - 1) // BLOCK * BLOCK]
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = weigh_rows(plan, rule, round_index * updates + u, low, high, ragged)
-        set_scores(plan, choices, rule, round_index, low, high, rows, view, work, ragged, state.grad)
-        backward(contexts, rows, work.scores, state.grad)
+        set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, state.grad)
+        backward(contexts, rows, ragged.scores, state.grad)
         totals[KL] += kl
         totals[CLIPPED] += clipped
         totals[TOKENS] += tokens
@@ -248,18 +312,18 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, wo
 
 
 @jit
-def general_rounds(contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, work, ragged, totals):
+def general_rounds(contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals):
     """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done, fewer where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
         memory.history[(first_round + r) % (choices.lag + 1)] = state.theta
         before = memory.spent[2]
         stream = batches[tried : tried + choices.tries]
-        sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, first_round + r, stream, work, ragged)
+        sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, first_round + r, stream, ragged)
         tried += memory.spent[2] - before
         find_advantages(plan, choices, rule, state.windows, n, ragged)
         count(n, ragged, totals)
         freeze_round(rule, n, ragged)
-        if not update_policy(contexts, plan, choices, rule, state, trainer, first_round + r, n, work, ragged, totals):
+        if not update_policy(contexts, plan, choices, rule, state, trainer, first_round + r, n, ragged, totals):
             return r
     return rounds

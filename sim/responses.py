@@ -14,6 +14,7 @@ from shared.errors import check
 from shared.jit import jit
 from shared.sampling import allocate_into
 from sim.policy import cumulate, pick
+from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
 from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from sim.rounds import find_logits, find_probabilities
 from sim.simd import LANES
@@ -64,46 +65,6 @@ class Choices(NamedTuple):
     critic_rate: float
 
 
-class Ragged(NamedTuple):
-    """Scratch of a round: rows (two batches, so that a second try finds room), responses and tokens."""
-
-    contexts: np.ndarray
-    first: np.ndarray
-    rollouts: np.ndarray
-    """(rows,) rollouts that each context of a try gets."""
-    difficulty: np.ndarray
-    arm: np.ndarray
-    form: np.ndarray
-    reward: np.ndarray
-    given: np.ndarray
-    kept: np.ndarray
-    advantage: np.ndarray
-    group: np.ndarray
-    starts: np.ndarray
-    signs: np.ndarray
-    coin: np.ndarray
-    lean: np.ndarray
-    row: np.ndarray
-    """(tokens,) response of a token."""
-    old_logp: np.ndarray
-    ref_logp: np.ndarray
-    sampler_logp: np.ndarray
-    logp: np.ndarray
-    token_advantage: np.ndarray
-    correction: np.ndarray
-    plain_share: np.ndarray
-    share: np.ndarray
-    kl_share: np.ndarray
-    weight: np.ndarray
-    keys: np.ndarray
-    pool: np.ndarray
-    pool_starts: np.ndarray
-    uniform: np.ndarray
-    lengths: np.ndarray
-    words: np.ndarray
-    style_score: np.ndarray
-
-
 @jit
 def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, counters, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
@@ -123,56 +84,62 @@ def answer_logp(view, row, arm, form):
 
 
 @jit
-def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, work, ragged, i):
-    """Sample and score response i, the draw'th rollout of a context; `work.cdf` holds the sampler's. at: its place among the uniforms."""
+def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
+    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place among the uniforms."""
+    starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
+    rewards = ragged.numbers[SCORE]
+    old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
+    signs_of, coins, response = ragged.marks[SIGNS], ragged.marks[COIN], ragged.marks[RESPONSE]
     form = int(ragged.uniform[0, at] < sampler.formed[row])
-    arm = pick(work.cdf, ragged.uniform[1, at])
-    t = ragged.starts[i]
-    ragged.arm[i], ragged.form[i] = arm, form
-    ragged.reward[i] = form * ((contexts.correct[context] >> np.uint32(arm)) & np.uint32(1))
-    ragged.old_logp[t] = answer_logp(trainer, row, arm, form)
-    ragged.sampler_logp[t] = answer_logp(sampler, row, arm, form)
-    ragged.ref_logp[t] = contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
-    ragged.row[t] = i
+    arm = pick(ragged.cdf, ragged.uniform[1, at])
+    t = starts[i]
+    arms[i], forms[i] = arm, form
+    rewards[i] = form * ((contexts.correct[context] >> np.uint32(arm)) & np.uint32(1))
+    old_logp[t] = answer_logp(trainer, row, arm, form)
+    sampled[t] = answer_logp(sampler, row, arm, form)
+    ref_logp[t] = contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
+    response[t] = i
     n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
     for position in range(n):
         if position % LANES == 0:
-            words_into(plan.key, round_index, context, draw, position, work.counters, ragged.words)
+            words_into(plan.key, round_index, context, draw, position, ragged.counters, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % LANES], UNIT * (ragged.words[1, position % LANES] >> np.uint32(8))
         lean = lean_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
         coin = u < coin_probability(lean)
-        ragged.signs[t], ragged.coin[t], ragged.row[t] = signs, coin, i
-        ragged.sampler_logp[t], ragged.ref_logp[t] = coin_logp(lean, coin), HALF
-        ragged.old_logp[t] = coin_logp(lean_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), coin)
-    ragged.starts[i + 1] = t + 1
+        signs_of[t], coins[t], response[t] = signs, coin, i
+        sampled[t], ref_logp[t] = coin_logp(lean, coin), HALF
+        old_logp[t] = coin_logp(lean_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), coin)
+    starts[i + 1] = t + 1
 
 
 @jit
-def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, work, ragged):
+def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
     """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses in use."""
+    first, context_of, gets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[GETS]
+    group = ragged.ints[GROUP]
     n, count = batch.shape[0], choices.draws
-    uniforms(plan.key, round_index, batch, count, ROLLOUT, work.counters, ragged.uniform)
+    uniforms(plan.key, round_index, batch, count, ROLLOUT, ragged.counters, ragged.uniform)
     if choices.style.tokens > 0.0:
-        uniforms(plan.key, round_index, batch, count, LENGTH, work.counters, ragged.lengths)
-    ragged.rollouts[:n] = plan.rollouts
+        uniforms(plan.key, round_index, batch, count, LENGTH, ragged.counters, ragged.lengths)
+    gets[:n] = plan.rollouts
     if choices.by_difficulty:
         for row in range(n):
             ragged.difficulty[row] = difficulty_of(averages, batch[row])
-        allocate_into(ragged.difficulty[:n], plan.rollouts, ragged.rollouts[:n])
-    i = ragged.first[at]
+        allocate_into(ragged.difficulty[:n], plan.rollouts, gets[:n])
+    i = first[at]
     for row in range(n):
-        ragged.contexts[at + row] = batch[row]
-        cumulate(sampler.probs, row, work.cdf)
-        for j in range(ragged.rollouts[row]):
-            ragged.group[i] = at + row
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, work, ragged, i)
+        context_of[at + row] = batch[row]
+        cumulate(sampler.probs, row, ragged.cdf)
+        for j in range(gets[row]):
+            group[i] = at + row
+            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
             i += 1
-        ragged.first[at + row + 1] = i
+        first[at + row + 1] = i
     for row in range(n if plan.support > 0 else 0):
-        cumulate(sampler.probs, row, work.cdf)
-        for j in range(ragged.rollouts[row], ragged.rollouts[row] + plan.support):
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, work, ragged, i)
+        cumulate(sampler.probs, row, ragged.cdf)
+        for j in range(gets[row], gets[row] + plan.support):
+            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
             i += 1
     return i
 
@@ -180,26 +147,32 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
 @jit
 def differs(ragged, row):
     """Whether the rewards of a row's responses differ."""
-    rewards = ragged.reward[ragged.first[row] : ragged.first[row + 1]]
+    first = ragged.rows[FIRST]
+    rewards = ragged.numbers[SCORE, first[row] : first[row + 1]]
     return rewards.max() > rewards.min()
 
 
 @jit
 def move_row(ragged, source, target):
     """Copy a row with its responses and tokens to an earlier place, behind row target - 1."""
-    ragged.contexts[target] = ragged.contexts[source]
-    i = ragged.first[target]
-    for j in range(ragged.first[source], ragged.first[source + 1]):
-        ragged.arm[i], ragged.form[i], ragged.reward[i], ragged.given[i] = ragged.arm[j], ragged.form[j], ragged.reward[j], ragged.given[j]
-        ragged.group[i] = target
-        t = ragged.starts[i]
-        for s in range(ragged.starts[j], ragged.starts[j + 1]):
-            ragged.signs[t], ragged.coin[t], ragged.row[t] = ragged.signs[s], ragged.coin[s], i
-            ragged.old_logp[t], ragged.ref_logp[t], ragged.sampler_logp[t] = ragged.old_logp[s], ragged.ref_logp[s], ragged.sampler_logp[s]
+    first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
+    starts, arms, forms, group = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM], ragged.ints[GROUP]
+    rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
+    old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
+    signs_of, coins, response = ragged.marks[SIGNS], ragged.marks[COIN], ragged.marks[RESPONSE]
+    context_of[target] = context_of[source]
+    i = first[target]
+    for j in range(first[source], first[source + 1]):
+        arms[i], forms[i], rewards[i], given_of[i] = arms[j], forms[j], rewards[j], given_of[j]
+        group[i] = target
+        t = starts[i]
+        for s in range(starts[j], starts[j + 1]):
+            signs_of[t], coins[t], response[t] = signs_of[s], coins[s], i
+            old_logp[t], ref_logp[t], sampled[t] = old_logp[s], ref_logp[s], sampled[s]
             t += 1
         i += 1
-        ragged.starts[i] = t
-    ragged.first[target + 1] = i
+        starts[i] = t
+    first[target + 1] = i
 
 
 @jit

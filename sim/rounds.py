@@ -211,7 +211,7 @@ def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, to
         for t in range(row * k, row * k + k):
             work.logp[t] = work.logits[row, work.arm[first + t]] - work.lse[row] + work.format_logp[row, work.form[first + t]]
     part = slice(first, first + n)
-    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.group[part])
+    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
     _, clipped, _, kl = weigh_into(rule, frozen, work.logp[:n], work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)

@@ -45,7 +45,7 @@ class Simulation:
         check_choice("evaluation", self.evaluation, get_args(Evaluation))
         check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
         advantage = self.design.estimator.advantage
-        check(advantage.gamma == 1 and advantage.lam == 1, "advantage.gamma, lam: allowed: 1 in the simulator, whose responses earn one reward at their end")
+        check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
         check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
         contexts = n_train(self.environment)
         check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
@@ -106,7 +106,7 @@ class General(Plain):
         """Train for some rounds; returns those done, fewer where the run diverged."""
         design, tried = self.run.design, int(self.memory.spent[2])
         chosen = batches(self.world.train.base_format.shape[0], design.batch_size, self.run.seed, tried, tried + rounds * design.sampling.tries)
-        scratch = (self.trainer, self.sampler, chosen, first, rounds, self.work, self.ragged, totals)
+        scratch = (self.trainer, self.sampler, chosen, first, rounds, self.ragged, totals)
         return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 

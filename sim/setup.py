@@ -12,8 +12,9 @@ from shared.sampling import MOST, Sampling
 from sim.general import Memory
 from sim.optimizer import rates_of
 from sim.policy import BLOCK
+from sim.ragged import Ragged
 from sim.random import key_of
-from sim.responses import Choices, Ragged, Sampler, View
+from sim.responses import Choices, Sampler, View
 from sim.rounds import CHUNK, Plan, State, Work
 from sim.simd import LANES
 from sim.style import longest
@@ -124,18 +125,27 @@ def view_of(work: Work) -> View:
 def ragged_of(run, world: World) -> Ragged:
     """Scratch for the responses and tokens of a round."""
     design = run.design
-    rows = design.batch_size * (2 if design.sampling.tries > 1 else 1)
-    responses = rows * (design.rollouts + design.support_rollouts)
+    again, most = design.sampling.tries > 1, MOST if design.sampling.budget == "difficulty" else 1
+    rows = design.batch_size * (2 if again else 1)
+    responses = design.batch_size * (design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0))
     tokens = responses * (1 + longest(world.style))
     draws = design.batch_size * choices_of(run, world).draws
-    integers = {"contexts": rows, "first": rows + 1, "rollouts": rows, "arm": responses, "form": responses, "group": responses, "starts": responses + 1}
-    integers |= {"row": tokens, "pool_starts": rows + 1}
-    numbers = {"difficulty": rows, "reward": responses, "given": responses, "advantage": responses, "style_score": LANES}
-    numbers |= {"pool": design.batch_size * (max(design.rollouts * MOST, design.replay_window) + design.support_rollouts)}
-    per_token = ("lean", "old_logp", "ref_logp", "sampler_logp", "logp", "token_advantage", "correction", "plain_share", "share", "kl_share", "weight")
-    arrays = {name: np.zeros(size, dtype=np.int64) for name, size in integers.items()}
-    arrays |= {name: np.zeros(size) for name, size in (numbers | dict.fromkeys(per_token, tokens)).items()}
-    arrays |= {name: np.zeros(size, dtype=np.bool_) for name, size in {"kept": responses, "coin": tokens}.items()}
-    arrays |= {"signs": np.zeros(tokens, dtype=np.uint32), "words": np.zeros((2, LANES), dtype=np.uint32)}
-    arrays |= {name: np.zeros((2, size + LANES), dtype=np.float32) for name, size in {"keys": tokens, "uniform": draws, "lengths": draws}.items()}
-    return Ragged(**arrays)
+    number = world.train.base_logits.dtype
+    return Ragged(
+        rows=np.zeros((4, rows + 1), dtype=np.int64),
+        ints=np.zeros((5, responses + 1), dtype=np.int64),
+        numbers=np.zeros((3, responses)),
+        marks=np.zeros((3, tokens), dtype=np.int64),
+        tokens=np.zeros((11, tokens)),
+        difficulty=np.zeros(rows),
+        pool=np.zeros(design.batch_size * (max(design.rollouts * MOST, design.replay_window) + design.support_rollouts)),
+        uniform=np.zeros((2, draws + LANES), dtype=np.float32),
+        lengths=np.zeros((2, draws + LANES), dtype=np.float32),
+        keys=np.zeros((2, tokens + LANES), dtype=np.float32),
+        words=np.zeros((2, LANES), dtype=np.uint32),
+        style_score=np.zeros(LANES),
+        counters=np.zeros((2, LANES), dtype=np.uint32),
+        noise=np.zeros((rows + BLOCK, LANES), dtype=np.float32),
+        cdf=np.zeros(world.train.base_logits.shape[1], dtype=number),
+        scores=np.zeros((rows + BLOCK, world.train.base_logits.shape[1]), dtype=number),
+    )

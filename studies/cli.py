@@ -18,10 +18,11 @@ from sim.optimizer import Optimizer
 from sim.responses import Sampler
 from studies.cards import PRESETS, preset
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
+from studies.league import Rules
 from studies.pairs import PAIRS, pair
 
 BAD_INPUT, INTERRUPTED = 2, 130
-SINGLE = "cell"
+SINGLE, LEAGUE = "cell", "league"
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
 Pairs: {", ".join(PAIRS)}.
@@ -76,7 +77,7 @@ class Run(Common):
     """
 
     study: tyro.conf.Positional[str] = SINGLE
-    """Study, or `cell` for one design."""
+    """Study, or `cell` for one design, or `league` for all estimators (`rftlab run league --help`)."""
     level: Literal["sim"] = "sim"
     """What runs: the simulator."""
     pair: str = "qwen-gsm8k"
@@ -117,7 +118,7 @@ class Run(Common):
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
         if self.study == SINGLE:
             return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
-        check(self.study in EXPERIMENTS, f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE])}")
+        check(self.study in EXPERIMENTS, f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}")
         known, default = experiment(self.study), Design()
         for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
             given = getattr(self.design, name)
@@ -201,6 +202,24 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
+@dataclass(frozen=True)
+class League(Common):
+    """Every estimator that has a card against GRPO and the minimalist baseline, at equal rounds and at equal rollouts.
+
+    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings in RESULTS/league.
+    """
+
+    rules: Annotated[Rules, tyro.conf.arg(name="")] = field(default_factory=Rules)
+    """What all entrants have in common."""
+
+    def execute(self, console: Console) -> int:
+        """Run the league."""
+        from studies.league_run import run_league
+
+        run_league(console, self.rules, self.results, self.threads, self.quiet)
+        return 0
+
+
 COMMANDS = (Reproduce, Run, Theory, Report, Estimators, Doctor)
 
 
@@ -238,6 +257,8 @@ def _parse(arguments: list[str]):
     """The command of a command line; `--preset` and `--pair` decide what other flags of `run` start from."""
     commands = {kind.__name__.lower(): kind for kind in COMMANDS}
     name = arguments[0]
+    if arguments[:2] == ["run", LEAGUE]:
+        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[2:])
     if name in commands:
         default = _run_defaults(arguments) if name == "run" else None
         return tyro.cli(commands[name], prog=f"rftlab {name}", args=arguments[1:], default=default, config=(tyro.conf.AvoidSubcommands,))

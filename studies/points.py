@@ -38,7 +38,8 @@ class Point:
         design = self.run.design
         pulls = design.batch_size * (design.rollouts + design.support_rollouts)
         updates = design.epochs * design.minibatches
-        return design.rounds * (12e-6 + (0.15e-6 + 0.2e-6 * updates) * design.batch_size + 0.04e-6 * pulls) + 1e-3 * design.rounds / design.eval_every
+        style = 0.25e-6 * pulls * getattr(self.run.environment, "style_tokens", 0) * design.sampling.tries**0.5
+        return design.rounds * (12e-6 + style + (0.15e-6 + 0.2e-6 * updates) * design.batch_size + 0.04e-6 * pulls) + 1e-3 * design.rounds / design.eval_every
 
 
 def canonical(config: dict) -> bytes:

@@ -1,0 +1,186 @@
+"""The league: every estimator that has a card, on the same problems, paired with GRPO and with the minimalist baseline.
+
+Every entrant trains for the same rounds on batches of the same number of contexts; an entrant that needs no group takes one rollout of
+each. "At equal rounds" compares the ends of these runs. "At equal rollouts" gives every entrant the rollouts that GRPO spends: one that
+takes one rollout of each context runs on a batch that is larger by GRPO's number of rollouts, and one that samples more (dynamic
+sampling, a greedy rollout) is read off where its rollouts are spent, between two evaluations by a straight line.
+
+Differences are paired by pair and seed. A seed's difference is the mean over pairs, and intervals are over seeds, corrected for the number
+of entrants (Bonferroni). They hold for these pairs: pairs are not a sample.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from shared.design import Design
+from shared.errors import check
+from sim.responses import Sampler
+from sim.run import Simulation
+from studies.cards import CARDS
+from studies.cards.card import Card
+from studies.experiments import label
+from studies.pairs import PAIRS, pair
+from studies.points import Point
+from studies.stats import interval
+
+REFERENCES = ("grpo", "minimalist")
+BUDGETS = ("rounds", "rollouts")
+METRIC = "test_pass_at_1"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all entrants have in common."""
+
+    pairs: tuple[str, ...] = ("qwen-gsm8k", "llama-gsm8k", "olmo-gsm8k")
+    """Model-dataset pairs."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    rounds: int = 1000
+    """Training rounds."""
+    batch_size: int = 32
+    """Contexts of a round."""
+    rollouts: int = 8
+    """Rollouts of each context, for entrants that need a group."""
+    minibatches: int = 4
+    """Updates of a round: with one, ratios are 1 and all surrogates agree."""
+    noise: float = 0.1
+    """Standard deviation of the noise on the sampler's logits: with 0, importance corrections do nothing."""
+    style_tokens: float = 15.0
+    """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
+
+    def __post_init__(self):
+        check(len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs), f"pairs = {self.pairs}; allowed: one or more of {', '.join(PAIRS)}, each once")
+        check(self.seeds >= 2, f"seeds = {self.seeds}; allowed: 2 or more, because intervals are over seeds")
+        check(self.rollouts >= 2, f"rollouts = {self.rollouts}; allowed: 2 or more, because most entrants need a group")
+
+
+class Entrant(NamedTuple):
+    """A card and its designs at equal rounds and at equal rollouts."""
+
+    card: Card
+    designs: dict[str, Design]
+
+
+def entrants(rules: Rules) -> list[Entrant]:
+    """Every card with an estimator, in the order of the cards."""
+    return [Entrant(card, _designs(card, rules)) for card in CARDS.values() if card.estimator is not None]
+
+
+def _designs(card: Card, rules: Rules) -> dict[str, Design]:
+    grouped = card.rollouts > 1
+    sampling = replace(card.sampling, keep=min(card.sampling.keep, rules.rollouts // 2))
+    design = Design(
+        rules.batch_size,
+        rules.rollouts if grouped else 1,
+        replay_window=card.replay_window,
+        estimator=card.estimator,
+        sampling=sampling,
+        rounds=rules.rounds,
+        eval_every=next(rules.rounds // n for n in (20, 10, 5, 4, 2, 1) if rules.rounds % n == 0),
+        minibatches=rules.minibatches,
+    )
+    return {"rounds": design, "rollouts": design if grouped else replace(design, batch_size=rules.batch_size * rules.rollouts)}
+
+
+def points_of(rules: Rules) -> list[Point]:
+    """Every run of the league once, although entrants may share it."""
+    points = []
+    for name in rules.pairs:
+        known = pair(name)
+        environment = replace(known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
+        for seed in range(rules.seeds):
+            for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):
+                points.append(Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed)))
+    return points
+
+
+def scores(rules: Rules, curves: pd.DataFrame) -> pd.DataFrame:
+    """Test Pass@1 of every entrant: columns entrant, budget, pair, seed, value; nan where the run diverged."""
+    budget = rules.rounds * rules.batch_size * rules.rollouts
+    runs = dict(iter(curves.groupby(["pair", "cell", "seed"])))
+    rows = []
+    for entrant in entrants(rules):
+        for name, design in entrant.designs.items():
+            for of in rules.pairs:
+                for seed in range(rules.seeds):
+                    run = runs[of, label(design), seed]
+                    rows.append((entrant.card.name, name, of, seed, _value(run, rules.rounds, budget if name == "rollouts" else None)))
+    return pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"])
+
+
+def _value(run: pd.DataFrame, rounds: int, budget: int | None) -> float:
+    """Pass@1 of a run at its end, or where `budget` rollouts are spent."""
+    if run["round"].iloc[-1] < rounds:
+        return np.nan
+    return float(run[METRIC].iloc[-1] if budget is None else np.interp(budget, run["rollouts"], run[METRIC]))
+
+
+def table(scored: pd.DataFrame) -> pd.DataFrame:
+    """One row per budget and entrant: value, and its difference to each reference with corrected interval; best first.
+
+    Columns budget, entrant, family, value, then for each reference R: vs_R, vs_R_low, vs_R_high (nan for R itself), and diverged (runs).
+    """
+    rows = []
+    for budget in BUDGETS:
+        wide = scored[scored["budget"] == budget].pivot_table(index=["pair", "seed"], columns="entrant", values="value", dropna=False)
+        for name in wide.columns:
+            row = {"budget": budget, "entrant": name, "family": CARDS[name].family, "value": wide[name].mean(skipna=False)}
+            for reference in REFERENCES:
+                row |= _difference(wide, name, reference)
+            rows.append(row | {"diverged": int(wide[name].isna().sum())})
+    return pd.DataFrame(rows).sort_values(["budget", "value"], ascending=[True, False], kind="stable", ignore_index=True)
+
+
+def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, float]:
+    keys = [f"vs_{reference}{suffix}" for suffix in ("", "_low", "_high")]
+    if name == reference:
+        return dict.fromkeys(keys, np.nan)
+    by_seed = (wide[name] - wide[reference]).groupby("seed").mean()
+    if by_seed.isna().any():
+        return dict.fromkeys(keys, np.nan)
+    return dict(zip(keys, interval(by_seed.to_numpy(), comparisons=len(wide.columns) - 1), strict=True))
+
+
+def verdict(row, reference: str) -> str:
+    """better, worse or level with a reference by the corrected interval; "same" where every difference is exactly 0."""
+    middle, low, high = (getattr(row, f"vs_{reference}{suffix}") for suffix in ("", "_low", "_high"))
+    if np.isnan(middle):
+        return ""
+    if low == high == 0:
+        return "same"
+    return "better" if low > 0 else "worse" if high < 0 else "level"
+
+
+def findings(ranked: pd.DataFrame) -> list[str]:
+    """What the table says, in sentences: one paragraph per budget."""
+    return [_paragraph(ranked[ranked["budget"] == budget], budget) for budget in BUDGETS]
+
+
+def _paragraph(part: pd.DataFrame, budget: str) -> str:
+    sentences = []
+    for reference in REFERENCES:
+        by = {kind: [row for row in part.itertuples() if verdict(row, reference) == kind] for kind in ("better", "worse", "level", "same")}
+        sentences.append(
+            f"Of {len(part) - 1} other entrants {_named(by['better'], reference)} better than {reference}, {_named(by['worse'], reference)} worse, "
+            f"{len(by['level'])} cannot be told from it and {len(by['same'])} {'is' if len(by['same']) == 1 else 'are'} the same here."
+        )
+    best = part.iloc[0]
+    spread = part["value"].max() - part["value"].min()
+    diverged = [row.entrant for row in part.itertuples() if row.diverged]
+    sentences.append(f"The highest mean test Pass@1 is {best['value']:.3f} ({best['entrant']}), the spread from first to last {spread:.3f}.")
+    if diverged:
+        sentences.append(f"Runs diverged for {', '.join(diverged)}.")
+    return f"At equal {budget}: " + " ".join(sentences)
+
+
+def _named(rows: list, reference: str) -> str:
+    """How many, and the three furthest away by name."""
+    if not rows:
+        return "none is"
+    rows = sorted(rows, key=lambda row: -abs(getattr(row, f"vs_{reference}")))
+    names = ", ".join(f"{row.entrant} {getattr(row, f'vs_{reference}'):+.3f}" for row in rows[:3])
+    return f"{len(rows)} {'is' if len(rows) == 1 else 'are'} ({names}{', ...' if len(rows) > 3 else ''})"

@@ -1,0 +1,59 @@
+"""Run the league, and show and write what came out."""
+
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from studies.league import REFERENCES, Rules, findings, points_of, scores, table, verdict
+from studies.reproduce import finish_points, threads_of
+from studies.runner import collect
+from studies.store import open_store, write_atomically
+
+FOLDER = "league"
+_COLOURS = {"better": "green", "worse": "red"}
+
+
+def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool) -> Path:
+    """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league; returns that folder."""
+    from studies.figures import save
+    from studies.league_figure import league
+
+    points = points_of(rules)
+    finish_points(console, open_store(root), points, threads_of(threads), quiet)
+    results = collect(root, points)
+    scored = scores(rules, results.curves)
+    ranked, folder = table(scored), root / FOLDER
+    figure, numbers = league(ranked)
+    save(figure, folder, "league", numbers)
+    write_atomically(folder / "scores.csv", scored.to_csv(index=False, float_format="%.6f").encode())
+    text = "\n\n".join(findings(ranked))
+    write_atomically(folder / "findings.txt", (text + "\n").encode())
+    _show(console, ranked)
+    console.print(text, markup=False, highlight=False)
+    for line in results.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+    console.print(f"league: {folder}", markup=False, soft_wrap=True)
+    return folder
+
+
+def _show(console: Console, ranked: pd.DataFrame) -> None:
+    """One table, in the order at equal rollouts."""
+    shown = Table(title="Test Pass@1, and differences with 95% intervals corrected for the number of entrants", title_justify="left")
+    for column in ("entrant", "at equal rollouts", *(f"minus {r}" for r in REFERENCES), "at equal rounds", *(f"minus {r}" for r in REFERENCES)):
+        shown.add_column(column, no_wrap=True)
+    by_rounds = ranked[ranked["budget"] == "rounds"].set_index("entrant", drop=False)
+    for row in ranked[ranked["budget"] == "rollouts"].itertuples():
+        rounds = next(by_rounds.loc[[row.entrant]].itertuples())
+        shown.add_row(row.entrant, *(cell for r in (row, rounds) for cell in (f"{r.value:.3f}", *(_difference(r, reference) for reference in REFERENCES))))
+    console.print(shown)
+
+
+def _difference(row, reference: str) -> str:
+    kind = verdict(row, reference)
+    if kind in ("", "same"):
+        return kind
+    low, high = getattr(row, f"vs_{reference}_low"), getattr(row, f"vs_{reference}_high")
+    text = f"{getattr(row, f'vs_{reference}'):+.3f} ({low:+.3f} to {high:+.3f})"
+    return f"[{_COLOURS[kind]}]{text}[/]" if kind in _COLOURS else text
