@@ -164,7 +164,6 @@ def by_groups(spec: Advantage, check: Callable = check_groups) -> Callable[[Api,
     return lambda api, case: check(api, spec, case)
 
 
-PASS_K = Advantage("second_best", singleton="error")
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {
     "adv_grpo": by_groups(GRPO),
     "adv_grpo_nostd": by_groups(CENTRED),

@@ -1,16 +1,16 @@
-"""Slow, obvious twins of the compiled estimators: plain Python, one formula at a time.
+"""Slow, obvious twins of the compiled estimators: plain Python, one formula at a time. Here: baseline sets, advantages, sampling.
 
-Only values are written here. Derivatives come from the complex step, f'(x) = Im f(x + ih)/h, which is exact to rounding, so no
-slope is copied from the package. Where a rule branches, it branches on the real part.
+Only values are written here and in naive_objective.py. Derivatives come from the complex step, f'(x) = Im f(x + ih)/h, which is
+exact to rounding, so no slope is copied from the package. Where a rule branches, it branches on the real part.
 """
 
-import cmath
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
-from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
+from shared.advantage import Advantage
 
 STEP = 1e-30
 
@@ -20,11 +20,17 @@ def derivative(function: Callable[[complex], complex], x: float) -> float:
     return complex(function(complex(x, STEP))).imag / STEP
 
 
-def held(x, limit: float):
-    """x held within +-limit; constant, so without derivative, outside."""
-    if x.real > limit:
-        return limit
-    return -limit if x.real < -limit else x
+def rows_of(values: Sequence, starts: Sequence[int]) -> list[list]:
+    """Packed tokens as one list per response."""
+    return [list(values[a:b]) for a, b in pairwise(starts)]
+
+
+def per_token(values: Sequence, starts: Sequence[int]) -> list:
+    """The value of each response, once for each of its tokens."""
+    return [value for value, (a, b) in zip(values, pairwise(starts), strict=True) for _ in range(a, b)]
+
+
+# --- baseline sets ---
 
 
 def pools(n_groups: int, *parts: tuple[Iterable[float], Iterable[int]]) -> list[list[float]]:
@@ -50,120 +56,180 @@ class Windows:
         return [list(self.of[int(context)]) for context in contexts]
 
 
-def advantage(spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float]) -> float:
-    """Advantage of one response against its baseline set; `every_reward` is the union of all sets."""
-    if spec.kind == "reward":
-        return reward
-    if spec.kind == "batch_mean":
-        return reward - statistics.mean(every_reward)
+class Averages:
+    """Every visit of every context, with the decay that it brought."""
+
+    def __init__(self):
+        self.visits: list[tuple[int, float, list[float]]] = []
+
+    def add(self, contexts: Iterable[int], rewards: Iterable[Iterable[float]], decay: float) -> None:
+        for context, row in zip(contexts, rewards, strict=True):
+            self.visits.append((int(context), decay, [float(reward) for reward in row]))
+
+    def sums(self, context: int | None) -> tuple[float, float]:
+        """Weighted sum and count of the rewards of a context, or of all: each later visit takes its decay off the weight."""
+        visits = [(decay, row) for visited, decay, row in self.visits if context is None or visited == context]
+        weights = [math.prod(decay for decay, _ in visits[i + 1 :]) for i in range(len(visits))]
+        return sum(w * sum(row) for w, (_, row) in zip(weights, visits, strict=True)), sum(w * len(row) for w, (_, row) in zip(weights, visits, strict=True))
+
+    def average(self, context: int) -> float:
+        """Of the context, else of all contexts, else 0."""
+        for total, count in (self.sums(context), self.sums(None)):
+            if count > 0:
+                return total / count
+        return 0.0
+
+    def difficulty(self, context: int) -> float:
+        total, count = self.sums(context)
+        return min(1.0, max(0.0, (total + 1) / (count + 2)))
+
+
+# --- advantages of responses ---
+
+
+def deviation(values: Sequence[float], ddof: int) -> float:
+    return statistics.stdev(values) if ddof == 1 else statistics.pstdev(values)
+
+
+def without(values: Sequence[float], one: float) -> list[float]:
+    """The values without one that equals `one`."""
+    others = list(values)
+    others.remove(one)
+    return others
+
+
+def pass_at_k(spec: Advantage, reward: float, pool: Sequence[float]) -> float:
+    """n times a response's part in the mean over k-subsets of the set of the best reward; leave_one_out takes off the best of the subset's others."""
+    others, n = without(pool, reward), len(pool)
+    total = 0.0
+    for subset in combinations(others, spec.k - 1):
+        rest = max(subset, default=0.0) if spec.baseline == "leave_one_out" else 0.0
+        total += max([reward, *subset]) - rest
+    return n * total / math.comb(n, spec.k)
+
+
+def baseline(spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float) -> float:
+    """What is taken off a reward; `weighted` is the length-weighted mean of its group."""
+    if spec.baseline == "none":
+        return 0.0
+    if spec.baseline == "batch_mean":
+        return statistics.mean(every_reward)
     if len(pool) == 1:
-        if spec.singleton == "zero":
-            return 0.0
-        return reward / (1.0 + spec.eps) if spec.kind == "group_zscore" else reward
-    if spec.kind == "group_mean":
-        return reward - statistics.mean(pool)
-    if spec.kind == "leave_one_out":
-        others = list(pool)
-        others.remove(reward)
-        return reward - statistics.mean(others)
-    spread = statistics.stdev(pool) if spec.ddof == 1 else statistics.pstdev(pool)
-    return (reward - statistics.mean(pool)) / (spread + spec.eps)
+        return 0.0
+    return {"group_mean": statistics.mean(pool), "leave_one_out": statistics.mean(without(pool, reward)), "length_weighted": weighted}[spec.baseline]
 
 
-def advantages(spec: Advantage, rewards: Iterable[float], group: Iterable[int], sets: Sequence[Sequence[float]]) -> list[float]:
-    """Advantage of every response."""
+def unscaled(spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float) -> float:
+    """Advantage of one response before batch_std, nonzero and whitening."""
+    if spec.credit == "set_mean":
+        return statistics.mean(pool)
+    if spec.credit == "pass_at_k":
+        return pass_at_k(spec, reward, pool)
+    if len(pool) == 1 and spec.singleton == "zero" and spec.of_group:
+        return 0.0
+    divisor = ((1.0 if len(pool) == 1 else deviation(pool, spec.ddof)) + spec.eps) if spec.scale == "group_std" else 1.0
+    if spec.baseline == "second_best" and len(pool) > 1:
+        first, second = sorted(pool)[-1], sorted(pool)[-2]
+        return (first - second) / divisor if reward == first and first > second else 0.0
+    centred = reward if spec.baseline == "second_best" else reward - baseline(spec, reward, pool, every_reward, weighted)
+    return centred / divisor if centred != 0.0 else 0.0
+
+
+def length_weighted(rewards: Sequence[float], lengths: Sequence[int], group: Sequence[int], g: int) -> float:
+    """Mean reward of a group's responses, each counted as often as it has tokens."""
+    mine = [(reward, length) for reward, length, label in zip(rewards, lengths, group, strict=True) if label == g]
+    tokens = sum(length for _, length in mine)
+    return sum(reward * length for reward, length in mine) / tokens if tokens else 0.0
+
+
+def advantages(spec: Advantage, rewards, group, sets: Sequence[Sequence[float]], lengths=None, given=None) -> list[float]:
+    """Advantage of every response; `given` are baselines that come from elsewhere."""
+    rewards, group = [float(reward) for reward in rewards], [int(g) for g in group]
+    lengths = [1] * len(rewards) if lengths is None else [int(length) for length in lengths]
     every_reward = [reward for pool in sets for reward in pool]
-    return [advantage(spec, float(reward), sets[int(g)], every_reward) for reward, g in zip(rewards, group, strict=True)]
+    if given is not None:
+        out = [reward - number for reward, number in zip(rewards, given, strict=True)]
+    else:
+        weighted = [length_weighted(rewards, lengths, group, g) for g in range(len(sets))]
+        out = [unscaled(spec, reward, sets[g], every_reward, weighted[g]) for reward, g in zip(rewards, group, strict=True)]
+    if spec.scale == "batch_std":
+        enough = len(every_reward) > spec.ddof
+        out = [value / (deviation(every_reward, spec.ddof) + spec.eps) if enough and value else 0.0 for value in out]
+    elif spec.scale == "nonzero":
+        out = [value * len(rewards) / max(1, sum(reward != 0 for reward in rewards)) for value in out]
+    return whitened(spec, out, lengths)
 
 
-def surrogate(spec: Surrogate, advantage: float, logp, old_logp: float):
-    """Objective of one token, whether it is clipped, and whether the dual clip holds it."""
-    if spec.kind == "reinforce":
-        return advantage * logp, False, False
-    ratio = cmath.exp(held(logp - old_logp, 20.0))
-    is_clipped = (advantage > 0 and ratio.real > 1 + spec.high) or (advantage < 0 and ratio.real < 1 - spec.low)
-    if is_clipped:
-        ratio = 1 + spec.high if advantage > 0 else 1 - spec.low
-    is_dual = advantage < 0 and spec.dual is not None and ratio.real > spec.dual
-    if is_dual:
-        ratio = spec.dual
-    return advantage * ratio, is_clipped, is_dual
+def whitened(spec: Advantage, values: Sequence[float], lengths: Sequence[int]) -> list[float]:
+    """Mean 0 and deviation 1, over tokens or over responses."""
+    if spec.whiten == "responses":
+        if len(values) <= spec.ddof:
+            return [0.0] * len(values)
+        centre, spread = statistics.mean(values), deviation(values, spec.ddof)
+        return [(value - centre) / (spread + spec.eps) if value != centre else 0.0 for value in values]
+    if spec.whiten == "tokens":
+        tokens = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
+        n = len(tokens)
+        if n <= 1:
+            return [0.0] * len(values)
+        centre = sum(tokens) / (n + 1e-8)
+        variance = sum((token - centre) ** 2 for token in tokens) / (n + 1e-8) * n / (n - 1)
+        return [(value - centre) / math.sqrt(variance + 1e-8) for value in values]
+    return list(values)
 
 
-def kl(kind: str, logp, ref_logp: float):
-    """Estimate of the KL divergence from one token."""
-    d = logp - ref_logp
-    if kind == "k1":
-        return d
-    if kind == "k2":
-        return d * d / 2
-    if kind == "k3":
-        u = held(-d, 20.0)
-        return held(cmath.exp(u) - u - 1, 10.0)
-    if kind == "abs":
-        return d if d.real > 0 else -d if d.real < 0 else 0.0 * d
-    return 0.0 * d
+# --- advantages of tokens ---
 
 
-def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens: int | None = None, n_rows: int | None = None):
-    """Objective of a batch from the objectives of its tokens, one list per response."""
-    length = 1.0 if spec.length is None else spec.length
-    if n_tokens is None:
-        n_tokens = sum(len(row) for row in rows)
-    if n_rows is None:
-        n_rows = sum(1 for row in rows if row or spec.empty == "count")
-    if spec.kind == "token_mean":
-        return sum(sum(row) for row in rows) / (n_tokens + spec.eps)
-    if spec.kind == "token_sum":
-        return sum(sum(row) for row in rows) / length
-    if spec.kind == "seq_mean_token_sum":
-        return sum(sum(row) / length for row in rows) / n_rows
-    return sum(sum(row) / (len(row) + spec.eps) for row in rows if row) / n_rows
+def token_advantages(spec: Advantage, rewards, starts, given=None) -> list[float]:
+    """Generalised advantage estimation as its definition, a sum over all later TD errors; or rewards to go minus a baseline."""
+    out = []
+    for row, numbers in zip(rows_of(rewards, starts), rows_of([0.0] * len(rewards) if given is None else given, starts), strict=True):
+        n = len(row)
+        if spec.baseline == "value":
+            following = [*numbers[1:], 0.0]
+            errors = [row[t] + spec.gamma * following[t] - numbers[t] for t in range(n)]
+            out += [sum((spec.gamma * spec.lam) ** (u - t) * errors[u] for u in range(t, n)) for t in range(n)]
+        else:
+            out += [sum(spec.gamma ** (u - t) * row[u] for u in range(t, n)) - numbers[t] for t in range(n)]
+    return whitened(spec, out, [1] * len(out))
 
 
-def rows_of(values: Sequence, starts: Sequence[int]) -> list[list]:
-    """Packed tokens as one list per response."""
-    return [list(values[a:b]) for a, b in pairwise(starts)]
+def optimal_token_baseline(returns, old_logp, squares, starts, group, correction=None, position=None, zero_tail=False) -> list[float]:
+    """sum_i G_i W_i / sum_i W_i over the group's tokens at the same position; W is the running sum of squared score norms."""
+    rows = range(len(group))
+    weight = [1.0] * len(returns) if correction is None else [float(w) for w in correction]
+    norm = [(1 - 2 * math.exp(old_logp[t]) + squares[t]) * weight[t] ** 2 for t in range(len(returns))]
+    where = [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])] if position is None else list(position)
+    owner = per_token(list(rows), starts)
+    energy = [sum(norm[starts[owner[t]] : t + 1]) for t in range(len(returns))]
+    out = []
+    for t, i in enumerate(owner):
+        members = [j for j in rows if group[j] == group[i]]
+        peers = [u for u, j in enumerate(owner) if j in members and where[u] == where[t]]
+        number = sum(returns[u] * energy[u] for u in peers) / (sum(energy[u] for u in peers) + 1e-8)
+        others = [starts[j + 1] - starts[j] for j in members if j != i]
+        in_tail = zero_tail and others and starts[i + 1] - starts[i] > max(others) and where[t] >= max(others)
+        out.append(0.0 if not others or in_tail else number)
+    return out
 
 
-def per_token(values: Sequence[float], starts: Sequence[int]) -> list[float]:
-    """The value of each response, once for each of its tokens."""
-    return [value for i, value in enumerate(values) for _ in range(starts[i], starts[i + 1])]
+# --- sampling ---
 
 
-def shaped_rewards(spec: KL, rewards: Sequence[float], starts: Sequence[int], old_logp: Sequence[float], ref_logp: Sequence[float]) -> list[float]:
-    """Rewards minus the sampled penalty of each response."""
-    if spec.place != "reward":
-        return [float(reward) for reward in rewards]
-    penalties = [kl(spec.kind, complex(old), ref).real for old, ref in zip(old_logp, ref_logp, strict=True)]
-    return [float(reward) - spec.coef * sum(row) for reward, row in zip(rewards, rows_of(penalties, starts), strict=True)]
+def allocate(p: Sequence[float], mean: int) -> list[int]:
+    """One rollout each, then one at a time to the context with the fewest for its sqrt(p (1-p)); at most 4 times the mean."""
+    part, out = [math.sqrt(q * (1 - q)) + 1e-9 for q in p], [1] * len(p)
+    while sum(out) < len(p) * mean:
+        open_ones = [i for i in range(len(p)) if out[i] < 4 * mean]
+        out[max(open_ones, key=lambda i: (part[i] / out[i], -i))] += 1
+    return out
 
 
-def penalty(spec: KL, logp, ref_logp: float):
-    """The KL penalty of one token; straight_through has the value of its kind and the derivative of k2."""
-    if not spec.straight_through or spec.kind == "none":
-        return kl(spec.kind, logp, ref_logp)
-    k2 = kl("k2", logp, ref_logp)
-    return kl(spec.kind, complex(logp.real), ref_logp) + k2 - k2.real
-
-
-def objective(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, n_tokens=None, n_rows=None):
-    """J of a batch from advantages per token (T,), with clipped tokens, dual-clipped tokens and the sum of the KL values."""
-    coef = estimator.kl.coef if estimator.kl.place == "loss" else 0.0
-    values, clipped, dual_clipped, kl_total = [], 0, 0, 0.0
-    for t, x in enumerate(logp):
-        value, is_clipped, is_dual = surrogate(estimator.surrogate, advantages[t], x, old_logp[t])
-        kl_value = penalty(estimator.kl, complex(x), ref_logp[t])
-        values.append((1.0 if correction is None else correction[t]) * value - coef * kl_value)
-        clipped, dual_clipped, kl_total = clipped + is_clipped, dual_clipped + is_dual, kl_total + kl_value.real
-    return aggregate(estimator.aggregation, rows_of(values, starts), n_tokens, n_rows), clipped, dual_clipped, kl_total
-
-
-def weights(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, **rest) -> list[float]:
-    """dJ/dlogp of every token, one complex step through the whole objective each."""
-    logp = [complex(x) for x in logp]
-
-    def along(t: int) -> Callable[[complex], complex]:
-        return lambda x: objective(estimator, advantages, starts, old_logp, ref_logp, [*logp[:t], x, *logp[t + 1 :]], **rest)[0]
-
-    return [derivative(along(t), x.real) for t, x in enumerate(logp)]
+def keep_shortest(lengths: Sequence[int], first: Sequence[int], keep: int) -> list[bool]:
+    """Whether a response is among the first `keep` of its group, sorted by length."""
+    kept = [False] * len(lengths)
+    for a, b in pairwise(first):
+        for i in sorted(range(a, b), key=lambda i: lengths[i])[:keep]:
+            kept[i] = True
+    return kept

@@ -1,4 +1,4 @@
-"""Every estimator against its slow twin, on random batches, to 1e-12."""
+"""Baseline sets, advantages, windows, averages and sampling against their slow twins, on random batches, to 1e-12."""
 
 from collections.abc import Callable
 
@@ -7,36 +7,81 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.estimator import KL, Estimator, Surrogate
+from shared.advantage import GIVEN, Advantage
 from tests import naive
-from tests.vectors import (
-    REAL,
-    Api,
-    close,
-    no_kl,
-    random_advantage,
-    random_batch,
-    random_estimator,
-    random_rewards,
-    same,
-    seeds,
-    starts_of,
-)
+from tests.random_batches import Batches, baseline_for, binary, random_advantage, random_batch, random_rewards
+from tests.vectors import EXACT, REAL, Api, close, same, seeds, starts_of
 
-EXACT = 1e-12
+WHITENED = 1e-10
+"""Whitening divides rounding by a deviation that may be as small as 1e-4."""
+OF_RESPONSES = ("none", "group_mean", "leave_one_out", "batch_mean", "length_weighted", "second_best", "greedy", "moving_average", "optimal")
+
+
+def batch_for(spec: Advantage, rng: np.random.Generator) -> Batches:
+    """A random batch that the advantage allows."""
+    batch = random_batch(rng, fewest=spec.k)
+    return binary(batch, rng) if spec.credit == "pass_at_k" else batch
 
 
 def check_pools_and_advantages(api: Api) -> None:
-    """Baseline sets with support rollouts, and every kind of advantage, ddof, eps and singleton rule."""
-    for rng in seeds(0, 300):
-        spec, batch = random_advantage(rng), random_batch(rng)
-        n_support = int(rng.integers(0, 5))
-        parts = (batch.rewards, batch.group), (random_rewards(rng, n_support), rng.integers(0, batch.n_groups, n_support))
+    """Baseline sets with support rollouts, and every baseline, scale, credit, whitening, ddof, eps and singleton rule."""
+    for rng in seeds(0, 800):
+        spec = random_advantage(rng, OF_RESPONSES)
+        if spec.by_token:
+            continue
+        batch, n_support = batch_for(spec, rng), int(rng.integers(0, 5))
+        support = rng.integers(0, 2, n_support).astype(np.float64) if spec.credit == "pass_at_k" else random_rewards(rng, n_support)
+        parts = (batch.rewards, batch.group), (support, rng.integers(0, batch.n_groups, n_support))
         pool, sets = api.pool_of(batch.n_groups, *parts), naive.pools(batch.n_groups, *parts)
         same(pool.rewards, np.concatenate(sets), "rewards of the baseline sets")
         same(pool.starts, starts_of([len(one) for one in sets]), "sizes of the baseline sets")
-        actual = api.advantages(api.rule_of(no_kl(spec)), batch.rewards, batch.group, pool)
-        close(actual, naive.advantages(spec, batch.rewards, batch.group, sets), f"{spec}", EXACT)
+        baseline = baseline_for(spec, batch)
+        actual = api.advantages(spec, batch.rewards, batch.group, pool, starts=batch.starts, baseline=baseline)
+        expected = naive.advantages(spec, batch.rewards, batch.group, sets, np.diff(batch.starts), baseline)
+        close(actual, expected, f"{spec}", EXACT if spec.whiten == "none" else WHITENED)
+
+
+def check_pass_at_k(api: Api) -> None:
+    """Credits for every k and every number of correct responses of small sets, by enumeration of the subsets."""
+    for n in range(1, 7):
+        for correct in range(n + 1):
+            rewards, group = np.repeat([1.0, 0.0], [correct, n - correct]), np.zeros(n, dtype=np.int64)
+            for k in range(1, n + 1):
+                for baseline in ("none", "leave_one_out"):
+                    spec = Advantage(baseline, credit="pass_at_k", k=k)
+                    actual = api.advantages(spec, rewards, group, api.pool_of(1, (rewards, group)))
+                    close(actual, naive.advantages(spec, rewards, group, [list(rewards)]), f"{spec}, {correct} of {n}", EXACT)
+
+
+def check_token_advantages(api: Api) -> None:
+    """Rewards to go and generalised advantage estimation, whitened or not."""
+    for rng in seeds(500, 200):
+        spec = random_advantage(rng, ("none", *GIVEN))
+        if spec.scale != "none" or spec.whiten == "responses" or spec.credit != "reward":
+            continue
+        batch = random_batch(rng, longest=7)
+        if spec.whiten == "tokens" and batch.values.size == 1:
+            continue
+        rewards = random_rewards(rng, batch.values.size)
+        baseline = None if spec.baseline == "none" else batch.values
+        actual = api.token_advantages(spec, rewards, batch.starts, baseline)
+        expected = naive.token_advantages(spec, rewards, batch.starts, baseline)
+        close(actual, expected, f"{spec}", EXACT if spec.whiten == "none" else WHITENED)
+
+
+def check_optimal_baseline(api: Api) -> None:
+    """With importance weights and without, positions with gaps and without, tails of the longest response."""
+    for rng in seeds(700, 150):
+        batch = random_batch(rng, longest=6)
+        squares = rng.random(batch.values.size)
+        gaps = np.concatenate([np.cumsum(rng.integers(1, 3, length)) - 1 for length in np.diff(batch.starts)])
+        rest = {
+            "correction": batch.correction if rng.integers(2) else None,
+            "position": gaps.astype(np.int64) if rng.integers(2) else None,
+            "zero_tail": bool(rng.integers(2)),
+        }
+        arguments = batch.values, batch.old_logp, squares, batch.starts, batch.group
+        close(api.optimal_token_baseline(*arguments, **rest), naive.optimal_token_baseline(*arguments, **rest), f"{rest}", 1e-11)
 
 
 def check_windows(api: Api) -> None:
@@ -55,84 +100,42 @@ def check_windows(api: Api) -> None:
             same(pool.starts, starts_of([len(one) for one in sets]), f"sizes of windows of {size} after step {step}")
 
 
-def check_shares(api: Api) -> None:
-    """The aggregated objective is linear, so the share of a token is what the twin makes of a batch that is 1 there and 0 elsewhere."""
-    for rng in seeds(2000, 200):
-        spec, starts = random_estimator(rng).aggregation, random_batch(rng).starts
-        counts = {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        units = np.eye(starts[-1])
-        expected = [naive.aggregate(spec, naive.rows_of(unit, starts), **counts) for unit in units]
-        close(api.shares(api.rule_of(no_kl(random_advantage(rng), aggregation=spec)), starts, **counts), expected, f"{spec}, {counts}", EXACT)
+def check_averages(api: Api) -> None:
+    """Moving averages and difficulties from the whole history; contexts that were never seen take the average of all."""
+    for rng in seeds(1100, 40):
+        n, decay = int(rng.integers(1, 5)), float(rng.choice([0.0, 0.5, 0.9, 1.0]))
+        sums, visits = api.empty_averages(n), naive.Averages()
+        for step in range(5):
+            contexts = rng.integers(0, n, rng.integers(0, 4))
+            rewards = rng.normal(size=(contexts.size, rng.integers(1, 4)))
+            api.add(sums, contexts, rewards, decay)
+            visits.add(contexts, rewards, decay)
+            what = f"after step {step} with decay {decay}"
+            close(api.averages_of(sums, np.arange(n)), [visits.average(context) for context in range(n)], f"averages {what}", EXACT)
+            close([api.difficulty_of(sums, context) for context in range(n)], [visits.difficulty(context) for context in range(n)], f"difficulty {what}", EXACT)
 
 
-def check_token_surrogate(api: Api, spec: Surrogate, advantage: float, logp: float, old_logp: float) -> None:
-    """Value, slope and both flags of one token."""
-    rule = api.rule_of(Estimator(surrogate=spec))
-    value, slope, clipped, dual = api.surrogate(rule.surrogate, rule.low, rule.high, rule.dual, advantage, logp, old_logp)
-    expected, is_clipped, is_dual = naive.surrogate(spec, advantage, logp, old_logp)
-    what = f"{spec}, advantage {advantage!r}, logp {logp!r}, old_logp {old_logp!r}"
-    close(value, expected.real, f"value of {what}", EXACT)
-    close(slope, naive.derivative(lambda x: naive.surrogate(spec, advantage, x, old_logp)[0], logp), f"slope of {what}", EXACT)
-    same((bool(clipped), bool(dual)), (is_clipped, is_dual), f"flags of {what}")
-
-
-def check_surrogates(api: Api) -> None:
-    """Tokens of every spread: on-policy, clipped on either side, dual-clipped, and beyond the limit of the log-ratio."""
-    for rng in seeds(3000, 600):
-        old = -float(rng.exponential(3.0))
-        logp = old + float(rng.choice([0.0, 0.1, 1.0, 15.0])) * float(rng.normal())
-        check_token_surrogate(api, random_estimator(rng).surrogate, float(rng.choice([0.0, 1.0, -1.0])) * float(rng.exponential()), logp, old)
-
-
-def check_token_kl(api: Api, spec: KL, logp: float, ref_logp: float) -> None:
-    rule = api.rule_of(Estimator(kl=spec))
-    value, slope = api.kl_penalty(rule.kl, rule.kl_straight_through, logp, ref_logp)
-    what = f"{spec}, logp {logp!r}, ref_logp {ref_logp!r}"
-    close(value, naive.penalty(spec, complex(logp), ref_logp).real, f"value of {what}", EXACT)
-    close(slope, naive.derivative(lambda x: naive.penalty(spec, x, ref_logp), logp), f"slope of {what}", EXACT)
-
-
-def check_kls(api: Api) -> None:
-    for rng in seeds(4000, 600):
-        ref = -float(rng.exponential(3.0))
-        check_token_kl(api, random_estimator(rng).kl, ref + float(rng.choice([0.0, 0.1, 2.0, 15.0])) * float(rng.normal()), ref)
-
-
-def check_pipeline(api: Api) -> None:
-    """KL in the reward, baseline sets from the batch, from support rollouts or from windows, prepare, weigh."""
-    for rng in seeds(5000, 600):
-        estimator, batch = random_estimator(rng), random_batch(rng)
-        tokens = {"starts": batch.starts, "old_logp": batch.old_logp, "ref_logp": batch.ref_logp}
-        rewards = api.shaped_rewards(estimator, batch.rewards, **tokens)
-        close(rewards, naive.shaped_rewards(estimator.kl, batch.rewards, **tokens), f"shaped rewards of {estimator}", EXACT)
-        pool, sets = None, naive.pools(batch.n_groups, (rewards, batch.group))
-        source = rng.integers(3)
-        if source == 1:
-            support = random_rewards(rng, batch.n_groups), rng.permutation(batch.n_groups)
-            pool, sets = api.pool_of(batch.n_groups, (rewards, batch.group), support), naive.pools(batch.n_groups, (rewards, batch.group), support)
-        elif source == 2:
-            windows, deques = api.empty_windows(batch.n_groups + 2, 6), naive.Windows(batch.n_groups + 2, 6)
-            contexts = rng.permutation(batch.n_groups + 2)[: batch.n_groups]
-            for pushed in (random_rewards(rng, batch.group.size), rewards):
-                api.push(windows, contexts[batch.group], pushed)
-                deques.push(contexts[batch.group], pushed)
-            pool, sets = api.window_pool(windows, contexts), deques.pools(contexts)
-        rest = {"correction": batch.correction if rng.integers(2) else None}
-        rest |= {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        prepared = api.prepare(estimator, batch.rewards, batch.group, pool=pool, **tokens, **rest)
-        weighed = api.weigh(estimator, prepared, batch.logp)
-        advantage = naive.per_token(naive.advantages(estimator.advantage, rewards, batch.group, sets), batch.starts)
-        objective, clipped, dual_clipped, kl = naive.objective(estimator, advantage, logp=batch.logp, **tokens, **rest)
-        weights = naive.weights(estimator, advantage, logp=batch.logp, **tokens, **rest)
-        close(weighed.weight, weights, f"weights of {estimator}", EXACT)
-        # a sum is as exact as its largest terms
-        close(weighed.objective, objective.real, f"objective of {estimator}", EXACT * (1.0 + float(np.abs(weights).sum())))
-        close(weighed.kl, kl, f"KL of {estimator}", EXACT * (1.0 + np.abs(batch.logp - batch.ref_logp).sum()))
-        same((weighed.clipped, weighed.dual_clipped), (clipped, dual_clipped), f"clipped tokens of {estimator}")
+def check_sampling(api: Api) -> None:
+    """Neyman's allocation, one rollout after another, and the shortest responses of a group."""
+    for rng in seeds(1200, 80):
+        p, mean = np.round(rng.random(rng.integers(1, 9)), int(rng.integers(1, 4))), int(rng.integers(1, 9))
+        same(api.allocate(p, mean), naive.allocate(p, mean), f"rollouts for {p}, {mean} on average")
+        first = starts_of(rng.integers(0, 6, rng.integers(1, 4)))
+        lengths, keep = rng.integers(0, 5, first[-1]), int(rng.integers(1, 5))
+        same(api.keep_shortest(lengths, first, keep), naive.keep_shortest(lengths, first, keep), f"the {keep} shortest of {lengths} in {first}")
 
 
 CHECKS: dict[str, Callable[[Api], None]] = {
-    check.__name__: check for check in (check_pools_and_advantages, check_windows, check_shares, check_surrogates, check_kls, check_pipeline)
+    check.__name__: check
+    for check in (
+        check_pools_and_advantages,
+        check_pass_at_k,
+        check_token_advantages,
+        check_optimal_baseline,
+        check_windows,
+        check_averages,
+        check_sampling,
+    )
 }
 
 
@@ -157,46 +160,26 @@ def test_windows_hold_what_deques_hold(size, steps, read):
 
 
 @given(
-    spec=st.builds(
-        Surrogate,
-        kind=st.sampled_from(["reinforce", "clip"]),
-        low=st.floats(0, 1),
-        high=st.floats(0, 9) | st.just(float("inf")),
-        dual=st.none() | st.floats(1.25, 9),
-    ),
-    advantage=st.floats(-9, 9, allow_subnormal=False),
-    old_logp=st.floats(-30, 0),
-    log_ratio=st.floats(-25, 25),
-)
-def test_surrogate_of_any_token(spec, advantage, old_logp, log_ratio):
-    logp = old_logp + log_ratio
-    ratio = np.exp(np.clip(logp - old_logp, -20.0, 20.0))
-    kinks = [1.0 - spec.low, 1.0 + spec.high, np.inf if spec.dual is None else spec.dual]
-    if all(abs(ratio - kink) > 1e-9 for kink in kinks) and abs(advantage) > 1e-9:
-        check_token_surrogate(REAL, spec, advantage, logp, old_logp)
-
-
-@given(
-    spec=st.builds(KL, kind=st.sampled_from(["none", "k1", "k2", "k3", "abs"]), straight_through=st.booleans()),
-    ref_logp=st.floats(-30, 0),
-    d=st.floats(-25, 25),
-)
-def test_kl_of_any_token(spec, ref_logp, d):
-    logp = ref_logp + d
-    u = min(max(ref_logp - logp, -20.0), 20.0)
-    if abs(np.exp(u) - u - 11.0) > 1e-9:
-        check_token_kl(REAL, spec, logp, ref_logp)
-
-
-@given(
-    kind=st.sampled_from(["group_mean", "group_zscore", "leave_one_out", "batch_mean"]),
+    baseline=st.sampled_from(["none", "group_mean", "leave_one_out", "batch_mean", "second_best", "length_weighted"]),
+    scale=st.sampled_from(["none", "group_std", "batch_std", "nonzero"]),
     ddof=st.integers(0, 1),
     groups=st.lists(st.lists(st.integers(-64, 64), min_size=1, max_size=12), min_size=1, max_size=5),
 )
-def test_advantages_of_any_groups(kind, ddof, groups):
+def test_advantages_of_any_groups(baseline, scale, ddof, groups):
     """Rewards are multiples of 1/8, so sums are exact and a constant group has a spread of exactly zero."""
-    spec = naive.Advantage(kind, ddof=ddof)
+    spec = Advantage(baseline, scale, ddof=ddof)
     group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     rewards = np.concatenate(groups) / 8.0
-    actual = REAL.advantages(REAL.rule_of(no_kl(spec)), rewards, group, REAL.pool_of(len(groups), (rewards, group)))
+    actual = REAL.advantages(spec, rewards, group, REAL.pool_of(len(groups), (rewards, group)))
     close(actual, naive.advantages(spec, rewards, group, naive.pools(len(groups), (rewards, group))), f"{spec} of {groups}", EXACT)
+
+
+@given(p=st.lists(st.floats(0, 1), min_size=1, max_size=12), mean=st.integers(1, 12))
+def test_allocation_of_any_rates(p, mean):
+    """The same total whatever the rates are, within its limits; of two contexts the one whose rewards vary more never gets less."""
+    rollouts = REAL.allocate(p, mean)
+    assert rollouts.sum() == len(p) * mean and rollouts.min() >= 1 and rollouts.max() <= 4 * mean
+    order = np.argsort([rate * (1 - rate) for rate in p], kind="stable")
+    spread = np.array(p)[order] * (1 - np.array(p)[order])
+    apart = np.diff(spread) > 1e-9
+    assert (np.diff(rollouts[order])[apart] >= 0).all()
