@@ -40,13 +40,13 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
 
 def _show(console: Console, ranked: pd.DataFrame) -> None:
     """One table, in the order at equal rollouts."""
-    shown = Table(title="Test Pass@1, and differences with 95% intervals corrected for the number of entrants", title_justify="left")
-    for column in ("entrant", "at equal rollouts", *(f"minus {r}" for r in REFERENCES), "at equal rounds", *(f"minus {r}" for r in REFERENCES)):
-        shown.add_column(column, no_wrap=True)
+    shown = Table(title="Test Pass@1 and differences, with 95% intervals corrected for the number of entrants", title_justify="left", box=None)
+    for column in ("entrant", "equal rollouts", *(f"minus {r}" for r in REFERENCES), "equal rounds: minus grpo"):
+        shown.add_column(column)
     by_rounds = ranked[ranked["budget"] == "rounds"].set_index("entrant", drop=False)
     for row in ranked[ranked["budget"] == "rollouts"].itertuples():
         rounds = next(by_rounds.loc[[row.entrant]].itertuples())
-        shown.add_row(row.entrant, *(cell for r in (row, rounds) for cell in (f"{r.value:.3f}", *(_difference(r, reference) for reference in REFERENCES))))
+        shown.add_row(row.entrant, f"{row.value:.3f}", *(_difference(row, reference) for reference in REFERENCES), _difference(rounds, "grpo"))
     console.print(shown)
 
 
@@ -54,6 +54,6 @@ def _difference(row, reference: str) -> str:
     kind = verdict(row, reference)
     if kind in ("", "same"):
         return kind
-    low, high = getattr(row, f"vs_{reference}_low"), getattr(row, f"vs_{reference}_high")
-    text = f"{getattr(row, f'vs_{reference}'):+.3f} ({low:+.3f} to {high:+.3f})"
+    middle = getattr(row, f"vs_{reference}")
+    text = f"{middle:+.3f} ±{getattr(row, f'vs_{reference}_high') - middle:.3f}"
     return f"[{_COLOURS[kind]}]{text}[/]" if kind in _COLOURS else text

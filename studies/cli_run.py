@@ -1,0 +1,142 @@
+"""The command line of `rftlab run`: one study, one design, or the league."""
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from shared.advantage import Advantage
+from shared.design import Design
+from shared.errors import check
+from sim.environments import Linear
+from sim.optimizer import Optimizer
+from sim.responses import Sampler
+from studies.cards import CARDS, preset
+from studies.cli_common import Common
+from studies.experiments import EXPERIMENTS, Experiment, experiment, label
+from studies.league import Rules
+from studies.pairs import pair
+
+SINGLE, LEAGUE = "cell", "league"
+
+
+@dataclass(frozen=True)
+class Run(Common):
+    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
+
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    """
+
+    study: tyro.conf.Positional[str] = SINGLE
+    """Study, or `cell` for one design, or `league` for all estimators (`rftlab run league --help`)."""
+    level: Literal["sim"] = "sim"
+    """What runs: the simulator."""
+    pair: str = "qwen-gsm8k"
+    """Model-dataset pair."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    preset: str = "paper_text"
+    """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of surrogate and mask."""
+    design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
+    """The design."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    environment: Linear = field(default_factory=Linear)
+    """The pair's problem, to change."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """The pair's update rule, to change."""
+
+    def execute(self, console: Console) -> int:
+        """Run the study and print its endpoints."""
+        from sim.run import Simulation
+        from studies.points import Point
+        from studies.reproduce import finish_points, threads_of
+        from studies.runner import collect
+        from studies.store import open_store
+
+        check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
+        chosen = self._experiment()
+        runs = [Simulation(self.environment, cell, self.optimizer, self.sampler, seed=seed) for cell in chosen.cells for seed in range(self.seeds)]
+        points = [Point(self.pair, run) for run in runs]
+        finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet)
+        results = collect(self.results, points)
+        _show_endpoints(console, chosen, self.pair, results.curves)
+        for line in results.diverged:
+            console.print(f"diverged: {line}", style="red", markup=False)
+        return 0
+
+    def _experiment(self) -> Experiment:
+        """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
+        if self.study == SINGLE:
+            return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
+        check(self.study in EXPERIMENTS, f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}")
+        known, default = experiment(self.study), start_of(self.preset)
+        for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
+            given = getattr(self.design, name)
+            check(given == getattr(default, name), f"{name} = {given}: study {self.study} sets it for each of its cells; use study {SINGLE} for one design")
+        return replace(known, cells=tuple(self._adapted(cell) for cell in known.cells))
+
+    def _adapted(self, cell: Design) -> Design:
+        estimator = self.design.estimator
+        if cell.estimator.advantage.baseline == "none":
+            estimator = replace(estimator, advantage=Advantage("none"))
+        own = {name: getattr(cell, name) for name in ("batch_size", "rollouts", "support_rollouts", "replay_window")}
+        return replace(self.design, estimator=estimator, **own)
+
+
+@dataclass(frozen=True)
+class League(Common):
+    """Every estimator that has a card against GRPO and the minimalist baseline, at equal rounds and at equal rollouts.
+
+    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings in RESULTS/league.
+    """
+
+    rules: Annotated[Rules, tyro.conf.arg(name="")] = field(default_factory=Rules)
+    """What all entrants have in common."""
+
+    def execute(self, console: Console) -> int:
+        """Run the league."""
+        from studies.league_run import run_league
+
+        run_league(console, self.rules, self.results, self.threads, self.quiet)
+        return 0
+
+
+def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves) -> None:
+    from studies.endpoints import endpoint_table
+
+    table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
+    for column in ("cell", "split", "Pass@1", "95% interval", "published"):
+        table.add_column(column)
+    rows = endpoint_table(curves, [chosen], [pair_name])
+    for row in rows[rows["experiment"] == chosen.name].itertuples():
+        interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
+        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, "" if row.published != row.published else f"{row.published:.2f}")
+    console.print(table)
+
+
+def _peek(arguments: list[str], flag: str, default: str) -> str:
+    """Value of a flag before the command line is parsed as a whole."""
+    for i, argument in enumerate(arguments):
+        if argument == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(flag + "="):
+            return argument.split("=", 1)[1]
+    return default
+
+
+def start_of(name: str) -> Design:
+    """The design that a preset's card runs on."""
+    estimator, card = preset(name), CARDS[name]
+    return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
+
+
+def parse_run(arguments: list[str]) -> Run | League:
+    """The command of the arguments after `run`; `--preset` and `--pair` decide what other flags start from."""
+    if arguments[:1] == [LEAGUE]:
+        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
+    name, of = _peek(arguments, "--preset", "paper_text"), pair(_peek(arguments, "--pair", "qwen-gsm8k"))
+    default = Run(preset=name, design=start_of(name), environment=of.environment, optimizer=of.optimizer)
+    return tyro.cli(Run, prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
