@@ -5,8 +5,9 @@ each. "At equal rounds" compares the ends of these runs. "At equal rollouts" giv
 takes one rollout of each context runs on a batch that is larger by GRPO's number of rollouts, and one that samples more (dynamic
 sampling, a greedy rollout) is read off where its rollouts are spent, between two evaluations by a straight line.
 
-Differences are paired by pair and seed. A seed's difference is the mean over pairs, and intervals are over seeds, corrected for the number
-of entrants (Bonferroni). They hold for these pairs: pairs are not a sample.
+Differences are paired by pair and seed; every pair has seeds of its own, so that its runs are independent of the other pairs'. The mean over
+pairs has an interval from the spread over seeds within pairs, pooled, corrected for the number of entrants (Bonferroni). It holds for these
+pairs: pairs are not a sample.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from studies.cards.card import Card
 from studies.experiments import label
 from studies.pairs import PAIRS, pair
 from studies.points import Point
-from studies.stats import interval
+from studies.stats import pooled_interval
 
 REFERENCES = ("grpo", "minimalist")
 BUDGETS = ("rounds", "rollouts")
@@ -38,7 +39,7 @@ class Rules:
     pairs: tuple[str, ...] = ("qwen-gsm8k", "llama-gsm8k", "olmo-gsm8k")
     """Model-dataset pairs."""
     seeds: int = 5
-    """Seeds 0 .. N-1 of every run."""
+    """Seeds of every pair: 0 .. N-1 of the first, N .. 2N-1 of the second, and so on."""
     rounds: int = 1000
     """Training rounds."""
     batch_size: int = 32
@@ -86,13 +87,18 @@ def _designs(card: Card, rules: Rules) -> dict[str, Design]:
     return {"rounds": design, "rollouts": design if grouped else replace(design, batch_size=rules.batch_size * rules.rollouts)}
 
 
+def seeds_of(rules: Rules, place: int) -> range:
+    """Seeds of the pair at that place."""
+    return range(place * rules.seeds, (place + 1) * rules.seeds)
+
+
 def points_of(rules: Rules) -> list[Point]:
     """Every run of the league once, although entrants may share it."""
     points = []
-    for name in rules.pairs:
+    for place, name in enumerate(rules.pairs):
         known = pair(name)
         environment = replace(known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
-        for seed in range(rules.seeds):
+        for seed in seeds_of(rules, place):
             for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):
                 points.append(Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed)))
     return points
@@ -105,8 +111,8 @@ def scores(rules: Rules, curves: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for entrant in entrants(rules):
         for name, design in entrant.designs.items():
-            for of in rules.pairs:
-                for seed in range(rules.seeds):
+            for place, of in enumerate(rules.pairs):
+                for seed in seeds_of(rules, place):
                     run = runs[of, label(design), seed]
                     rows.append((entrant.card.name, name, of, seed, _value(run, rules.rounds, budget if name == "rollouts" else None)))
     return pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"])
@@ -139,10 +145,10 @@ def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, floa
     keys = [f"vs_{reference}{suffix}" for suffix in ("", "_low", "_high")]
     if name == reference:
         return dict.fromkeys(keys, np.nan)
-    by_seed = (wide[name] - wide[reference]).groupby("seed").mean()
-    if by_seed.isna().any():
+    differences = wide[name] - wide[reference]
+    if differences.isna().any():
         return dict.fromkeys(keys, np.nan)
-    return dict(zip(keys, interval(by_seed.to_numpy(), comparisons=len(wide.columns) - 1), strict=True))
+    return dict(zip(keys, pooled_interval([part.to_numpy() for _, part in differences.groupby("pair")], len(wide.columns) - 1), strict=True))
 
 
 def verdict(row, reference: str) -> str:

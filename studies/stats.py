@@ -16,16 +16,25 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval(values: np.ndarray, comparisons: int = 1) -> Interval:
-    """t interval of the mean of `values` (n,). Paired differences go in as one value per seed.
-
-    comparisons: how many intervals are to hold together with 95% confidence (Bonferroni).
-    """
+def interval(values: np.ndarray) -> Interval:
+    """t interval of the mean of `values` (n,). Paired differences go in as one value per seed."""
     values = np.asarray(values, dtype=np.float64)
     if values.size == 0:
         return Interval(np.nan, -np.inf, np.inf)
     mean = float(values.mean())
     if values.size == 1:
         return Interval(mean, -np.inf, np.inf)
-    half = float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / comparisons, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
+
+
+def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
+    """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which is taken as common.
+
+    comparisons: how many such intervals are to hold together with 95% confidence (Bonferroni).
+    """
+    means, freedom = [float(group.mean()) for group in groups], sum(group.size - 1 for group in groups)
+    variance = sum(((group - group.mean()) ** 2).sum() for group in groups) / freedom
+    error = np.sqrt(variance * sum(1 / group.size for group in groups)) / len(groups)
+    middle, half = float(np.mean(means)), float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / comparisons, freedom) * error)
+    return Interval(middle, middle - half, middle + half)
