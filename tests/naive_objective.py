@@ -235,8 +235,18 @@ def objective(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp
     return aggregate(estimator.aggregation, values, n_tokens, n_rows), clipped, dual_clipped, kl_total
 
 
+def slopes(estimator: Estimator, advantages, logp, **rest) -> list[float]:
+    """dJ/dlogp of the tokens of one response, a complex step each."""
+    row = [complex(x) for x in logp]
+
+    def along(t: int) -> Callable[[complex], complex]:
+        return lambda x: objective(estimator, advantages, [0, len(row)], logp=[*row[:t], x, *row[t + 1 :]], **rest)[0]
+
+    return [derivative(along(t), token.real) for t, token in enumerate(row)]
+
+
 def weights(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, kept=None, n_tokens=None, n_rows=None) -> list[float]:
-    """dJ/dlogp of every token, by a complex step through the objective of its response, which is all that the token moves."""
+    """dJ/dlogp of every token; a token moves its own response alone."""
     lengths = [b - a for a, b in pairwise(starts)]
     n_tokens = sum(lengths) if n_tokens is None else n_tokens
     n_rows = sum(1 for length in lengths if length or estimator.aggregation.empty == "count") if n_rows is None else n_rows
@@ -244,10 +254,5 @@ def weights(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, 
     for a, b in pairwise(starts):
         part = {"old_logp": old_logp[a:b], "ref_logp": ref_logp[a:b], "n_tokens": n_tokens, "n_rows": n_rows}
         part |= {"correction": None if correction is None else correction[a:b], "kept": None if kept is None else [flags[a:b] for flags in kept]}
-        row = [complex(x) for x in logp[a:b]]
-
-        def along(t: int, row=row, part=part, mine=advantages[a:b]) -> Callable[[complex], complex]:
-            return lambda x: objective(estimator, mine, [0, len(row)], logp=[*row[:t], x, *row[t + 1 :]], **part)[0]
-
-        out += [derivative(along(t), x.real) for t, x in enumerate(row)]
+        out += slopes(estimator, advantages[a:b], logp[a:b], **part)
     return out
