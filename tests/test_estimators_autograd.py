@@ -124,12 +124,12 @@ def test_autograd(kind, choices, level):
 
 
 def test_wrong_weights_are_refused():
-    """The comparison can fail: with weights of the other sign, and with a CISPO that lets the derivative through its ratio."""
+    """The comparison can fail: with weights of the other sign, and with PPO's clip, under which a clipped token stops learning, for CISPO's."""
     flipped = replace(REAL, weigh=lambda *args: (lambda weighed: weighed._replace(weight=-weighed.weight))(REAL.weigh(*args)))
     estimator, batch = Estimator(surrogate=Cispo()), random_batch(np.random.default_rng(0), spreads=(0.5,))
     check_autograd(REAL, estimator, batch)
     with pytest.raises(AssertionError, match="weights"):
         check_autograd(flipped, estimator, batch)
-    through = replace(REAL, weigh=lambda spec, *args: REAL.weigh(Estimator(surrogate=Clip(1.0, math.inf)), *args))
+    stopped = replace(REAL, weigh=lambda spec, *args: REAL.weigh(Estimator(surrogate=Clip()), *args))
     with pytest.raises(AssertionError, match="weights"):
-        check_autograd(through, estimator, batch)
+        check_autograd(stopped, estimator, batch)

@@ -91,10 +91,9 @@ def check_kl_slopes(api: Api) -> None:
         for d in [-25.0, -19.0, -4.0, -2.6, -2.3, -0.7, -0.01, 0.02, 0.5, 3.0, 9.9, 10.9, 11.1, 19.0, 25.0]:
             value, slope = api.kl_penalty(spec, d - 3.0, -3.0)
             assert value == api.kl_penalty(plain, d - 3.0, -3.0)[0], f"{kind}: straight_through changes the value at {d}"
+            measured = difference(lambda x, plain=plain: api.kl_penalty(plain, x, -3.0)[0], d - 3.0)
             if straight_through:
                 measured = 0.0 if kind == "none" else d
-            else:
-                measured = difference(lambda x, plain=plain: api.kl_penalty(plain, x, -3.0)[0], d - 3.0)
             agree(slope, measured, max(1.0, abs(value)), f"{spec}, d {d}")
 
 
