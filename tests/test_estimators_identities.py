@@ -1,191 +1,72 @@
-"""Equations between estimators that hold whatever the numbers are."""
+"""Equations between batches: aggregation, micro-batches, corrections, penalties, presets; they hold whatever the numbers are."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
-from shared.presets import PRESETS, name_of, preset
-from tests.vectors import REAL, Api, close, no_kl, random_batch, random_estimator, random_rewards, same, seeds
+from shared.advantage import Advantage
+from shared.aggregation import Aggregation
+from shared.correction import Correction
+from shared.estimator import Estimator
+from shared.kl import KL
+from shared.mask import Divergence, Drift
+from shared.surrogate import Clip, Reinforce
+from studies.cards import PRESETS, name_of, preset
+from tests.random_batches import SURROGATES, Batches, baseline_for, drawn, random_batch, random_estimator, random_rewards
+from tests.vectors import EXACT, REAL, Api, close, no_kl, part_of, same, seeds
 
-EXACT = 1e-12
-UNCLIPPED = Surrogate("clip", low=1.0, high=float("inf"))
-
-
-def own(api: Api, spec: Advantage, rewards, group, n_groups: int) -> np.ndarray:
-    """Advantages of responses that are their own baseline sets."""
-    return api.advantages(api.rule_of(no_kl(spec)), rewards, group, api.pool_of(n_groups, (rewards, group)))
-
-
-def check_shift(api: Api) -> None:
-    """A constant added to all rewards leaves every advantage alone that has a baseline."""
-    for rng in seeds(0, 50):
-        batch, shift = random_batch(rng, fewest=2), float(rng.normal())
-        rewards = rng.normal(size=batch.group.size)
-        for kind in ("group_mean", "group_zscore", "leave_one_out", "batch_mean"):
-            before, after = (own(api, Advantage(kind), r, batch.group, batch.n_groups) for r in (rewards, rewards + shift))
-            # the rounding of a reward is divided by the spread of its group
-            spread = min(np.std(rewards[batch.group == g], ddof=1) for g in range(batch.n_groups)) if kind == "group_zscore" else 1.0
-            close(after, before, f"{kind} after a shift by {shift}", EXACT / min(1.0, spread))
-        close(own(api, Advantage("reward"), rewards + shift, batch.group, batch.n_groups), rewards + shift, "the reward itself", EXACT)
+CENTRED = Advantage("group_mean")
 
 
-def check_scale(api: Api) -> None:
-    """Without eps the z-score does not see the scale of the rewards; with ddof 0 its mean square over a group is 1."""
-    for rng in seeds(50, 50):
-        batch = random_batch(rng, fewest=3)
-        rewards = rng.normal(size=batch.group.size)
-        spec = Advantage("group_zscore", ddof=0, eps=0.0)
-        scores = own(api, spec, rewards, batch.group, batch.n_groups)
-        close(own(api, spec, 4.0 * rewards, batch.group, batch.n_groups), scores, "z-score of rewards times 4", EXACT)
-        for g in range(batch.n_groups):
-            close(np.mean(scores[batch.group == g] ** 2), 1.0, "mean square of z-scores", 1e-10)
-
-
-def check_leave_one_out(api: Api) -> None:
-    """Leave-one-out is group_mean times n/(n-1), and the reward minus the mean of the others."""
-    for rng in seeds(100, 50):
-        batch = random_batch(rng, fewest=2)
-        n = np.bincount(batch.group)[batch.group]
-        actual = own(api, Advantage("leave_one_out"), batch.rewards, batch.group, batch.n_groups)
-        close(actual, own(api, Advantage("group_mean"), batch.rewards, batch.group, batch.n_groups) * n / (n - 1), "group_mean n/(n-1)", EXACT)
-        total = np.bincount(batch.group, batch.rewards)[batch.group]
-        close(actual, batch.rewards - (total - batch.rewards) / (n - 1), "reward minus the mean of the others", EXACT)
-
-
-def check_constant_groups(api: Api) -> None:
-    """Equal rewards, whatever they are, carry exactly no signal: eps must not blow up the rounding of a mean."""
-    for rng in seeds(150, 50):
-        batch = random_batch(rng, fewest=2)
-        rewards = rng.normal(size=batch.n_groups)[batch.group]
-        for kind in ("group_mean", "group_zscore", "leave_one_out"):
-            same(own(api, Advantage(kind), rewards, batch.group, batch.n_groups), np.zeros(rewards.size), f"{kind} of constant groups")
-
-
-def check_window_of_one(api: Api) -> None:
-    """A window of size 1 holds the current reward alone, which gives the rule of the raw reward."""
-    for rng in seeds(200, 30):
-        n = int(rng.integers(1, 6))
-        starts, old = np.arange(n + 1), -rng.exponential(size=n)
-        windows, contexts = api.empty_windows(n, 1), rng.permutation(n)
-        for _ in range(3):
-            rewards = random_rewards(rng, n)
-            api.push(windows, contexts, rewards)
-            pool = api.window_pool(windows, contexts)
-            same(pool.rewards, rewards, "windows of size 1")
-            raw = api.prepare(no_kl(Advantage("reward")), rewards, np.arange(n), starts, old)
-            for kind in ("group_mean", "leave_one_out"):
-                batch = api.prepare(no_kl(Advantage(kind)), rewards, np.arange(n), starts, old, pool=pool)
-                same(batch.advantage, raw.advantage, f"{kind} with windows of size 1")
-            batch = api.prepare(no_kl(Advantage("group_zscore", eps=1e-6)), rewards, np.arange(n), starts, old, pool=pool)
-            close(batch.advantage, raw.advantage / (1.0 + 1e-6), "group_zscore with windows of size 1", EXACT)
-
-
-def check_window_of_group(api: Api) -> None:
-    """Windows of K, with K rewards per context each time, are the on-policy groups."""
-    for rng in seeds(300, 30):
-        n, k = int(rng.integers(1, 5)), int(rng.integers(1, 6))
-        windows, group = api.empty_windows(n, k), np.repeat(np.arange(n), k)
-        for _ in range(3):
-            rewards = random_rewards(rng, n * k)
-            api.push(windows, group, rewards)
-            window, fresh = api.window_pool(windows, np.arange(n)), api.pool_of(n, (rewards, group))
-            same(window.rewards, fresh.rewards, "windows that hold exactly the current rewards")
-            for kind in ("group_mean", "group_zscore", "leave_one_out", "batch_mean"):
-                rule = api.rule_of(no_kl(Advantage(kind)))
-                same(api.advantages(rule, rewards, group, window), api.advantages(rule, rewards, group, fresh), f"{kind} from windows and from groups")
-
-
-def check_support(api: Api) -> None:
-    """Support rollouts give the advantages of a larger group of which only some are trained."""
-    for rng in seeds(400, 50):
-        batch = random_batch(rng)
-        extra, extra_group = random_rewards(rng, 6), rng.integers(0, batch.n_groups, 6)
-        together = np.concatenate([batch.rewards, extra]), np.concatenate([batch.group, extra_group])
-        for kind in ("group_mean", "group_zscore", "leave_one_out", "batch_mean"):
-            pool = api.pool_of(batch.n_groups, (batch.rewards, batch.group), (extra, extra_group))
-            actual = api.advantages(api.rule_of(no_kl(Advantage(kind))), batch.rewards, batch.group, pool)
-            same(actual, own(api, Advantage(kind), *together, batch.n_groups)[: batch.rewards.size], f"{kind} with support rollouts")
-
-
-def check_order(api: Api) -> None:
-    """The order of the responses does not matter, nor does which label a group has."""
-    for rng in seeds(500, 50):
-        batch = random_batch(rng, fewest=2)
-        order, label = rng.permutation(batch.group.size), rng.permutation(batch.n_groups)
-        for kind in ("group_mean", "group_zscore", "leave_one_out", "batch_mean"):
-            rewards = rng.integers(-64, 65, batch.group.size) / 32.0
-            moved = own(api, Advantage(kind), rewards[order], label[batch.group[order]], batch.n_groups)
-            close(moved, own(api, Advantage(kind), rewards, batch.group, batch.n_groups)[order], f"{kind} in another order", EXACT)
-
-
-def arguments(batch, rewards=None) -> dict:
+def arguments(batch: Batches, rewards=None) -> dict:
     """The arguments of `prepare` for a random batch."""
     return {"rewards": batch.rewards if rewards is None else rewards, "group": batch.group, "starts": batch.starts, "old_logp": batch.old_logp}
 
 
-def check_unclipped(api: Api) -> None:
-    """Clipping between 0 and infinity is importance weighting: the weight is share A ratio, and so is the objective."""
-    for rng in seeds(600, 30):
-        batch, estimator = random_batch(rng), replace(no_kl(Advantage("reward")), surrogate=UNCLIPPED)
-        prepared = api.prepare(estimator, **arguments(batch))
-        logp = np.clip(batch.logp, batch.old_logp - 19.0, batch.old_logp + 19.0)
-        expected = prepared.share * prepared.advantage * np.exp(logp - batch.old_logp)
-        weighed = api.weigh(estimator, prepared, logp)
-        close(weighed.weight, expected, "weights without clipping", EXACT)
-        close(weighed.objective, expected.sum(), "objective without clipping", EXACT * (1.0 + float(np.abs(expected).sum())))
-        same((weighed.clipped, weighed.dual_clipped), (0, 0), "clipped tokens without clipping")
-
-
-def check_on_policy(api: Api) -> None:
-    """Where the policy has not moved, clipping gives exactly the weights of REINFORCE, however tight it is."""
-    for rng in seeds(700, 30):
-        batch = random_batch(rng)
-        for surrogate in (Surrogate("clip"), Surrogate("clip", 0.0, 0.0), Surrogate("clip", dual=1.5), UNCLIPPED):
-            clip, reinforce = (no_kl(Advantage("group_mean"), one) for one in (surrogate, Surrogate("reinforce")))
-            weights = [api.weigh(one, api.prepare(one, **arguments(batch)), batch.old_logp).weight for one in (clip, reinforce)]
-            same(weights[0], weights[1], f"{surrogate} on-policy")
-            expected = api.shares(api.rule_of(clip), batch.starts) * np.repeat(
-                own(api, Advantage("group_mean"), batch.rewards, batch.group, batch.n_groups), np.diff(batch.starts)
-            )
-            same(weights[0], expected, f"{surrogate} on-policy: share A")
-
-
-def check_clip_stops(api: Api) -> None:
-    """A token beyond the range has weight 0 where the advantage pushes it further out, and keeps its weight where it pulls it back."""
-    estimator = no_kl(Advantage("reward"), Surrogate("clip", low=0.1, high=0.5), Aggregation("token_sum"))
-    starts, old, log_ratio = np.arange(5), np.full(4, -2.0), np.log([1.3, 1.6, 0.8, 0.95])
-    for sign, free in ((1.0, [True, False, True, True]), (-1.0, [True, True, False, True])):
-        batch = api.prepare(estimator, np.full(4, sign), np.arange(4), starts, old)
-        weighed = api.weigh(estimator, batch, old + log_ratio)
-        close(weighed.weight, np.where(free, sign * np.exp(log_ratio), 0.0), f"weights with advantage {sign}", EXACT)
-        same(weighed.clipped, free.count(False), f"clipped tokens with advantage {sign}")
+def weighed_parts(api: Api, estimator: Estimator, prepared, logp: np.ndarray, bounds: list[int]) -> list:
+    """What mask and weigh make of the micro-batches between `bounds`; a mask that compares tokens sees the whole batch first."""
+    by_itself = isinstance(estimator.mask, (Divergence, Drift))
+    whole = prepared if by_itself else api.masked(estimator, prepared, logp, np.cos(np.arange(logp.size)))
+    parts = []
+    for a, b in pairwise(bounds):
+        part = part_of(whole, a, b)
+        parts.append(api.weigh(estimator, api.masked(estimator, part, logp[a:b]) if by_itself else part, logp[a:b]))
+    return parts
 
 
 def check_split(api: Api) -> None:
-    """Micro-batches, which are slices of every array of a batch, give the same weights to the last bit, and objectives that add up."""
-    for rng in seeds(800, 60):
-        batch, estimator = random_batch(rng), random_estimator(rng)
-        prepared = api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, correction=batch.correction)
-        whole = api.weigh(estimator, prepared, batch.logp)
-        cuts = np.sort(rng.integers(0, batch.logp.size + 1, rng.integers(1, 5)))
-        bounds = [0, *cuts.tolist(), batch.logp.size]
-        parts = [api.weigh(estimator, type(prepared)(*(column[a:b] for column in prepared)), batch.logp[a:b]) for a, b in pairwise(bounds)]
-        same(np.concatenate([part.weight for part in parts]), whole.weight, f"weights of micro-batches {bounds}")
-        scale = 1.0 + float(np.abs(whole.weight).sum())
-        close(sum(part.objective for part in parts), whole.objective, f"objective of micro-batches {bounds}", EXACT * scale)
-        close(sum(part.kl for part in parts), whole.kl, f"KL of micro-batches {bounds}", EXACT * scale)
-        same(sum(part.clipped for part in parts), whole.clipped, f"clipped tokens of micro-batches {bounds}")
-        same(sum(part.dual_clipped for part in parts), whole.dual_clipped, f"dual-clipped tokens of micro-batches {bounds}")
+    """Micro-batches, cut between responses, give the same weights to the last bit, and objectives that add up: every surrogate, level and mask."""
+    kinds = {}
+    for i, (kind, choices) in enumerate(SURROGATES):
+        for rng in seeds(800 + 100 * i, 40):
+            estimator = random_estimator(rng, surrogate=lambda rng, kind=kind, choices=choices: drawn(rng, kind, **choices), advantage=lambda rng: CENTRED)
+            kinds[kind, estimator.ratio.level] = kinds.get((kind, estimator.ratio.level), 0) + 1
+            check_one_split(api, estimator, random_batch(rng), rng)
+    assert len(kinds) == 4 + 3 * 4 and min(kinds.values()) >= 3, f"levels that were seen: {kinds}"
+
+
+def check_one_split(api: Api, estimator: Estimator, batch: Batches, rng: np.random.Generator) -> None:
+    prepared = api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, correction=batch.correction)
+    size = batch.logp.size
+    whole = weighed_parts(api, estimator, prepared, batch.logp, [0, size])[0]
+    bounds = sorted({0, size, *rng.choice(batch.starts, 3).tolist()})
+    parts = weighed_parts(api, estimator, prepared, batch.logp, bounds)
+    same(np.concatenate([part.weight for part in parts]), whole.weight, f"weights of micro-batches {bounds}, {estimator}")
+    scale = 1.0 + float(np.abs(whole.weight).sum()) + abs(whole.objective) + abs(whole.kl)
+    close(sum(part.objective for part in parts), whole.objective, f"objective of micro-batches {bounds}", EXACT * scale)
+    close(sum(part.kl for part in parts), whole.kl, f"KL of micro-batches {bounds}", EXACT * scale)
+    same(sum(part.clipped for part in parts), whole.clipped, f"clipped tokens of micro-batches {bounds}")
+    same(sum(part.dual_clipped for part in parts), whole.dual_clipped, f"dual-clipped tokens of micro-batches {bounds}")
 
 
 def check_prepared_apart(api: Api) -> None:
     """Halves that are prepared apart, each with the counts of the whole, give the weights of the whole."""
-    for rng in seeds(900, 40):
-        first, second, estimator = random_batch(rng), random_batch(rng), random_estimator(rng)
-        estimator = replace(estimator, advantage=replace(estimator.advantage, kind="group_mean"))
+    for rng in seeds(900, 60):
+        first, second = random_batch(rng), random_batch(rng)
+        estimator = random_estimator(rng, advantage=lambda rng: CENTRED)
         empty = estimator.aggregation.empty == "count"
         counts = {"n_tokens": 0, "n_rows": 0}
         for half in (first, second):
@@ -193,9 +74,10 @@ def check_prepared_apart(api: Api) -> None:
             counts = {"n_tokens": counts["n_tokens"] + int(lengths.sum()), "n_rows": counts["n_rows"] + int(lengths.size if empty else (lengths > 0).sum())}
         apart = []
         for half in (first, second):
-            prepared = api.prepare(estimator, **arguments(half), ref_logp=half.ref_logp, **counts)
+            prepared = api.prepare(estimator, **arguments(half), ref_logp=half.ref_logp, sampler_logp=half.sampler_logp, **counts)
             apart.append(api.weigh(estimator, prepared, half.logp).weight)
-        columns = {key: np.concatenate([getattr(half, key) for half in (first, second)]) for key in ("rewards", "old_logp", "ref_logp", "logp")}
+        keys = ("rewards", "old_logp", "ref_logp", "sampler_logp", "logp")
+        columns = {key: np.concatenate([getattr(half, key) for half in (first, second)]) for key in keys}
         logp = columns.pop("logp")
         group = np.concatenate([first.group, second.group + first.n_groups])
         starts = np.concatenate([first.starts, second.starts[1:] + first.starts[-1]])
@@ -224,20 +106,20 @@ def check_shares_add_up(api: Api) -> None:
         starts = random_batch(rng).starts
         lengths = np.diff(starts)
         for kind in ("token_mean", "seq_mean_token_mean"):
-            close(api.shares(api.rule_of(no_kl(Advantage(), aggregation=Aggregation(kind))), starts).sum(), 1.0, f"sum of the shares of {kind}", EXACT)
-        per_row = [
-            api.shares(api.rule_of(no_kl(Advantage(), aggregation=Aggregation("seq_mean_token_mean", empty="count"))), starts)[a:b].sum()
-            for a, b in pairwise(starts)
-        ]
+            close(api.shares(Aggregation(kind), starts).sum(), 1.0, f"sum of the shares of {kind}", EXACT)
+        counted = Aggregation("seq_mean_token_mean", empty="count")
+        per_row = [api.shares(counted, starts)[a:b].sum() for a, b in pairwise(starts)]
         close(per_row, np.where(lengths > 0, 1.0 / lengths.size, 0.0), "sum of the shares of each response", EXACT)
 
 
+# --- penalties ---
+
+
 def check_kl_in_reward(api: Api) -> None:
-    """A KL penalty in the reward is the penalty-free estimator on rewards that are shaped by hand."""
+    """A KL penalty in the reward is the penalty-free estimator on rewards that are shaped by hand; a length penalty too."""
     for rng in seeds(1200, 40):
-        batch = random_batch(rng)
-        plain = no_kl(Advantage("group_mean"))
-        estimator = replace(plain, kl=KL("k1", 0.3, "reward", straight_through=bool(rng.integers(2))))
+        batch, plain = random_batch(rng), no_kl(CENTRED)
+        estimator = replace(plain, kl=KL("k1", 0.3, "reward"))
         d = batch.old_logp - batch.ref_logp
         by_hand = np.array([reward - 0.3 * d[a:b].sum() for reward, a, b in zip(batch.rewards, batch.starts[:-1], batch.starts[1:], strict=True)])
         given = batch.rewards.copy()
@@ -251,44 +133,89 @@ def check_kl_in_reward(api: Api) -> None:
         close(ours.objective, hand.objective, "objective of shaped rewards", EXACT * scale)
 
 
+def check_length_penalty(api: Api) -> None:
+    """Nothing up to limit - buffer, all from the limit on, and a straight line between (DAPO)."""
+    estimator = replace(no_kl(), length=replace(no_kl().length, coef=0.5, limit=8, buffer=4))
+    for length, penalty in ((0, 0.0), (3, 0.0), (4, 0.0), (5, 0.125), (6, 0.25), (8, 0.5), (11, 0.5)):
+        shaped = api.shaped_rewards(estimator, np.array([1.0, 0.0]), np.array([0, length, length + 1]), np.zeros(length + 1))
+        same(shaped, [1.0 - penalty, 0.0], f"rewards of responses with {length} tokens and with one")
+
+
 def check_kl_in_loss(api: Api) -> None:
     """A KL penalty in the loss subtracts coef share kl from the objective, untouched by the importance correction."""
     for rng in seeds(1300, 40):
-        batch = random_batch(rng)
-        plain = no_kl(Advantage("group_mean"))
+        batch, plain = random_batch(rng), no_kl(CENTRED)
         estimator = replace(plain, kl=KL("k2", 0.3))
         rest = {"correction": batch.correction}
         ours = api.weigh(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, **rest), batch.logp)
         free = api.weigh(plain, api.prepare(plain, **arguments(batch), **rest), batch.logp)
-        d, share = batch.logp - batch.ref_logp, api.shares(api.rule_of(plain), batch.starts)
+        d, share = batch.logp - batch.ref_logp, api.shares(plain.aggregation, batch.starts)
         scale = 1.0 + float(np.abs(free.weight).sum() + np.abs(d).sum())
         close(ours.weight, free.weight - 0.3 * share * d, "weights with a KL penalty", EXACT * scale)
         close(ours.objective, free.objective - 0.3 * (share * d * d / 2).sum(), "objective with a KL penalty", EXACT * scale**2)
         close(ours.kl, (d * d / 2).sum(), "sum of the KL values", EXACT * scale**2)
 
 
-CHECKS = {
-    check.__name__: check
-    for check in (
-        check_shift,
-        check_scale,
-        check_leave_one_out,
-        check_constant_groups,
-        check_window_of_one,
-        check_window_of_group,
-        check_support,
-        check_order,
-        check_unclipped,
-        check_on_policy,
-        check_clip_stops,
-        check_split,
-        check_prepared_apart,
-        check_one_token,
-        check_shares_add_up,
-        check_kl_in_reward,
-        check_kl_in_loss,
-    )
-}
+def check_weighted_kl(api: Api) -> None:
+    """Where the policy has not moved the weight of the penalty is 1, so its value stays; its derivative gains the value itself."""
+    for rng in seeds(1400, 40):
+        batch = random_batch(rng, longest=5)
+        for kind in ("k1", "k2", "k3"):
+            plain, weighted = (Estimator(CENTRED, Clip(), KL(kind, 0.3, weighted=flag)) for flag in (False, True))
+            prepared = api.prepare(plain, **arguments(batch), ref_logp=batch.ref_logp)
+            before, after = (api.weigh(estimator, prepared, batch.old_logp) for estimator in (plain, weighted))
+            same((after.objective, after.kl), (before.objective, before.kl), f"value of {kind}, weighted, where the policy has not moved")
+            values = [api.kl_penalty(plain.kl, logp, ref)[0] for logp, ref in zip(batch.old_logp, batch.ref_logp, strict=True)]
+            scale = 1.0 + float(np.abs(before.weight).sum())
+            close(before.weight - after.weight, prepared.kl_share * np.array(values), f"what weighting adds to the derivative of {kind}", EXACT * scale)
+
+
+def check_anchor(api: Api) -> None:
+    """Anchored at the old policy, the penalty is the one whose base policy is the old policy, and vanishes where the policy has not moved."""
+    for rng in seeds(1500, 30):
+        batch = random_batch(rng)
+        base, old = (Estimator(CENTRED, Clip(), KL("k2", 0.3, anchor=anchor)) for anchor in ("base", "old"))
+        ours = api.prepare(old, **arguments(batch))
+        hand = api.prepare(base, **arguments(batch), ref_logp=batch.old_logp)
+        same(api.weigh(old, ours, batch.logp).weight, api.weigh(base, hand, batch.logp).weight, "weights with the old policy as anchor")
+        same(api.weigh(old, ours, batch.old_logp).kl, 0.0, "KL to the old policy where it has not moved")
+
+
+# --- corrections ---
+
+
+def check_correction_ends(api: Api) -> None:
+    """Truncation without a bound is a mask that drops nothing; a sampler that is the trainer needs no correction."""
+    for rng in seeds(1600, 40):
+        batch = random_batch(rng)
+        for level in ("token", "sequence", "geometric"):
+            truncated, kept = (
+                api.corrections(Correction(kind, level, 0.0, math.inf), batch.starts, batch.old_logp, batch.sampler_logp) for kind in ("truncate", "mask")
+            )
+            same(truncated, kept, f"weights of each {level}, truncated at infinity and masked beyond infinity")
+            for kind in ("none", "truncate", "mask", "ratio"):
+                estimator = replace(no_kl(CENTRED), correction=Correction(kind, level))
+                identical = api.prepare(estimator, **arguments(batch), sampler_logp=batch.old_logp)
+                for field, column in api.prepare(no_kl(CENTRED), **arguments(batch))._asdict().items():
+                    same(getattr(identical, field), column, f"{field} with an identical sampler, {kind}")
+        single = np.arange(batch.old_logp.size + 1)
+        tokens, rows = (api.corrections(Correction("truncate", level), single, batch.old_logp, batch.sampler_logp) for level in ("token", "sequence"))
+        same(rows, tokens, "weights of responses of one token")
+
+
+def check_ratio_to_the_sampler(api: Api) -> None:
+    """Correction "ratio" takes every ratio to the sampler, as if it were the old policy."""
+    for rng in seeds(1700, 40):
+        batch = random_batch(rng)
+        estimator = replace(no_kl(CENTRED), correction=Correction("ratio"))
+        ours = api.prepare(estimator, **arguments(batch), sampler_logp=batch.sampler_logp)
+        hand = api.prepare(no_kl(CENTRED), **arguments(batch) | {"old_logp": batch.sampler_logp})
+        same(api.weigh(estimator, ours, batch.logp).weight, api.weigh(no_kl(CENTRED), hand, batch.logp).weight, "weights with ratios to the sampler")
+        anchored = replace(estimator, kl=KL("k2", 0.3, anchor="old"))
+        same(api.prepare(anchored, **arguments(batch), sampler_logp=batch.sampler_logp).ref_logp, batch.old_logp, "anchor of the penalty")
+
+
+CHECKS = {name: check for name, check in dict(globals()).items() if name.startswith("check_") and name != "check_one_split"}
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
@@ -298,20 +225,35 @@ def test_identity(check):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_have_names(name):
-    assert name_of(preset(name)) == name
-    changed = name_of(replace(preset(name), kl=KL("k2", 0.7)))
-    assert changed not in PRESETS and changed.startswith(preset(name).advantage.kind)
+    assert PRESETS[name_of(preset(name))] == preset(name)
+    changed = name_of(replace(preset(name), entropy=0.7))
+    assert changed not in PRESETS and changed.startswith(preset(name).advantage.baseline)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_run(name):
+    """Each gives finite weights on a batch that it allows, and other weights where the policy moves."""
+    estimator, batch = preset(name), random_batch(np.random.default_rng(7), shortest=2, fewest=5, spreads=(0.5,))
+    rewards = np.sin(np.arange(batch.group.size))
+    rewards = (rewards > 0.5).astype(np.float64) if estimator.advantage.credit == "pass_at_k" else rewards
+    rest = {"baseline": baseline_for(estimator.advantage, batch), "ref_logp": batch.ref_logp, "sampler_logp": batch.sampler_logp}
+    prepared = REAL.prepare(estimator, **arguments(batch, rewards), **rest)
+    policies = (batch.old_logp, np.minimum(batch.logp, 0.0))
+    weights = [REAL.weigh(estimator, REAL.masked(estimator, prepared, logp, batch.keys), logp).weight for logp in policies]
+    assert np.isfinite(weights).all() and np.abs(weights[0]).max() > 0
+    assert isinstance(estimator.surrogate, Reinforce) or not np.array_equal(*weights)
 
 
 def test_presets_are_what_their_papers_say():
     """A preset that is changed by accident would change every table that names it."""
-    clip, k3 = Surrogate("clip", 0.2, 0.2), KL("k3", 0.001)
-    zscore = Advantage("group_zscore", ddof=1, eps=1e-6, singleton="raw")
-    assert {
-        "minimalist": Estimator(Advantage("reward"), clip, k3, Aggregation("seq_mean_token_sum")),
+    clip, k3 = Clip(0.2, 0.2), KL("k3", 0.001)
+    zscore = Advantage("group_mean", "group_std", ddof=1, eps=1e-6, singleton="raw")
+    expected = {
+        "minimalist": Estimator(Advantage("none"), clip, k3, Aggregation("seq_mean_token_sum")),
         "grpo": Estimator(zscore, clip, KL("k3", 0.04), Aggregation("seq_mean_token_mean")),
         "dr_grpo": Estimator(Advantage("group_mean"), clip, KL("none"), Aggregation("seq_mean_token_sum", length=1024)),
-        "rloo": Estimator(Advantage("leave_one_out"), Surrogate("reinforce"), KL("none"), Aggregation("seq_mean_token_sum")),
+        "rloo": Estimator(Advantage("leave_one_out"), Reinforce(), KL("none"), Aggregation("seq_mean_token_sum")),
         "paper_text": Estimator(zscore, clip, k3, Aggregation("seq_mean_token_sum")),
-        "paper_code": Estimator(zscore, Surrogate("clip", 0.2, 0.2, 3.0), k3, Aggregation("token_mean")),
-    } == PRESETS
+        "paper_code": Estimator(zscore, Clip(0.2, 0.2, 3.0), k3, Aggregation("token_mean")),
+    }
+    assert {name: PRESETS[name] for name in expected} == expected
