@@ -35,7 +35,7 @@ class Divergence:
 
     def __post_init__(self):
         check_choice("mask.measure", self.measure, get_args(Literal["tv", "kl"]))
-        check(min(self.low, self.high) >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+        check(self.low >= 0 and self.high >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
 
 
 @dataclass(frozen=True)

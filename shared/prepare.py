@@ -109,6 +109,7 @@ def prepare(
         advantage = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
     else:
         if token_rewards is not None:
+            _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
             rewards = rewards + np.bincount(np.repeat(np.arange(rewards.size), np.diff(starts)), weights=token_rewards, minlength=rewards.size)
         if pool is None:
             pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))

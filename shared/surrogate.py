@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from shared.errors import check
+from shared.exponential import exp
 from shared.jit import jit
 
 
@@ -56,7 +57,7 @@ class Sapo:
     """tau where A <= 0."""
 
     def __post_init__(self):
-        check(min(self.tau_positive, self.tau_negative) > 0, f"surrogate.tau = {self.tau_positive!r}, {self.tau_negative!r}; allowed: more than 0")
+        check(self.tau_positive > 0 and self.tau_negative > 0, f"surrogate.tau = {self.tau_positive!r}, {self.tau_negative!r}; allowed: more than 0")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class GeometricMean:
     """Upper clip range of the log-ratio."""
 
     def __post_init__(self):
-        check(min(self.low, self.high) >= 0, f"surrogate.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+        check(self.low >= 0 and self.high >= 0, f"surrogate.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Vespo:
     """lam where A < 0."""
 
     def __post_init__(self):
-        check(min(self.lam_positive, self.lam_negative) > 0, f"surrogate.lam = {self.lam_positive!r}, {self.lam_negative!r}; allowed: more than 0")
+        check(self.lam_positive > 0 and self.lam_negative > 0, f"surrogate.lam = {self.lam_positive!r}, {self.lam_negative!r}; allowed: more than 0")
 
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo
@@ -133,9 +134,14 @@ def through_ratio(kind):
 
 
 @jit
-def clip(rule, ratios, advantage, log_ratio):
-    """`surrogate` of Clip."""
-    ratio = 1.0 if log_ratio == 0.0 else math.exp(min(max(log_ratio, ratios.floor), ratios.cap))
+def ratio_of(ratios, log_ratio):
+    """exp of the log-ratio, which is held within ratios.floor .. cap."""
+    return exp(min(max(log_ratio, ratios.floor), ratios.cap))
+
+
+@jit
+def clip(rule, ratios, advantage, log_ratio, ratio):
+    """`surrogate` of Clip, given the ratio."""
     is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
     plain = advantage * ratio
     clipped = advantage * min(max(ratio, 1.0 - rule.a), 1.0 + rule.b)
@@ -153,20 +159,21 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     Choices between values, not branches: advantages have random signs.
     """
     if rule.kind == CLIP:
-        return clip(rule, ratios, advantage, log_ratio)
+        return clip(rule, ratios, advantage, log_ratio, ratio_of(ratios, log_ratio))
     if rule.kind == REINFORCE:
         return advantage * logp, advantage, False, False
     if rule.kind == DRO:
         return advantage * logp - 0.5 * rule.a * log_ratio * log_ratio, advantage - rule.a * log_ratio, False, False
     held = min(max(log_ratio, ratios.floor), ratios.cap)
-    ratio = math.exp(held)
+    ratio = exp(held)
     if rule.kind == CISPO:
         weight = min(max(ratio, 1.0 - rule.a), 1.0 + rule.b) * advantage
         return weight * logp, weight, (ratio < 1.0 - rule.a) | (ratio > 1.0 + rule.b), False
     if rule.kind == SAPO:
         tau = rule.a if advantage > 0.0 else rule.b
         gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
-        return advantage * gate * 4.0 / tau, 0.0 if held != log_ratio else advantage * 4.0 * gate * (1.0 - gate) * ratio, False, False
+        is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
+        return advantage * gate * 4.0 / tau, 0.0 if is_held else advantage * 4.0 * gate * (1.0 - gate) * ratio, False, False
     k, lam = (rule.a, rule.b) if advantage >= 0.0 else (rule.c, rule.d)
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

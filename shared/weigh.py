@@ -1,18 +1,18 @@
 """Weigh: the objective of a frozen batch at the current policy, and its derivative, which is the weight of each token on its score."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from shared.errors import check
 from shared.estimator import Estimator, rule_of
+from shared.exponential import exp
 from shared.jit import jit
 from shared.kl import NONE, kl_penalty
 from shared.mask import CLIP_COV, UNMASKED, mask_into
 from shared.prepare import Batch
 from shared.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from shared.surrogate import CLIP, GEOMETRIC_MEAN, clip, surrogate, through_ratio
+from shared.surrogate import CLIP, GEOMETRIC_MEAN, clip, ratio_of, surrogate, through_ratio
 
 
 class Weighed(NamedTuple):
@@ -27,56 +27,64 @@ class Weighed(NamedTuple):
 
 
 @jit
-def clip_tokens_into(rule, batch, logp, weight):
-    """The surrogate's part of `weigh_tokens_into` for Clip, the hot case: a choice of the kind inside the loop would cost a third of its time."""
-    objective, clipped, dual_clipped = 0.0, 0, 0
+def on_policy(batch, logp):
+    """Whether every ratio is exactly 1."""
+    same = True
     for t in range(logp.shape[0]):
-        value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t])
+        same = same & (logp[t] == batch.old_logp[t])
+    return same
+
+
+@jit
+def penalty_of(rule, log_ratio, logp, ref_logp):
+    """KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
+    kl, slope = kl_penalty(rule.kl, logp, ref_logp)
+    if rule.kl.weighted:
+        ratio, is_held = ratio_of(rule.ratio, log_ratio), (log_ratio < rule.ratio.floor) | (log_ratio > rule.ratio.cap)
+        return kl * ratio, (slope + (0.0 if is_held else kl)) * ratio
+    return kl, slope
+
+
+@jit(inline="always")
+def clip_tokens_into(rule, batch, logp, weight):
+    """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
+
+    Ratios that are not all 1 are found in a loop of their own, which vectorises; `weight` holds them meanwhile.
+    """
+    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
+    ones = on_policy(batch, logp)
+    if not ones:
+        for t in range(logp.shape[0]):
+            weight[t] = ratio_of(rule.ratio, logp[t] - batch.old_logp[t])
+    for t in range(logp.shape[0]):
+        ratio = 1.0 if ones else weight[t]
+        value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
         objective += batch.share[t] * value
         weight[t] = batch.share[t] * slope
         clipped += is_clipped
         dual_clipped += is_dual
-    return objective, clipped, dual_clipped
-
-
-@jit
-def other_tokens_into(rule, batch, logp, weight):
-    """The surrogate's part of `weigh_tokens_into` for every other kind."""
-    objective, clipped = 0.0, 0
-    for t in range(logp.shape[0]):
-        value, slope, is_clipped, _ = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t])
-        objective += batch.share[t] * value
-        weight[t] = batch.share[t] * slope
-        clipped += is_clipped
-    return objective, clipped, 0
-
-
-@jit
-def penalise_tokens_into(rule, batch, logp, weight):
-    """Subtract the KL penalty's part from weight (T,); return its part of J and the sum of its values."""
-    penalty, total = 0.0, 0.0
-    for t in range(logp.shape[0]):
-        kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
-        if rule.kl.weighted:
-            log_ratio = logp[t] - batch.old_logp[t]
-            held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
-            ratio, through = math.exp(held), kl if held == log_ratio else 0.0
-            kl, kl_slope = kl * ratio, (kl_slope + through) * ratio
-        penalty += batch.kl_share[t] * kl
-        weight[t] -= batch.kl_share[t] * kl_slope
-        total += kl
-    return penalty, total
+        if rule.kl.kind != NONE:
+            kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
+            objective -= batch.kl_share[t] * kl
+            weight[t] -= batch.kl_share[t] * kl_slope
+            kl_total += kl
+    return objective, clipped, dual_clipped, kl_total
 
 
 @jit
 def weigh_tokens_into(rule, batch, logp, weight):
     """`weigh_into` where every token stands for itself."""
-    if rule.surrogate.kind == CLIP:
-        objective, clipped, dual_clipped = clip_tokens_into(rule, batch, logp, weight)
-    else:
-        objective, clipped, dual_clipped = other_tokens_into(rule, batch, logp, weight)
-    penalty, kl = penalise_tokens_into(rule, batch, logp, weight) if rule.kl.kind != NONE else (0.0, 0.0)
-    return objective - penalty, clipped, dual_clipped, kl
+    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
+    for t in range(logp.shape[0]):
+        log_ratio = logp[t] - batch.old_logp[t]
+        value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
+        kl, kl_slope = penalty_of(rule, log_ratio, logp[t], batch.ref_logp[t])
+        objective += batch.share[t] * value - batch.kl_share[t] * kl
+        weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
+        clipped += is_clipped
+        dual_clipped += is_dual
+        kl_total += kl
+    return objective, clipped, dual_clipped, kl_total
 
 
 @jit
@@ -96,7 +104,7 @@ def weigh_response_into(rule, batch, logp, weight, start, stop):
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
     held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
-    ratio = math.exp(held)
+    ratio = exp(held)
     for t in range(start, stop):
         value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
         objective += batch.share[t] * value
@@ -137,7 +145,7 @@ def weigh_geometric_into(rule, batch, logp, weight, start, stop):
         weight[t] = 1.0 if side * x <= side * held and side != 0.0 else 0.0
         high += (x != held) & (side > 0.0)
         low += (x != held) & (side < 0.0)
-    mean_ratio = math.exp(total / length)
+    mean_ratio = exp(total / length)
     for t in range(start, stop):
         weight[t] *= mean_ratio * credit / length
         if rule.kl.kind != NONE:
@@ -152,7 +160,7 @@ def weigh_geometric_into(rule, batch, logp, weight, start, stop):
 def weigh_responses_into(rule, batch, logp, weight):
     """`weigh_into` where the tokens of a response belong together."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
-    start, n = 0, logp.shape[0]
+    start, n = np.int64(0), logp.shape[0]  # a plain 0 would compile what it is passed to twice
     while start < n:
         stop = start + 1
         while stop < n and batch.row[stop] == batch.row[start]:
@@ -169,6 +177,8 @@ def weigh_responses_into(rule, batch, logp, weight):
 @jit
 def weigh_into(rule, batch, logp, weight):
     """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
+    if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted:
+        return clip_tokens_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind != GEOMETRIC_MEAN:
         return weigh_tokens_into(rule, batch, logp, weight)
     return weigh_responses_into(rule, batch, logp, weight)

@@ -106,7 +106,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
 @jit
 def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, ragged):
     """Fill the rows of a round, with as many of `batches` (tries, B) as it takes."""
-    n, rows = batches.shape[1], 0
+    n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
     for attempt in range(choices.tries):
         memory.spent[2] += 1
         sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged)

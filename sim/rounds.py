@@ -102,7 +102,7 @@ def find_logits(contexts, theta, batch, work):
     return rows
 
 
-@jit
+@jit(inline="always")
 def find_probabilities(contexts, plan, theta, batch, work):
     """Probabilities and format of the contexts of a batch, from their logits."""
     for r in range(batch.shape[0]):
