@@ -164,9 +164,9 @@ def check_weighted_kl(api: Api) -> None:
             plain, weighted = (Estimator(CENTRED, Clip(), KL(kind, 0.3, weighted=flag)) for flag in (False, True))
             prepared = api.prepare(plain, **arguments(batch), ref_logp=batch.ref_logp)
             before, after = (api.weigh(estimator, prepared, batch.old_logp) for estimator in (plain, weighted))
-            same((after.objective, after.kl), (before.objective, before.kl), f"value of {kind}, weighted, where the policy has not moved")
+            scale = 1.0 + float(np.abs(before.weight).sum()) + abs(before.objective) + abs(before.kl)
+            close([after.objective, after.kl], [before.objective, before.kl], f"value of {kind}, weighted, where the policy has not moved", EXACT * scale)
             values = [api.kl_penalty(plain.kl, logp, ref)[0] for logp, ref in zip(batch.old_logp, batch.ref_logp, strict=True)]
-            scale = 1.0 + float(np.abs(before.weight).sum())
             close(before.weight - after.weight, prepared.kl_share * np.array(values), f"what weighting adds to the derivative of {kind}", EXACT * scale)
 
 
