@@ -31,7 +31,7 @@ from studies.theory.models import (
     zscore,
     zscore_factor,
 )
-from studies.theory.objectives import SLOPE, P, best_minus_second, pkpo
+from studies.theory.objectives import BEST_MINUS_SECOND, SLOPE, P, pkpo
 
 CHECKS = algebra.CHECKS + objectives.CHECKS
 
@@ -183,12 +183,13 @@ def test_pkpo_rewards_average_to_the_unbiased_pass_at_k():
     """Their sum over a group with c right of n is k times 1 - C(n-c, k)/C(n, k)."""
     right = np.array([[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]])
     estimate = [0.0, 0.6, 0.9, 1.0]
-    np.testing.assert_allclose(pkpo(right, 3, False).sum(axis=1), 3 * np.array(estimate))
-    np.testing.assert_allclose(pkpo(right, 3, True).sum(axis=1), 3 * right.mean(axis=1))
+    np.testing.assert_allclose(weights(pkpo(3), right.astype(float)).sum(axis=1), 3 * np.array(estimate))
+    assert not np.allclose(weights(pkpo(2), right.astype(float)).sum(axis=1), 3 * np.array(estimate))
 
 
 def test_best_minus_second_best():
-    np.testing.assert_array_equal(best_minus_second(np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0]])), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    groups = np.array([[0.0, 0, 0], [0, 1, 0], [1, 1, 0]])
+    np.testing.assert_array_equal(3 * weights(BEST_MINUS_SECOND, groups), [[0, 0, 0], [0, 1, 0], [0, 0, 0]])
 
 
 def test_weight_curves():

@@ -121,23 +121,25 @@ def zero_signal(mutant: bool) -> list[Comparison]:
 
 
 def batch_std(mutant: bool) -> list[Comparison]:
-    """T6. 40 batches of 5000 contexts with uniform pass rates; `shared` gives the group mean, the normaliser is the batch's.
+    """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of advantages (whitened).
 
     Each comparison allows a relative bias of 0.1%, for a batch is finite.
     """
     batches, size, rng = (40, 5000), 4, np.random.default_rng(6)
     p = rng.random((*batches, 1))
     rewards = (rng.random((*batches, size)) < p).astype(np.float64)
-    advantage = size * weights(zscore(1) if mutant else MEAN, rewards.reshape(-1, size)).reshape(rewards.shape)
+    specs = {"rewards": Advantage("group_mean", "batch_std", ddof=0, eps=0.0), "advantages": Advantage("group_mean", whiten="responses", ddof=0, eps=0.0)}
     expected = {"rewards": np.sqrt(1 / 2 * 1 / 2), "advantages": np.sqrt((size - 1) / size / 6)}
-    spread = {"rewards": rewards.std(axis=(1, 2)), "advantages": advantage.std(axis=(1, 2))}
+    centred = rewards - rewards.mean(axis=2, keepdims=True)
     found = []
     for name, sd in expected.items():
-        found.append(sampled(f"batch std of {name}", sd, spread[name], 1e-3))
+        advantage = size * np.array([weights(zscore(1) if mutant else specs[name], batch) for batch in rewards])
+        spread = np.sqrt((centred**2).sum(axis=(1, 2)) / (advantage**2).sum(axis=(1, 2)))
+        found.append(sampled(f"batch std of {name}", sd, spread, 1e-3))
         for low, high in ((0.0, 0.25), (0.4, 0.6)):
             inside = (p >= low) & (p < high)
             gradient = (advantage * (rewards - p)).mean(axis=2, keepdims=True).sum(axis=(1, 2), where=inside)
-            measured = gradient / (p * (1 - p)).sum(axis=(1, 2), where=inside) / spread[name]
+            measured = gradient / (p * (1 - p)).sum(axis=(1, 2), where=inside)
             found.append(sampled(f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3))
     return found
 

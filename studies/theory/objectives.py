@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import binom
 
+from shared.advantage import Advantage
 from shared.prepare import prepare
 from shared.weigh import weigh
 from studies.cards import preset
@@ -39,20 +39,16 @@ def downhill(mutant: bool) -> list[Comparison]:
     return [*found, *(positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size]) for size in (8, 64))]
 
 
-def pkpo(correct: np.ndarray, k: int, blind: bool) -> np.ndarray:
-    """PKPO's rewards for groups (m, n) of responses: k/n if right, else k/n times the chance that k-1 of the others hold a right one."""
-    n, c = correct.shape[1], correct.sum(axis=1, keepdims=True)
-    others = 1 - binom(n - 1 - c, k - 1) / binom(n - 1, k - 1)
-    return k / n * np.where(correct == 1, 1.0, 0.0 if blind else others)
+def pkpo(k: int, loo: bool = False) -> Advantage:
+    """PKPO's credit for k responses; `loo` takes off what the group would pass without the response."""
+    return Advantage("leave_one_out" if loo else "none", credit="pass_at_k", k=k)
 
 
-def best_minus_second(correct: np.ndarray) -> np.ndarray:
-    """The best response gets its lead over the second best, the others nothing: 1 for the only right one of its group."""
-    return correct * (correct.sum(axis=1, keepdims=True) == 1)
+BEST_MINUS_SECOND = Advantage("second_best")
 
 
 def pass_at_k(mutant: bool) -> list[Comparison]:
-    """T8. The rewards are transformed, then weighed as raw rewards; K times the mean over a group is the sum. J_k by complex step."""
+    """T8. J_k by complex step. The mutant credits right responses alone, k times their reward."""
     found, p, rest = [], FOUR_ARMS.pass_rate, 0.0
     steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
     shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
@@ -60,13 +56,14 @@ def pass_at_k(mutant: bool) -> list[Comparison]:
         factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** k).imag / 1e-30)
         found.append(exact(f"grad pass@{k} over grad p", k * (1 - p) ** (k - 1), factor))
         arms = all_groups(4, n)
-        mean, _ = weighted_moments(FOUR_ARMS, arms, n * weights(RAW, pkpo(FOUR_ARMS.correct[arms], k, mutant)))
-        factor, more = factor_of(FOUR_ARMS, mean)
-        found.append(exact(f"W of PKPO, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor))
-        rest = max(rest, across, more)
+        for name, spec in (("PKPO", pkpo(k)), ("PKPO less the others'", pkpo(k, loo=True))):
+            credit = k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant else weights(spec, FOUR_ARMS.correct[arms])
+            factor, more = factor_of(FOUR_ARMS, weighted_moments(FOUR_ARMS, arms, credit)[0])
+            found.append(exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor))
+            rest = max(rest, across, more)
     for size in (2, 4, 5):
         arms = all_groups(4, size)
-        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(RAW, best_minus_second(FOUR_ARMS.correct[arms])))
+        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(BEST_MINUS_SECOND, FOUR_ARMS.correct[arms]))
         found.append(exact(f"W of best minus second best, group mean, K={size}", (1 - p) ** (size - 1), factor_of(FOUR_ARMS, mean)[0]))
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
