@@ -10,11 +10,11 @@ import pytest
 
 from shared.design import Design
 from shared.errors import UserError
-from shared.presets import preset
 from sim.environments import Linear
 from sim.optimizer import Optimizer
 from sim.run import Simulation, simulate
 from studies import runner, store
+from studies.cards import preset
 from studies.points import Point, points_of
 from studies.runner import Report, collect, run_points, split
 

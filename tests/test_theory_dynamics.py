@@ -7,7 +7,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit, gamma, logit
 
-from shared.estimator import KL, Advantage
+from shared.advantage import Advantage
+from shared.kl import KL
 from studies.theory import dynamics, learners, startup
 from studies.theory.curves import curves_plateau
 from studies.theory.dynamics import fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight
@@ -159,7 +160,7 @@ def test_beta_nodes_give_moments(a, b):
 
 
 def test_centred_weights_sum_to_zero_so_no_update_lowers_a_tabular_pass_rate():
-    for advantage in (Advantage("group_mean"), Advantage("leave_one_out"), Advantage("group_zscore", ddof=0)):
+    for advantage in (Advantage("group_mean"), Advantage("leave_one_out"), Advantage("group_mean", "group_std", ddof=0)):
         assert startup.falls(replace(RAW, advantage=advantage), 3, 3, rounds=30) == 0.0
     assert startup.falls(RAW, 3, 3, rounds=30) > 1e-3
     assert startup.falls(GROUP_MEAN, 3, 3, rounds=30, support=2) > 1e-4
