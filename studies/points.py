@@ -24,8 +24,11 @@ class Point:
 
     @property
     def config(self) -> dict:
-        """The canonical configuration, as plain JSON values."""
-        return {"level": "sim", "version": sim.VERSION, "pair": self.pair, "environment_kind": type(self.run.environment).__name__, **asdict(self.run)}
+        """The canonical configuration, as plain JSON values; `kinds` names the classes of unions, whose fields alone may coincide."""
+        estimator = self.run.design.estimator
+        unions = {"environment": self.run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
+        kinds = {name: type(value).__name__ for name, value in unions.items()}
+        return {"level": "sim", "version": sim.VERSION, "pair": self.pair, "kinds": kinds, **asdict(self.run)}
 
     @property
     def id(self) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from shared.design import Design
 from shared.errors import UserError
+from shared.surrogate import Cispo, Clip, GeometricMean
 from sim.environments import Linear
 from sim.optimizer import Optimizer
 from sim.run import Simulation, simulate
@@ -70,6 +71,14 @@ def test_identity_covers_every_field_and_the_label_follows_the_configuration():
     assert len({p.id for p in [point, *changed]}) == 7
     assert changed[-1].id.startswith("8x1-dr_grpo-s0-")
     assert point_of().id == point.id
+
+
+def test_classes_whose_fields_coincide_are_told_apart():
+    ends = []
+    for surrogate in (Clip(0.2, 0.3), Cispo(0.2, 0.3), GeometricMean(0.2, 0.3)):
+        design = replace(point_of().run.design, estimator=replace(preset("grpo"), surrogate=surrogate))
+        ends.append(replace(point_of(), run=replace(point_of().run, design=design)).id.rpartition("-")[2])
+    assert len(set(ends)) == 3
 
 
 def test_results_do_not_depend_on_threads_or_on_the_order_of_runs(tmp_path):
