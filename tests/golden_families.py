@@ -31,8 +31,16 @@ def features(case: dict) -> set[str]:
     given = {f"with {key}" for key, value in params.items() if value is not None}
     answers = {f"{key} is {'null' if value is None else 'given'}" for key, value in outputs.items()}
     tags = {f"tag {tag}" for tag in case.get("tags") or []} | ({f"kind {case['kind']}"} if case.get("kind") else set())
-    pairs = {f"{a} and {b}" for a in named for b in named if a < b and a.split("=")[0] in ("is_level", "loss_type")}
-    return named | given | answers | tags | pairs
+    pairs = {f"{a} and {b}" for a in named for b in named if a < b and a.split("=")[0] in ("aggregation", "is_level")}
+    return named | given | answers | tags | pairs | {f"{signal} of {name}" for signal in signals(params, outputs) for name in pairs | {"any"}}
+
+
+def signals(params: dict, outputs: dict) -> set[str]:
+    """What tells right from wrong: advantages of many values; a masked row, without gradient beside others."""
+    advantage, rows = outputs.get("advantage") or [], outputs.get("grad_log_prob") or []
+    at_rest = [not any(row) for row in rows] if params.get("off_policy_mask_threshold") is not None else []
+    found = {"many advantages": len({round(value, 9) for value in advantage}) > 3, "a masked row": any(at_rest) and not all(at_rest)}
+    return {name for name, holds in found.items() if holds}
 
 
 def choose(cases: list[dict], depth: int) -> list[dict]:
@@ -42,7 +50,7 @@ def choose(cases: list[dict], depth: int) -> list[dict]:
     size = {i: len(json.dumps(case)) for i, case in left.items()}
     while left:
         gain = {i: sum(missing[feature] > 0 for feature in features(case)) for i, case in left.items()}
-        best = max(left, key=lambda i: (gain[i] / size[i] ** 0.25, -i))
+        best = max(left, key=lambda i: (gain[i] / size[i] ** 0.4, -i))
         if not any(gain.values()):
             break
         for feature in features(left.pop(best)):

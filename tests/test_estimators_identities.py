@@ -175,7 +175,7 @@ def check_anchor(api: Api) -> None:
     for rng in seeds(1500, 30):
         batch = random_batch(rng)
         base, old = (Estimator(CENTRED, Clip(), KL("k2", 0.3, anchor=anchor)) for anchor in ("base", "old"))
-        ours = api.prepare(old, **arguments(batch))
+        ours = api.prepare(old, **arguments(batch), ref_logp=batch.ref_logp)
         hand = api.prepare(base, **arguments(batch), ref_logp=batch.old_logp)
         same(api.weigh(old, ours, batch.logp).weight, api.weigh(base, hand, batch.logp).weight, "weights with the old policy as anchor")
         same(api.weigh(old, ours, batch.old_logp).kl, 0.0, "KL to the old policy where it has not moved")
@@ -212,7 +212,11 @@ def check_ratio_to_the_sampler(api: Api) -> None:
         hand = api.prepare(no_kl(CENTRED), **arguments(batch) | {"old_logp": batch.sampler_logp})
         same(api.weigh(estimator, ours, batch.logp).weight, api.weigh(no_kl(CENTRED), hand, batch.logp).weight, "weights with ratios to the sampler")
         anchored = replace(estimator, kl=KL("k2", 0.3, anchor="old"))
-        same(api.prepare(anchored, **arguments(batch), sampler_logp=batch.sampler_logp).ref_logp, batch.old_logp, "anchor of the penalty")
+        same(
+            api.prepare(anchored, **arguments(batch), ref_logp=batch.ref_logp, sampler_logp=batch.sampler_logp).ref_logp,
+            batch.old_logp,
+            "anchor of the penalty",
+        )
 
 
 CHECKS = {name: check for name, check in dict(globals()).items() if name.startswith("check_") and name != "check_one_split"}

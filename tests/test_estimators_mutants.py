@@ -1,296 +1,165 @@
 """Wrong variants of the estimators. Each check of the other files must refuse the variants that it is meant to catch."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests import mutants as m
 from tests import test_estimators_derivatives as derivatives
-from tests import test_estimators_golden as golden
 from tests import test_estimators_identities as identities
+from tests import test_estimators_identities_advantages as identities_advantages
+from tests import test_estimators_identities_objective as identities_objective
 from tests import test_estimators_naive as twins
-from tests.vectors import FAMILIES, REAL, Api
-
-GOLDEN = {family: (lambda api, family=family: golden.check_subset(api, family)) for family in FAMILIES}
-CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | twins.CHECKS | derivatives.CHECKS | identities.CHECKS
-
-
-def with_estimator(change: Callable) -> Api:
-    """Every function that takes an estimator takes `change(estimator)` instead."""
-
-    def changed(function: Callable) -> Callable:
-        return lambda estimator, *args, **kwargs: function(change(estimator), *args, **kwargs)
-
-    return replace(REAL, **{name: changed(getattr(REAL, name)) for name in ("rule_of", "prepare", "shaped_rewards", "weigh")})
-
-
-def on(part: str, change: Callable) -> Api:
-    """Every estimator has `change(its part)` for that part."""
-    return with_estimator(lambda estimator: replace(estimator, **{part: change(getattr(estimator, part))}))
-
-
-def with_batch(change: Callable) -> Api:
-    """Every batch is changed after `prepare` or `freeze` made it."""
-    return replace(
-        REAL,
-        prepare=lambda *args, **kwargs: change(REAL.prepare(*args, **kwargs)),
-        freeze=lambda *args, **kwargs: change(REAL.freeze(*args, **kwargs)),
-    )
-
-
-def with_weighed(change: Callable) -> Api:
-    """The outcome of `weigh` is changed."""
-    return replace(REAL, weigh=lambda *args: change(REAL.weigh(*args)))
-
-
-def weight_sign_flipped() -> Api:
-    def token(*args):
-        value, slope, clipped, dual = REAL.surrogate(*args)
-        return value, -slope, clipped, dual
-
-    return replace(with_weighed(lambda weighed: weighed._replace(weight=-weighed.weight)), surrogate=token)
-
-
-def objective_sign_flipped() -> Api:
-    def token(*args):
-        value, slope, clipped, dual = REAL.surrogate(*args)
-        return -value, slope, clipped, dual
-
-    return replace(with_weighed(lambda weighed: weighed._replace(objective=-weighed.objective)), surrogate=token)
-
-
-def advantage_sign_flipped() -> Api:
-    return replace(with_batch(lambda batch: batch._replace(advantage=-batch.advantage)), advantages=lambda *args: -REAL.advantages(*args))
-
-
-def kl_sign_flipped() -> Api:
-    def shaped(estimator, rewards, *args, **kwargs):
-        return 2.0 * np.asarray(rewards) - REAL.shaped_rewards(estimator, rewards, *args, **kwargs)
-
-    def penalty(*args):
-        value, slope = REAL.kl_penalty(*args)
-        return -value, -slope
-
-    return replace(with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share)), shaped_rewards=shaped, kl_penalty=penalty)
-
-
-def kl_slope_without_straight_through() -> Api:
-    return replace(on("kl", lambda kl: replace(kl, straight_through=False)), kl_penalty=lambda kind, _, logp, ref: REAL.kl_penalty(kind, False, logp, ref))
-
-
-def window_read_before_push() -> Api:
-    waiting: list[tuple] = []
-
-    def window_pool(windows, contexts):
-        before = REAL.window_pool(windows, contexts)
-        for pushed in waiting:
-            REAL.push(*pushed)
-        waiting.clear()
-        return before
-
-    def empty_windows(*args):
-        waiting.clear()
-        return REAL.empty_windows(*args)
-
-    return replace(REAL, empty_windows=empty_windows, push=lambda *args: waiting.append(args), window_pool=window_pool)
-
-
-def window_oldest_kept() -> Api:
-    """A full window refuses new rewards."""
-
-    def push(windows, contexts, rewards):
-        for context, reward in zip(contexts, rewards, strict=True):
-            if windows.pushed[context] < windows.rewards.shape[1]:
-                REAL.push(windows, [context], [reward])
-
-    return replace(REAL, push=push)
-
-
-def normalised_by_micro_batch() -> Api:
-    """Shares are divided by their sum over what `weigh` sees, and the counts of the optimiser batch are ignored."""
-
-    def without_counts(function: Callable) -> Callable:
-        return lambda *args, n_tokens=None, n_rows=None, **kwargs: function(*args, **kwargs)
-
-    def weigh(estimator, batch, logp):
-        total = batch.share.sum() or 1.0
-        return REAL.weigh(estimator, batch._replace(share=batch.share / total, kl_share=batch.kl_share / total), logp)
-
-    return replace(REAL, weigh=weigh, **{name: without_counts(getattr(REAL, name)) for name in ("prepare", "freeze", "shares")})
-
-
-def counts_ignored() -> Api:
-    return replace(normalised_by_micro_batch(), weigh=REAL.weigh)
-
-
-def correction_ignored() -> Api:
-    def without(function: Callable) -> Callable:
-        return lambda *args, correction=None, **kwargs: function(*args, **kwargs)
-
-    def freeze(rule, advantage, starts, old_logp, ref_logp=None, correction=None, **counts):
-        return REAL.freeze(rule, advantage, starts, old_logp, ref_logp, None, **counts)
-
-    return replace(REAL, prepare=without(REAL.prepare), freeze=freeze)
-
-
-def correction_on_kl() -> Api:
-    """The importance correction multiplies the KL penalty too."""
-
-    def prepare(*args, correction=None, **kwargs):
-        batch = REAL.prepare(*args, correction=correction, **kwargs)
-        return batch if correction is None else batch._replace(kl_share=batch.kl_share * correction)
-
-    return replace(REAL, prepare=prepare)
-
-
-def support_ignored() -> Api:
-    return replace(REAL, pool_of=lambda n_groups, *parts: REAL.pool_of(n_groups, parts[0]))
-
-
-def groups_mixed() -> Api:
-    """Rewards are cut into groups in the order in which they come, whatever their labels."""
-    return replace(REAL, pool_of=lambda n, *parts: REAL.pool_of(n, *((rewards, np.sort(group)) for rewards, group in parts)))
-
-
-def clip_not_counted() -> Api:
-    return with_weighed(lambda weighed: weighed._replace(clipped=weighed.clipped - weighed.dual_clipped))
-
-
-def weight_of_clipped_kept() -> Api:
-    """Clipping limits the objective and leaves the slope as it is."""
-
-    def token(kind, low, high, dual, advantage, logp, old_logp):
-        value, _, clipped, is_dual = REAL.surrogate(kind, low, high, dual, advantage, logp, old_logp)
-        return value, REAL.surrogate(kind, 1.0, float("inf"), float("inf"), advantage, logp, old_logp)[1], clipped, is_dual
-
-    def weigh(estimator, batch, logp):
-        free = replace(estimator, surrogate=replace(estimator.surrogate, low=1.0, high=float("inf"), dual=None))
-        return REAL.weigh(estimator, batch, logp)._replace(weight=REAL.weigh(free, batch, logp).weight)
-
-    return replace(REAL, surrogate=token, weigh=weigh)
-
-
-def seen(kind: str, instead: str) -> Callable:
-    """The change of one kind into another; any other kind stays."""
-    return lambda part: replace(part, kind=instead) if part.kind == kind else part
-
-
-def aggregated(kind: str, instead: str) -> Callable:
-    return lambda part: replace(part, kind=instead, length=None) if part.kind == kind else part
-
-
-def limits_ignored() -> Api:
-    """Beyond the limits of the log-ratio and of k3 the values stay and the slopes go on."""
-
-    def token(kind, low, high, dual, advantage, logp, old_logp):
-        value, slope, clipped, is_dual = REAL.surrogate(kind, low, high, dual, advantage, logp, old_logp)
-        return value, value if kind == 1 and not clipped and not is_dual else slope, clipped, is_dual
-
-    def penalty(kind, straight_through, logp, ref_logp):
-        value, slope = REAL.kl_penalty(kind, straight_through, logp, ref_logp)
-        return value, 1.0 - np.exp(ref_logp - logp) if kind == 3 and not straight_through else slope
-
-    def weigh(estimator, batch, logp):
-        weighed, log_ratio, d = REAL.weigh(estimator, batch, logp), logp - batch.old_logp, logp - batch.ref_logp
-        extra = batch.share * batch.advantage * np.exp(np.clip(log_ratio, -20.0, 20.0)) * (np.abs(log_ratio) > 20.0)
-        if estimator.kl.kind == "k3" and not estimator.kl.straight_through:
-            extra = extra - batch.kl_share * (1.0 - np.exp(-d)) * ((d > 20.0) | (np.exp(np.minimum(-d, 20.0)) + d - 1.0 > 10.0))
-        return weighed._replace(weight=weighed.weight + extra)
-
-    return replace(REAL, surrogate=token, kl_penalty=penalty, weigh=weigh)
-
-
-ZSCORES = ("adv_grpo", "adv_onerpo", "adv_asyttgrpo", "check_pools_and_advantages", "check_pipeline")
+from tests import test_estimators_naive_objective as twins_objective
+from tests.golden_families import FAMILIES, check_subset
+from tests.mutants import changed, on, put, swap, wrap
+from tests.mutants_objective import KLS, MUTANTS, TOKENS
+from tests.vectors import REAL, Api
+
+PARTS = (twins, twins_objective, derivatives, identities, identities_advantages, identities_objective)
+GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}
+CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | {name: check for part in PARTS for name, check in part.CHECKS.items()}
+
+ADVANTAGES = ("check_pools_and_advantages", "check_pipeline")
+OF_RESPONSES = tuple(family for family in FAMILIES if family.startswith("adv_") and "token_baseline" not in family)
+OF_TOKENS = ("adv_reinforce_plus_plus", "adv_gae", "adv_remax", "adv_optimal_token_baseline", "adv_tir_optimal_token_baseline")
+TO_GO = ("adv_reinforce_plus_plus", "adv_gae", "check_token_advantages", "check_pipeline")
+OTB = ("adv_optimal_token_baseline", "adv_tir_optimal_token_baseline", "check_optimal_baseline")
+ZSCORES = ("adv_grpo", "adv_onerpo", "adv_asyttgrpo", "adv_grpo_passk", "adv_gdpo_single", "trl_adv", *ADVANTAGES)
+RAW_SINGLES = ("adv_grpo", "adv_grpo_nostd", "adv_grpo_vectorized", "adv_rloo", "adv_opo", "adv_gpg", "adv_gdpo_multi", "adv_asyttgrpo")
 WINDOWS = ("adv_asyttgrpo", "adv_asyttgrpo_nostd", "check_windows", "check_window_of_group")
-EVERY_ADVANTAGE = (*(family for family in FAMILIES if family.startswith("adv_")), "check_pools_and_advantages", "check_pipeline")
-TOKENS = ("loss_vanilla", "check_surrogates", "check_pipeline")
-KLS = ("kl_penalty", "check_kls", "check_pipeline")
-SHARES = ("loss_vanilla", "agg_modes", "check_shares", "check_pipeline")
+WHITENED = ("adv_reinforce_plus_plus", "adv_reinforce_plus_plus_baseline", "adv_gae", "adv_gdpo_single", "adv_gdpo_multi", *ADVANTAGES, "check_whitening")
+PASS_AT_K = ("check_pass_at_k", "check_pass_at_k_unbiased", "check_pass_at_k_ends")
+LOSSES = tuple(family for family in FAMILIES if family.startswith("loss_"))
 
-MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
-    # signs
+Row = tuple[Callable[[], Api], tuple[str, ...]]
+SIGNS: dict[str, Row] = {
     "weight sign flipped": (
-        weight_sign_flipped,
-        (*TOKENS, "agg_modes", "kl_penalty", "check_surrogate_slopes", "check_objective_slopes", "check_unclipped", "check_on_policy", "check_clip_stops"),
+        m.weight_sign_flipped,
+        (
+            *TOKENS,
+            *LOSSES,
+            "agg_modes",
+            "kl_penalty",
+            "trl_loss",
+            "check_surrogate_slopes",
+            "check_fixed_ratio",
+            "check_objective_slopes",
+            "check_combinations",
+            "check_unclipped",
+            "check_on_policy",
+            "check_clip_stops",
+            "check_sapo_gate",
+        ),
     ),
     "objective sign flipped": (
-        objective_sign_flipped,
-        (*TOKENS, "agg_modes", "kl_penalty", "check_surrogate_slopes", "check_objective_slopes", "check_unclipped"),
+        m.objective_sign_flipped,
+        (*TOKENS, *LOSSES, "agg_modes", "kl_penalty", "trl_loss", "check_surrogate_slopes", "check_combinations", "check_unclipped", "check_two_sided"),
     ),
-    "advantage sign flipped": (advantage_sign_flipped, (*EVERY_ADVANTAGE, "loss_vanilla", "check_shift", "check_leave_one_out", "check_clip_stops")),
-    "KL sign flipped": (kl_sign_flipped, (*KLS, "check_kl_slopes", "check_kl_in_reward", "check_kl_in_loss")),
-    # advantages
-    "ddof 0 for 1": (lambda: on("advantage", lambda part: replace(part, ddof=0)), ZSCORES),
-    "eps 1e-4 for 1e-6": (
-        lambda: on("advantage", lambda part: replace(part, eps=1e-4 if part.eps == 1e-6 else part.eps)),
-        (*ZSCORES, "check_window_of_one"),
+    "advantage sign flipped": (
+        m.advantage_sign_flipped,
+        (*OF_RESPONSES, *OF_TOKENS, "trl_adv", "loss_vanilla", "check_shift", "check_leave_one_out", "check_clip_stops", "check_outcome_rewards"),
     ),
-    "eps 1e-6 where none": (lambda: on("advantage", lambda part: replace(part, eps=part.eps or 1e-6)), ("check_scale",)),
-    "singleton zero for raw": (lambda: on("advantage", lambda part: replace(part, singleton="zero")), (*EVERY_ADVANTAGE, "check_window_of_one")),
+    "KL sign flipped": (m.kl_sign_flipped, (*KLS, "check_kl_slopes", "check_kl_in_reward", "check_kl_in_loss", "trl_loss", "loss_kl_cov", "check_weighted_kl")),
+}
+OF_ADVANTAGES: dict[str, Row] = {
+    "ddof 0 for 1": (swap("advantage", "ddof", 1, 0), ZSCORES),
+    "eps 1e-4 for 1e-6": (swap("advantage", "eps", 1e-6, 1e-4), ("adv_grpo", "adv_grpo_passk", "adv_onerpo", *ADVANTAGES, "check_window_of_one")),
+    "eps 1e-6 for 1e-4": (swap("advantage", "eps", 1e-4, 1e-6), ("trl_adv",)),
+    "eps 1e-6 where none": (swap("advantage", "eps", 0.0, 1e-6), ("check_scale",)),
+    "singleton zero for raw": (swap("advantage", "singleton", "raw", "zero"), (*RAW_SINGLES, *ADVANTAGES, "check_window_of_one")),
+    "singleton raw for zero": (swap("advantage", "singleton", "zero", "raw"), ("adv_rloo_vectorized", "trl_adv", *ADVANTAGES)),
     "leave-one-out includes itself": (
-        lambda: on("advantage", seen("leave_one_out", "group_mean")),
-        ("adv_rloo", "check_pools_and_advantages", "check_pipeline", "check_leave_one_out"),
+        swap("advantage", "baseline", "leave_one_out", "group_mean"),
+        ("adv_rloo", "adv_rloo_vectorized", *ADVANTAGES, "check_leave_one_out"),
     ),
-    "zscore not scaled": (lambda: on("advantage", seen("group_zscore", "group_mean")), (*ZSCORES, "check_scale", "check_window_of_one")),
-    "batch mean over groups": (lambda: on("advantage", seen("batch_mean", "group_mean")), ("check_pools_and_advantages", "check_pipeline")),
+    "group mean leaves itself out": (swap("advantage", "baseline", "group_mean", "leave_one_out"), ("adv_grpo_nostd", *ADVANTAGES, "check_equal_lengths")),
+    "zscore not scaled": (swap("advantage", "scale", "group_std", "none"), (*ZSCORES, "check_scale", "check_window_of_one", "check_equal_spreads")),
+    "scaled by the batch for the group": (swap("advantage", "scale", "group_std", "batch_std"), (*ZSCORES, "check_window_of_one")),
+    "scaled by the group for the batch": (swap("advantage", "scale", "batch_std", "group_std"), ("trl_adv", *ADVANTAGES)),
+    "batch not scaled": (swap("advantage", "scale", "batch_std", "none"), ("trl_adv", *ADVANTAGES, "check_scale")),
+    "nonzero not scaled": (swap("advantage", "scale", "nonzero", "none"), ("adv_gpg", *ADVANTAGES)),
+    "nonzero advantages counted": (m.of_advantages(m.nonzero_advantages), ("adv_gpg", "check_pools_and_advantages")),
+    "batch mean over groups": (swap("advantage", "baseline", "batch_mean", "group_mean"), ADVANTAGES),
+    "group mean over the batch": (
+        swap("advantage", "baseline", "group_mean", "batch_mean"),
+        ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES),
+    ),
     "no baseline": (
-        lambda: on("advantage", lambda part: replace(part, kind="reward")),
-        (*EVERY_ADVANTAGE, "check_shift", "check_scale", "check_leave_one_out", "check_constant_groups"),
+        put("advantage", baseline="none"),
+        ("adv_grpo", "adv_opo", "adv_grpo_passk", *ADVANTAGES, "check_shift", "check_scale", "check_leave_one_out", "check_constant_groups"),
     ),
+    "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), ("adv_opo", *ADVANTAGES)),
+    "lengths weighed where none are": (swap("advantage", "baseline", "group_mean", "length_weighted"), ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES)),
+    "second best is the mean of the others": (
+        swap("advantage", "baseline", "second_best", "leave_one_out", singleton="raw"),
+        ("adv_grpo_passk", "adv_grpo_passk_nostd", *ADVANTAGES),
+    ),
+    "set mean is the reward": (swap("advantage", "credit", "set_mean", "reward"), ("adv_arpo", "adv_banditpo", *ADVANTAGES)),
+    "pass@k is the reward": (swap("advantage", "credit", "pass_at_k", "reward", k=1), ("check_pass_at_k", "check_pass_at_k_unbiased", *ADVANTAGES)),
+    "pass@(k-1)": (lambda: on("advantage", lambda spec: changed(spec, k=max(1, spec.k - 1))), (*PASS_AT_K, *ADVANTAGES)),
+    "pass@k without n": (m.of_advantages(m.pass_at_k_without_n), (*PASS_AT_K, *ADVANTAGES)),
+    "pass@k baseline ignored": (
+        lambda: on("advantage", lambda spec: changed(spec, baseline="none") if spec.credit == "pass_at_k" else spec),
+        ("check_pass_at_k", "check_pass_at_k_ends", *ADVANTAGES),
+    ),
+    "whitening ignored": (put("advantage", whiten="none"), WHITENED),
+    "whitening over responses for tokens": (
+        lambda: on("advantage", lambda spec: spec if spec.whiten == "none" or spec.of_tokens else changed(spec, whiten="responses")),
+        ("adv_reinforce_plus_plus_baseline", "adv_gdpo_single", *ADVANTAGES),
+    ),
+    "whitening counts responses": (wrap(advantages=m.whitening_counts_responses), ("adv_gdpo_single", "check_pools_and_advantages", "check_whitening")),
+    "whitened by the population": (
+        wrap(advantages=m.population_deviation, whiten=m.whitened_with_ddof_0),
+        ("adv_reinforce_plus_plus_baseline", "adv_gdpo_multi", "check_pools_and_advantages", "check_whitening"),
+    ),
+    "given baseline added": (m.given_baseline(np.negative), ("adv_remax", "adv_gae", "adv_optimal_token_baseline", *ADVANTAGES, "check_outcome_rewards")),
+    "gamma ignored": (put("advantage", gamma=1.0), (*TO_GO, "check_gae_ends")),
+    "lam ignored": (put("advantage", lam=1.0), ("adv_gae", "check_token_advantages", "check_pipeline", "check_gae_ends")),
+    "values flow across responses": (
+        wrap(token_advantages=m.one_long_response),
+        (*OF_TOKENS, "check_token_advantages", "check_gae_ends", "check_outcome_rewards"),
+    ),
+    "rewards so far for rewards to go": (wrap(token_advantages=m.rewards_so_far), (*OF_TOKENS, "check_token_advantages", "check_gae_ends")),
+    "rewards at tokens lost": (wrap(prepare=m.without_token_rewards), (*OF_TOKENS, "check_pipeline", "check_outcome_rewards")),
+    "weights of the optimal baseline not squared": (wrap(optimal_token_baseline=m.correction_not_squared), OTB),
+    "zero tail ignored": (wrap(optimal_token_baseline=lambda right, *args, zero_tail=False, **rest: right(*args, **rest)), OTB),
+    "columns ignored": (
+        wrap(optimal_token_baseline=lambda right, *args, position=None, **rest: right(*args, **rest)),
+        ("adv_optimal_token_baseline", "check_optimal_baseline"),
+    ),
+    "a response alone is its own baseline": (wrap(optimal_token_baseline=m.alone_with_itself), (*OTB, "check_optimal_shift")),
     "groups mixed": (
-        groups_mixed,
-        ("adv_grpo", "adv_rloo", "check_pools_and_advantages", "check_pipeline", "check_support", "check_order", "check_on_policy"),
+        wrap(pool_of=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
+        ("adv_grpo", "adv_rloo", *ADVANTAGES, "check_support", "check_order"),
     ),
-    "support ignored": (support_ignored, ("adv_onerpo", "adv_onerpo_nostd", "check_pools_and_advantages", "check_pipeline", "check_support")),
-    # windows
-    "window one too short": (lambda: replace(REAL, empty_windows=lambda n, size: REAL.empty_windows(n, max(1, size - 1))), WINDOWS),
-    "window one too long": (lambda: replace(REAL, empty_windows=lambda n, size: REAL.empty_windows(n, size + 1)), (*WINDOWS, "check_window_of_one")),
-    "window read before push": (window_read_before_push, (*WINDOWS, "check_window_of_one")),
-    "window keeps the oldest": (window_oldest_kept, (*WINDOWS, "check_window_of_one", "check_pipeline")),
-    # surrogates
-    "clip low and high swapped": (
-        lambda: on("surrogate", lambda part: replace(part, low=min(part.high, 1.0), high=part.low)),
-        (*TOKENS, "check_unclipped", "check_clip_stops"),
+    "support ignored": (wrap(pool_of=lambda right, n, *parts: right(n, parts[0])), ("adv_onerpo", "adv_onerpo_nostd", *ADVANTAGES, "check_support")),
+}
+OF_SAMPLING: dict[str, Row] = {
+    "window one too short": (wrap(empty_windows=lambda right, n, size: right(n, max(1, size - 1))), WINDOWS),
+    "window one too long": (wrap(empty_windows=lambda right, n, size: right(n, size + 1)), (*WINDOWS, "check_window_of_one")),
+    "window read before push": (m.window_read_before_push, (*WINDOWS, "check_window_of_one")),
+    "window keeps the oldest": (wrap(push=m.oldest_kept), (*WINDOWS, "check_window_of_one", "check_pipeline")),
+    "decay ignored": (wrap(add=lambda right, sums, contexts, rewards, decay: right(sums, contexts, rewards, 1.0)), ("check_averages", "check_averages_ends")),
+    "unseen context is 0": (wrap(averages_of=m.unseen_is_zero), ("check_averages", "check_averages_ends")),
+    "difficulty without prior": (wrap(difficulty_of=m.difficulty_without_prior), ("check_averages",)),
+    "difficulty is the average": (
+        wrap(difficulty_of=lambda right, sums, context: REAL.averages_of(sums, [context])[0]),
+        ("check_averages", "check_averages_ends"),
     ),
-    "clip ignored": (
-        lambda: on("surrogate", lambda part: replace(part, low=1.0, high=float("inf"))),
-        (*TOKENS, "check_surrogate_slopes", "check_clip_stops"),
-    ),
-    "clip limits the value alone": (weight_of_clipped_kept, (*TOKENS, "check_surrogate_slopes", "check_objective_slopes", "check_clip_stops")),
-    "dual clip ignored": (lambda: on("surrogate", lambda part: replace(part, dual=None)), (*TOKENS, "check_surrogate_slopes")),
-    "dual clip always on": (
-        lambda: on("surrogate", lambda part: replace(part, dual=part.dual or 1.1)),
-        ("check_surrogates", "check_pipeline", "check_unclipped", "check_clip_stops"),
-    ),
-    "dual-clipped not counted as clipped": (clip_not_counted, ("loss_vanilla", "check_pipeline")),
-    "reinforce for clip": (lambda: on("surrogate", lambda part: replace(part, kind="reinforce")), (*TOKENS, "check_unclipped", "check_clip_stops")),
-    "slopes beyond the limits": (limits_ignored, (*TOKENS, *KLS, "check_surrogate_slopes", "check_kl_slopes")),
-    # KL
-    "k1 for k3": (lambda: on("kl", seen("k3", "k1")), KLS),
-    "k2 for abs": (lambda: on("kl", seen("abs", "k2")), KLS),
-    "k1 for k2": (lambda: on("kl", seen("k2", "k1")), (*KLS, "check_kl_in_loss")),
-    "abs for k1": (lambda: on("kl", seen("k1", "abs")), (*KLS, "loss_vanilla", "check_kl_in_reward")),
-    "KL always in the loss": (lambda: on("kl", lambda part: replace(part, place="loss")), ("kl_penalty", "check_pipeline", "check_kl_in_reward")),
-    "straight-through ignored": (kl_slope_without_straight_through, (*KLS, "check_kl_slopes")),
-    # aggregation and batches
-    "correction ignored": (correction_ignored, ("loss_vanilla", "check_pipeline")),
-    "correction on the KL too": (correction_on_kl, ("check_pipeline", "check_kl_in_loss")),
-    "normalised by the micro-batch": (normalised_by_micro_batch, (*SHARES, "kl_penalty", "check_split", "check_prepared_apart")),
-    "counts of the optimiser batch ignored": (counts_ignored, (*SHARES, "check_prepared_apart")),
-    "token mean for response means": (lambda: on("aggregation", aggregated("seq_mean_token_mean", "token_mean")), (*SHARES, "check_shares_add_up")),
-    "token mean for response sums": (lambda: on("aggregation", aggregated("seq_mean_token_sum", "token_mean")), SHARES),
-    "length ignored": (lambda: on("aggregation", lambda part: replace(part, length=None)), SHARES),
-    "count eps ignored": (lambda: on("aggregation", lambda part: replace(part, eps=0.0)), SHARES),
-    "count eps always": (lambda: on("aggregation", lambda part: replace(part, eps=part.eps or 1e-8)), (*SHARES, "check_one_token")),
-    "empty responses counted": (lambda: on("aggregation", lambda part: replace(part, empty="count")), (*SHARES, "check_prepared_apart")),
-    "empty responses skipped": (
-        lambda: on("aggregation", lambda part: replace(part, empty="skip")),
-        ("agg_modes", "check_shares", "check_pipeline", "check_prepared_apart", "check_shares_add_up"),
+    "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), ("check_sampling",)),
+    "rollouts by variance": (wrap(allocate=m.by_variance), ("check_sampling",)),
+    "one rollout too many": (wrap(allocate=lambda right, p, mean: right(p, mean + 1)), ("check_sampling", "check_equal_budgets")),
+    "longest kept": (wrap(keep_shortest=lambda right, lengths, first, keep: right(-lengths, first, keep)), ("check_sampling", "check_equal_budgets")),
+    "one fewer kept": (
+        wrap(keep_shortest=lambda right, lengths, first, keep: right(lengths, first, max(1, keep - 1))),
+        ("check_sampling", "check_equal_budgets"),
     ),
 }
 
-PAIRS = [pytest.param(make, check, id=f"{name}-{check}") for name, (make, checks) in MUTANTS.items() for check in dict.fromkeys(checks)]
+EVERY = SIGNS | OF_ADVANTAGES | OF_SAMPLING | MUTANTS
+PAIRS = [pytest.param(make, check, id=f"{name}-{check}") for name, (make, checks) in EVERY.items() for check in dict.fromkeys(checks)]
 
 
 @pytest.mark.parametrize(("make", "check"), PAIRS)
@@ -300,4 +169,9 @@ def test_refused(make, check):
 
 
 def test_every_check_refuses_something():
-    assert {check for _, checks in MUTANTS.values() for check in checks} == set(CHECKS)
+    assert {check for _, checks in EVERY.values() for check in checks} == set(CHECKS)
+
+
+def test_names_are_unique():
+    assert len(CHECKS) == len(GOLDEN) + sum(len(part.CHECKS) for part in PARTS)
+    assert len(EVERY) == len(SIGNS) + len(OF_ADVANTAGES) + len(OF_SAMPLING) + len(MUTANTS)

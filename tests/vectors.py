@@ -47,6 +47,8 @@ def token_penalty(spec: KL, logp: float, ref_logp: float) -> tuple[float, float]
 def whiten(spec: Advantage, values, weights) -> np.ndarray:
     """A whitened copy of values (n,), where each counts weights (n,) times."""
     out = np.array(values, dtype=np.float64)
+    if spec.whiten == "none":
+        return out
     whiten_into(advantage_rule(spec).whiten, out, np.asarray(weights, dtype=np.float64), spec.ddof, spec.eps)
     return out
 
