@@ -80,6 +80,13 @@ def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray
     return batch
 
 
+def masked_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Which tokens the mask takes out of the surrogate, and which out of the penalty, whatever their shares are."""
+    ones = np.ones_like(batch.share)
+    masked = api.masked(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
+    return masked.share == 0.0, masked.kl_share == 0.0
+
+
 def weighed_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray) -> Weighed:
     """What `weigh` makes of some tokens alone."""
     return api.weigh(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
@@ -146,9 +153,8 @@ def check_dppo(api: Api, case: Case, measure: str) -> int:
         aggregation_of("verl_0.9.1", params, tokens.rows.width),
         mask=Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"]),
     )
-    frozen_batch = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
-    batch = api.masked(estimator, frozen_batch, tokens.new)
-    dropped = (batch.share == 0.0) & (frozen_batch.share != 0.0)
+    plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
+    batch, (dropped, _) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
     capped = weighed_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
     return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum(), clip_frac_lower=capped)
 
@@ -193,8 +199,7 @@ def check_clip_cov(api: Api, case: Case) -> int:
     for place, candidate in enumerate(case.outputs["perm"] or []):
         keys[candidates[candidate]] = place
     plain = frozen(api, estimator, tokens, tokens.old, params)
-    batch = api.masked(estimator, plain, tokens.new, keys)
-    dropped = (batch.share == 0.0) & (plain.share != 0.0)
+    batch, (dropped, _) = api.masked(estimator, plain, tokens.new, keys), masked_tokens(api, estimator, plain, tokens.new, keys)
     same(selected_of(tokens, dropped), sorted(case.outputs["selected"]), f"{case.name}: selected")
     same(dropped.sum(), min(case.outputs["clip_num"], candidates.size), f"{case.name}: clip_num")
     return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum())
@@ -211,8 +216,9 @@ def check_kl_cov(api: Api, case: Case) -> int:
     penalty = KL("abs", params["ppo_kl_coef"], anchor="old")
     aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
     estimator = Estimator(RAW, UNCLIPPED, penalty, aggregation, UNBOUNDED, KLCov(params["kl_cov_ratio"]))
-    batch = api.masked(estimator, frozen(api, estimator, tokens, None, params), tokens.new)
-    same(selected_of(tokens, batch.kl_share != 0.0), sorted(case.outputs["selected"]), f"{case.name}: selected")
+    plain = frozen(api, estimator, tokens, None, params)
+    batch, (_, unpenalised) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    same(selected_of(tokens, ~unpenalised), sorted(case.outputs["selected"]), f"{case.name}: selected")
     weighed = api.weigh(estimator, batch, tokens.new)
     return compare(case, tokens, weighed._replace(kl=-weighed.kl))
 

@@ -43,11 +43,14 @@ def surrogate_of(params: dict) -> Surrogate:
     return Vespo(params["k_pos"], max(params["lambda_pos"], 1e-4), params["k_neg"], max(params["lambda_neg"], 1e-4))
 
 
-def ratio_of(params: dict) -> Ratio:
-    """No bounds, except in vespo's product over the response."""
-    if params["loss_type"] == "vespo":
-        return Ratio("product", floor=math.log(1e-8), cap=20.0)
+def unbounded(params: dict) -> Ratio:
+    """The ratio of the token or the response; no bounds."""
     return Ratio(params["is_level"], floor=-math.inf, cap=math.inf)
+
+
+def ratio_of(params: dict) -> Ratio:
+    """What the surrogate looks at: vespo takes a product over the response."""
+    return Ratio("product", floor=math.log(1e-8), cap=20.0) if params["loss_type"] == "vespo" else unbounded(params)
 
 
 def aggregation_of(params: dict, n_rows: int, n_tokens: int) -> tuple[Aggregation, dict]:
@@ -72,11 +75,11 @@ def estimator_of(params: dict, aggregation: Aggregation) -> Estimator:
     return Estimator(RAW, surrogate_of(params), kl, aggregation, ratio_of(params), mask)
 
 
-def parts_of(estimator: Estimator, rewards: np.ndarray) -> list[tuple[Estimator, np.ndarray]]:
-    """Estimators and rewards whose objectives add up to the loss: vespo's penalty is weighted by the token's ratio, its surrogate by the response's."""
+def parts_of(params: dict, estimator: Estimator, rewards: np.ndarray) -> list[tuple[Estimator, np.ndarray]]:
+    """Estimators and rewards whose objectives add up to the loss: vespo's penalty is weighted by another ratio than its surrogate."""
     if estimator.ratio.level != "product" or not estimator.kl.weighted:
         return [(estimator, rewards)]
-    penalty = replace(estimator, surrogate=Clip(), ratio=Ratio(floor=-math.inf, cap=math.inf))
+    penalty = replace(estimator, surrogate=Clip(), ratio=unbounded(params))
     return [(replace(estimator, kl=KL("none")), rewards), (penalty, np.zeros_like(rewards))]
 
 
@@ -88,7 +91,7 @@ def check_loss(api: Api, case: Case) -> int:
     aggregation, counts = aggregation_of(params, rows.n_rows, new.size)
     estimator, rewards = estimator_of(params, aggregation), np.array(case.inputs["advantages"])
     parts = []
-    for part, credit in parts_of(estimator, rewards):
+    for part, credit in parts_of(params, estimator, rewards):
         batch = api.prepare(part, credit, np.arange(rows.n_rows), rows.starts, old, ref, **counts)
         parts.append(api.weigh(part, api.masked(part, batch, new), new))
     compared = close(-sum(part.objective for part in parts), case.outputs["loss"], f"{case.name}: loss")
