@@ -36,7 +36,6 @@ PLAIN = DESIGNS | {
     "batch mean": Design(8, 4, estimator=Estimator(Advantage("batch_mean", "batch_std"), Clip(0.05, 0.05))),
     "whitened": Design(8, 4, estimator=Estimator(Advantage("none", whiten="responses"), Cispo()), **UPDATES),
     "nonzero": Design(8, 4, 2, estimator=Estimator(Advantage("group_mean", "nonzero"), kl=KL("k2", 0.2)), **UPDATES),
-    "sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), **UPDATES),
     "one sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"))),
     "geometric": Design(8, 4, estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)), **UPDATES),
     "pass at k": Design(8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))),
@@ -163,6 +162,20 @@ def test_it_follows_its_slow_twin_which_tells_every_knob(name):
     found = differences(run, twin(run))
     assert max(value for metric, value in found.items() if metric not in EQUAL_REWARDS.get(name, ())) < EXACT
     assert differences(run, twin(without))["train_pass_at_1"] > 1e-3
+
+
+ONE_TOKEN = mixed_world(tokens=0.0)
+OF_ITSELF = {"kl cov", "clip cov", "mask tv", "mask kl", "mask drift", "sampler", "tries", "many tries", "keep", "difficulty", "entropy", "old anchor"}
+OF_ITSELF |= {"greedy", "moving_average", "optimal", "value", "kl in reward", *CORRECTIONS}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_knob_is_heard_with_one_token_too(name):
+    """Whichever round `simulate` picks, with Gaussian nuisance."""
+    run = RUNS[name]
+    assert is_general(run, ONE_TOKEN) == (name in OF_ITSELF)
+    found = differences(run, general_curve(run, ONE_TOKEN), ONE_TOKEN)
+    assert max(value for metric, value in found.items() if metric not in EQUAL_REWARDS.get(name, ())) < EXACT
 
 
 WRONG = {

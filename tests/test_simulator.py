@@ -13,6 +13,7 @@ from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
 from shared.kl import KL
+from shared.ratio import Ratio
 from shared.surrogate import Clip, Reinforce
 from sim.environments import Linear, Tabular, build, tabular_world
 from sim.optimizer import Optimizer
@@ -34,6 +35,7 @@ DESIGNS = {
     "group": Design(7, 20, estimator=preset("grpo")),
     "window": Design(8, 2, 3, replay_window=5, estimator=preset("paper_text")),
     "updates": Design(8, 4, estimator=preset("paper_code"), epochs=3, minibatches=2),
+    "sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), epochs=3, minibatches=2),
     "kl in reward": Design(8, 3, 2, replay_window=4, estimator=CUSTOM, epochs=2),
 }
 
