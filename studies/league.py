@@ -132,7 +132,7 @@ def table(scored: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for budget in BUDGETS:
-        wide = scored[scored["budget"] == budget].pivot_table(index=["pair", "seed"], columns="entrant", values="value", dropna=False)
+        wide = scored[scored["budget"] == budget].pivot(index=["pair", "seed"], columns="entrant", values="value")
         for name in wide.columns:
             row = {"budget": budget, "entrant": name, "family": CARDS[name].family, "value": wide[name].mean(skipna=False)}
             for reference in REFERENCES:

@@ -19,7 +19,7 @@ SMALL = Rules(pairs=("qwen-gsm8k",), seeds=2, rounds=10)
 def ranked_of(values: dict[str, np.ndarray]) -> pd.DataFrame:
     """The league's table for given values (pairs, seeds) of each entrant, the same in both budgets."""
     rows = [
-        (name, budget, f"pair{p}", s, value)
+        (name, budget, f"pair{p}", 100 * p + s, value)
         for name, grid in values.items()
         for budget in ("rounds", "rollouts")
         for p, row in enumerate(grid)
