@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
+import numba
 import numpy as np
 import pytest
 
@@ -198,6 +199,10 @@ def test_slopes(check):
     check(REAL)
 
 
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="uncompiled, the exponential of nan is an error")
+
+
+@compiled
 @pytest.mark.parametrize("spec", [Reinforce(), Clip(dual=3.0), Cispo(), Sapo(), Dro(), Vespo()], ids=lambda spec: type(spec).__name__)
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_a_log_probability_that_is_not_a_number_is_never_hidden(spec, advantage):
@@ -212,6 +217,7 @@ def test_nor_in_a_penalty(kind):
     assert np.isnan(value) and (np.isnan(slope) or kind == "k1")
 
 
+@compiled
 @pytest.mark.parametrize("ratio", [Ratio("sequence"), Ratio("sequence_token"), Ratio("product")], ids=lambda ratio: ratio.level)
 @pytest.mark.parametrize("spec", [Clip(), Cispo(), Sapo()], ids=lambda spec: type(spec).__name__)
 def test_nor_in_a_response(spec, ratio):

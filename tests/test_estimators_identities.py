@@ -49,6 +49,7 @@ def check_split(api: Api) -> None:
 
 
 def check_one_split(api: Api, estimator: Estimator, batch: Batches, rng: np.random.Generator) -> None:
+    batch = batch._replace(logp=np.minimum(batch.logp, 0.0))
     prepared = api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, correction=batch.correction)
     size = batch.logp.size
     whole = weighed_parts(api, estimator, prepared, batch.logp, [0, size])[0]
