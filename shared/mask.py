@@ -146,7 +146,7 @@ def kl_cov_into(rule, batch, logp, kl_share):
     """Empty the KL shares of all tokens but those with the largest covariance."""
     n = logp.shape[0]
     covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
-    kl_share[np.argsort(-covariance)[max(1, int(rule.a * n)) :]] = 0.0
+    kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.a * n)) :]] = 0.0
 
 
 @jit

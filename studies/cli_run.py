@@ -109,7 +109,7 @@ def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves
 
     table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
     for column in ("cell", "split", "Pass@1", "95% interval", "published"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     rows = endpoint_table(curves, [chosen], [pair_name])
     for row in rows[rows["experiment"] == chosen.name].itertuples():
         interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
