@@ -67,7 +67,8 @@ class _Worker:
         return self.process.stdout.readline().decode().strip()
 
     def reason(self) -> str:
-        """Why a child that never was ready is not there any more."""
+        """The last that a child said which should be ready and is not; ends it."""
+        self.process.kill()
         said = self.process.stderr.read().decode(errors="replace").split("\n")
         return next((line for line in reversed(said) if line.strip()), f"it ended with status {self.process.wait()}")
 

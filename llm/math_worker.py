@@ -46,16 +46,21 @@ def verdict(equal, answer: str, truth: str) -> str:
         return FAILED
 
 
+def silence(stream: int) -> None:
+    """Discard what a library prints: it is no reply, and nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
 def main(orphaned_after: int) -> None:
     """Answer until the input ends. A process whose parent died ends by itself `orphaned_after` seconds after it got its pair."""
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    silence(1)
     limit_memory()
     equal = comparison()
     if verdict(equal, "0.5", "\\frac{1}{2}") != EQUAL or verdict(equal, "1", "2") != DIFFERENT:
         sys.exit("math-verify gives wrong answers here")
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
     print(READY, file=replies)
-    for stream in (1, 2):  # what a library prints about an answer is no reply, and nobody reads it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    silence(2)  # not before: the parent shows why a child does not start
     for line in sys.stdin:
         signal.alarm(orphaned_after)
         print(verdict(equal, *json.loads(line)), file=replies)
