@@ -1,5 +1,6 @@
 """math-verify in its pool of processes: values in other words, hostile answers, and children that die, hang or do not start."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from llm import math_pool
-from llm.math_pool import Checks, MathPool
+from llm.math_pool import LONGEST, Checks, MathPool
+from llm.math_worker import comparison, verdict
 from llm.verify import VERIFIERS, score
 from shared.errors import UserError
 from tests.test_llm_verify import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
@@ -114,6 +116,32 @@ def test_pairs_are_answered_in_order_and_asked_once():
         assert equal.tolist() == [i % 7 == 3 for i in range(50)]
         assert checks == Checks(asked=7, failed=0, timed_out=0) and len(pool._children) <= 2
         assert pool.equivalent([])[0].shape == (0,)
+
+
+@needs_math_verify
+def test_failures_and_timeouts_are_counted():
+    pairs = [("1.0", "1"), ("9^{9^{9}}", "1"), ("1" * (LONGEST + 1), "1"), ("1", "1" * (LONGEST + 1)), ("9^{9^{9}}", "1")]
+    with MathPool(1, timeout=2.0) as pool:
+        equal, checks = pool.equivalent(pairs)
+    assert equal.tolist() == [True, False, False, False, False] and checks == Checks(asked=4, failed=2, timed_out=1)
+    assert checks + checks == Checks(asked=8, failed=4, timed_out=2)
+
+
+@needs_math_verify
+def test_answers_never_reach_the_reader_that_evaluates(monkeypatch):
+    from math_verify import parse, parser
+
+    reached = []
+    monkeypatch.setattr(parser, "parse_expr_cached", lambda text: reached.append(text))
+    equal = comparison()
+    try:
+        for text in ("1+1", ") 1+1", "9**9**9 ", "the answer: 1/2", "( 2*3", "\\frac{ 1+1 ", "\x00 1+1"):
+            verdict(equal, text, "2")
+        assert reached == []
+        parse("so 1+1 ")
+        assert reached == ["1+1 "], "the reader that this test watches is not the one that math-verify uses"
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @needs_math_verify

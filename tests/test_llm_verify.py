@@ -61,7 +61,9 @@ MATH_TABLE = [
     (r"\boxed{20\%}", "20", 1, 1),
     ("\\boxed 7$ is it", "7", 1, 1),
     (r"\boxed{\sqrt{17}", r"\sqrt{17}", 0, 0),
+    ("\\boxed 7$ is it, not 8", "7", 1, 1),
     (r"\fbox{12}", "12", 0, 1),
+    (r"\boxed{3}, no, \fbox{12}", "12", 0, 1),
     ("The answer is 12.", "12", 0, 1),
     ("The answer is $12$ for all 3 of them.", "12", 0, 1),
     ("First 3, then 12", "12", 0, 1),
@@ -77,6 +79,8 @@ VALUE_TABLE = [
     (r"\boxed{\frac{2}{\sqrt{2}}}", r"\sqrt{2}", 0, 1),
     (r"The final answer is \(\frac{10}{4}\)", r"\frac{5}{2}", 0, 1),
     (r"thus $x = 1.5$", r"\frac{3}{2}", 0, 1),
+    (r"\boxed{(1,2)}", "1 < x < 2", 0, 1),
+    (r"\boxed{1 < x < 2}", "(1,2)", 0, 0),
     (r"\boxed{13}", "12", 0, 0),
     (r"\boxed{x+1}", "x-1", 0, 0),
 ]
