@@ -1,106 +1,270 @@
-"""From rewards to advantages, through the baseline set of each group.
+"""From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
 
-The baseline set of a group is the rewards that give its mean and spread: those of its trained responses, of support rollouts
-(sampled and scored, not trained on), and of the context's replay window. It feeds only the advantages of trained responses.
-"""
-
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.errors import UserError, check, check_labels
-from shared.estimator import Rule
+from shared.errors import UserError, check, check_choice, check_labels, code_of
 from shared.jit import jit
+from shared.pool import Pool, mean_and_std, runner_up
 
-REWARD, GROUP_MEAN, GROUP_ZSCORE, LEAVE_ONE_OUT, BATCH_MEAN = range(5)
+CreditKind = Literal["reward", "set_mean", "pass_at_k"]
+BaselineKind = Literal["none", "group_mean", "leave_one_out", "batch_mean", "length_weighted", "second_best", "greedy", "moving_average", "value", "optimal"]
+ScaleKind = Literal["none", "group_std", "batch_std", "nonzero"]
+WhitenKind = Literal["none", "tokens", "responses"]
+SingletonRule = Literal["raw", "zero", "error"]
+
+REWARD, SET_MEAN, PASS_AT_K = range(3)
+NONE, GROUP_MEAN, LEAVE_ONE_OUT, BATCH_MEAN, LENGTH_WEIGHTED, SECOND_BEST, GREEDY, MOVING_AVERAGE, VALUE, OPTIMAL = range(10)
+UNSCALED, GROUP_STD, BATCH_STD, NONZERO = range(4)
+PLAIN, BY_TOKENS, BY_RESPONSES = range(3)
 RAW, ZERO, ERROR = range(3)
 
-
-class Pool(NamedTuple):
-    """Baseline sets of G groups, packed: group g holds rewards[starts[g] .. starts[g+1]-1]."""
-
-    rewards: np.ndarray
-    starts: np.ndarray
+GIVEN = ("greedy", "moving_average", "value", "optimal")
+"""Baselines that a level finds and hands over: they need more than the rewards of the batch."""
+WHITEN_EPS = 1e-8
 
 
-def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
-    """Baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
+@dataclass(frozen=True)
+class Advantage:
+    """How rewards become advantages: A = (credit - baseline) / scale, then whitened."""
 
-    rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
-    """
-    columns = [(np.asarray(rewards, dtype=np.float64), np.asarray(group, dtype=np.int64)) for rewards, group in parts]
-    for rewards, group in columns:
-        check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
-    rewards, group = (np.concatenate(column) for column in zip(*columns, strict=True))
-    check_labels("group", group, n_groups)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)
-    return Pool(rewards[np.argsort(group, kind="stable")], starts)
+    baseline: BaselineKind = "group_mean"
+    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts), length_weighted.
+    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context), value (critic), optimal."""
+    scale: ScaleKind = "none"
+    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R / number of nonzero rewards."""
+    whiten: WhitenKind = "none"
+    """At the end, to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
+    credit: CreditKind = "reward"
+    """reward: r. set_mean: the mean of the group's set. pass_at_k: the response's part in pass@k, for 0/1 rewards."""
+    k: int = 1
+    """k of pass_at_k."""
+    ddof: int = 1
+    """Degrees of freedom taken off in a standard deviation: 1 sample, 0 population."""
+    eps: float = 1e-6
+    """Added to a standard deviation."""
+    singleton: SingletonRule = "raw"
+    """Baseline set of one reward. raw: mean 0, std 1, so the reward survives. zero: no signal. error: refuse."""
+    decay: float = 0.9
+    """Moving average: what a visit leaves of the weight of earlier rewards."""
+    gamma: float = 1.0
+    """Discount per token."""
+    lam: float = 1.0
+    """Lambda of generalised advantage estimation (value)."""
+
+    def __post_init__(self):
+        for name, kind in (("baseline", BaselineKind), ("scale", ScaleKind), ("whiten", WhitenKind), ("credit", CreditKind), ("singleton", SingletonRule)):
+            check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
+        check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
+        check(self.eps >= 0, f"advantage.eps = {self.eps!r}; allowed: 0 or more")
+        check(self.k >= 1, f"advantage.k = {self.k!r}; allowed: 1 or more")
+        check(self.k == 1 or self.credit == "pass_at_k", f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}")
+        for name in ("decay", "gamma", "lam"):
+            check(0 <= getattr(self, name) <= 1, f"advantage.{name} = {getattr(self, name)!r}; allowed: 0 to 1")
+        for_tokens = self.baseline in ("none", *GIVEN) and self.scale == "none" and self.whiten != "responses" and self.credit == "reward"
+        check(for_tokens or not self.by_token, "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline")
+        check(self.lam == 1 or self.baseline == "value", f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}")
+        check(self.baseline not in GIVEN or self.scale != "group_std", f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}")
+        if self.credit != "reward":
+            allowed = ("none",) if self.credit == "set_mean" else ("none", "leave_one_out")
+            check_choice(f"advantage.baseline (credit {self.credit})", self.baseline, allowed)
+            check(self.scale in ("none", "batch_std"), f"advantage.scale = {self.scale!r}; allowed: none, batch_std where credit is {self.credit}")
+
+    @property
+    def of_group(self) -> bool:
+        """Whether a group of one needs the singleton rule."""
+        return self.baseline in ("group_mean", "leave_one_out", "length_weighted", "second_best") or self.scale == "group_std"
+
+    @property
+    def by_token(self) -> bool:
+        """Whether advantages vary within a response."""
+        return self.baseline == "value" or self.gamma < 1
+
+    @property
+    def of_batch(self) -> bool:
+        """Whether an advantage depends on other groups of the batch."""
+        return self.baseline == "batch_mean" or self.scale in ("batch_std", "nonzero") or self.whiten != "none"
+
+
+class AdvantageRule(NamedTuple):
+    """An `Advantage` for kernels."""
+
+    credit: int
+    k: int
+    baseline: int
+    scale: int
+    whiten: int
+    ddof: int
+    eps: float
+    singleton: int
+
+
+def advantage_rule(spec: Advantage) -> AdvantageRule:
+    """The numbers that kernels take."""
+    codes = (code_of(CreditKind, spec.credit), spec.k, code_of(BaselineKind, spec.baseline), code_of(ScaleKind, spec.scale), code_of(WhitenKind, spec.whiten))
+    return AdvantageRule(*codes, spec.ddof, float(spec.eps), code_of(SingletonRule, spec.singleton))
 
 
 @jit
-def mean_and_std(values, start, stop, ddof):
-    """Mean and standard deviation of values[start:stop]; nan where too few. Equal values have exactly that mean and spread 0."""
-    origin = values[start] if stop > start else 0.0
-    total = 0.0
-    for i in range(start, stop):
-        total += values[i] - origin
-    mean = origin + total / (stop - start)
-    squares = 0.0
-    for i in range(start, stop):
-        squares += (values[i] - mean) ** 2
-    return mean, np.sqrt(squares / (stop - start - ddof))
+def any_of_others(n, correct, k):
+    """Chance that k responses drawn without replacement from n, of which `correct` are correct, hold a correct one."""
+    none = 1.0
+    for j in range(k):
+        none *= max(0.0, n - correct - j) / (n - j)
+    return 1.0 - none
 
 
 @jit
-def advantages_into(rule, rewards, group, pool, pool_starts, out):
-    """Fill out (R,) with the advantages of the responses. Pool (n,) and pool_starts (G+1,) as in `Pool`."""
-    if rule.advantage == REWARD:
-        out[:] = rewards
+def pass_at_k_credit(rule, reward, mean, size):
+    """A response's part in pass@k of its set, times n, so that k = 1 is the reward (PKPO, 2505.15201; `leave_one_out`: its baseline "loo - 1")."""
+    correct, others = round(mean * size), size - 1
+    if rule.baseline == LEAVE_ONE_OUT:
+        return rule.k * (1.0 - any_of_others(others, correct - 1, rule.k - 1)) if reward > 0.0 else 0.0
+    return float(rule.k) if reward > 0.0 else rule.k * any_of_others(others, correct, rule.k - 1)
+
+
+@jit
+def length_weighted_means(rewards, starts, group, n_groups):
+    """sum_i |o_i| r_i / sum_i |o_i| of each group's trained responses (OPO, 2505.23585)."""
+    weighted, tokens = np.zeros(n_groups), np.zeros(n_groups)
+    for i in range(rewards.shape[0]):
+        length = starts[i + 1] - starts[i]
+        weighted[group[i]] += length * rewards[i]
+        tokens[group[i]] += length
+    for g in range(n_groups):
+        weighted[g] = weighted[g] / tokens[g] if tokens[g] > 0.0 else 0.0
+    return weighted
+
+
+@jit
+def whiten_into(kind, values, weights, ddof, eps):
+    """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by responses: once, eps outside."""
+    n = values.shape[0]
+    if kind == BY_RESPONSES:
+        mean, std = mean_and_std(values, 0, n, ddof)
+        for i in range(n):
+            values[i] = 0.0 if values[i] == mean or n <= ddof else (values[i] - mean) / (std + eps)
         return
-    batch_mean = 0.0
-    if rule.advantage == BATCH_MEAN:
-        batch_mean, _ = mean_and_std(pool, pool_starts[0], pool_starts[-1], 0)
-    last = -1
-    mean, std, size = 0.0, 1.0, 0
+    count = weights.sum()
+    mean = (values * weights).sum() / (count + WHITEN_EPS)
+    spread = 0.0
+    for i in range(n):
+        spread += weights[i] * (values[i] - mean) ** 2
+    spread = spread / (count + WHITEN_EPS) * count / (count - 1.0) if count > 1.0 else np.inf
+    for i in range(n):
+        values[i] = (values[i] - mean) / np.sqrt(spread + WHITEN_EPS)
+
+
+@jit
+def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out):
+    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read where needed."""
+    if rule.baseline >= GREEDY:
+        out[:] = rewards - given
+    elif rule.baseline == NONE and rule.credit == REWARD and rule.scale != GROUP_STD:
+        out[:] = rewards
+    elif rule.credit == REWARD and rule.baseline != SECOND_BEST:
+        centre_into(rule, rewards, starts, group, pool, pool_starts, out)
+    else:
+        credit_into(rule, rewards, group, pool, pool_starts, out)
+    if rule.scale == BATCH_STD:
+        _, std = mean_and_std(pool, pool_starts[0], pool_starts[-1], rule.ddof)
+        for i in range(out.shape[0]):
+            out[i] = 0.0 if out[i] == 0.0 or pool_starts[-1] <= rule.ddof else out[i] / (std + rule.eps)
+    elif rule.scale == NONZERO:
+        out *= rewards.shape[0] / max(1, np.count_nonzero(rewards))
+    if rule.whiten != PLAIN:
+        whiten_into(rule.whiten, out, (starts[1 : out.shape[0] + 1] - starts[: out.shape[0]]).astype(np.float64), rule.ddof, rule.eps)
+
+
+@jit
+def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
+    """out = (r - origin) factor / divisor, with the three of each response's group."""
+    origin = 0.0
+    if rule.baseline == BATCH_MEAN:
+        origin, _ = mean_and_std(pool, pool_starts[0], pool_starts[-1], 0)
+    means = rewards[:0]
+    if rule.baseline == LENGTH_WEIGHTED:
+        means = length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
+    last, factor, divisor = -1, 1.0, 1.0
     for i in range(rewards.shape[0]):
         g = group[i]
         if g != last:
             size = pool_starts[g + 1] - pool_starts[g]
             mean, std = mean_and_std(pool, pool_starts[g], pool_starts[g + 1], rule.ddof)
-            if size == 1:
-                mean, std = 0.0, 1.0
+            of_group = rule.baseline != BATCH_MEAN and rule.baseline != NONE
+            if of_group:
+                origin = 0.0 if size == 1 else means[g] if rule.baseline == LENGTH_WEIGHTED else mean
+            factor = size / (size - 1.0) if rule.baseline == LEAVE_ONE_OUT and size > 1 else 1.0
+            if rule.scale == GROUP_STD:
+                divisor = (1.0 if size == 1 else std) + rule.eps
+            if size == 1 and rule.singleton == ZERO and (of_group or rule.scale == GROUP_STD):
+                factor = 0.0
             last = g
-        if rule.advantage == BATCH_MEAN:
-            out[i] = rewards[i] - batch_mean
-        elif size == 1 and rule.singleton == ZERO:
-            out[i] = 0.0
-        elif rule.advantage == GROUP_MEAN:
-            out[i] = rewards[i] - mean
-        elif rule.advantage == LEAVE_ONE_OUT:
-            out[i] = rewards[i] if size == 1 else (rewards[i] - mean) * (size / (size - 1.0))
+        out[i] = 0.0 if rewards[i] == origin else (rewards[i] - origin) * factor / divisor
+
+
+@jit
+def credit_into(rule, rewards, group, pool, pool_starts, out):
+    """Advantages that are no centred reward: the set's mean, a part in pass@k, best minus second best."""
+    for i in range(rewards.shape[0]):
+        start, stop = pool_starts[group[i]], pool_starts[group[i] + 1]
+        mean, std = mean_and_std(pool, start, stop, rule.ddof)
+        if rule.credit == SET_MEAN:
+            out[i] = mean
+        elif rule.credit == PASS_AT_K:
+            out[i] = pass_at_k_credit(rule, rewards[i], mean, stop - start)
+        elif stop - start == 1:
+            out[i] = 0.0 if rule.singleton == ZERO else rewards[i] / (1.0 + rule.eps) if rule.scale == GROUP_STD else rewards[i]
         else:
-            out[i] = 0.0 if rewards[i] == mean else (rewards[i] - mean) / (std + rule.eps)
+            best, second = runner_up(pool, start, stop)
+            gap = best - second if rewards[i] == best else 0.0
+            out[i] = gap / (std + rule.eps) if rule.scale == GROUP_STD and gap > 0.0 else gap
 
 
-def advantages(rule: Rule, rewards: np.ndarray, group: np.ndarray, pool: Pool) -> np.ndarray:
+def check_given(spec: Advantage, baseline: np.ndarray | None) -> None:
+    """Raise unless a baseline array is given exactly where `spec` reads one."""
+    needed = spec.baseline in GIVEN
+    check((baseline is not None) == needed, f"advantage.baseline {spec.baseline}: a baseline array is {'needed' if needed else 'not read'}")
+
+
+def advantages(
+    spec: Advantage, rewards: np.ndarray, group: np.ndarray, pool: Pool, *, starts: np.ndarray | None = None, baseline: np.ndarray | None = None
+) -> np.ndarray:
     """Advantages (R,) of responses with `rewards` (R,) in `group` (R,), against the baseline sets of `pool`.
 
-    reward        A = r                                      Williams 1992
-    group_mean    A = r - mean                               Dr. GRPO, 2503.20783
-    group_zscore  A = (r - mean)/(std + eps)                 GRPO, 2402.03300, eq. 3
-    leave_one_out A = (r - mean) n/(n-1) = r - mean of the others   RLOO, 2402.14740
-    batch_mean    A = r - mean over all groups' sets
-    mean and std (with ddof) run over the group's baseline set of n rewards.
+    none           A = r                                                                          Williams 1992
+    group_mean     A = r - mean                                                                   Dr. GRPO, 2503.20783
+    ... group_std  A = (r - mean)/(std + eps)                                                     GRPO, 2402.03300, eq. 3
+    ... batch_std  A = (r - mean)/(std of the batch + eps)                                        LitePPO, 2508.08221
+    ... nonzero    A = (r - mean) R / #(r != 0)                                                   GPG, 2504.02546, as verl writes it
+    leave_one_out  A = (r - mean) n/(n-1) = r - mean of the others                                RLOO, 2402.14740
+    length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses        OPO, 2505.23585
+    second_best    A = best - second best for the best response of a group, 0 for the others      pass@k GRPO
+    greedy, moving_average, value, optimal  A = r - baseline                                      ReMax 2310.10505; SPO 2509.13232; PPO
+    mean and std (with ddof) run over the group's baseline set of n rewards. starts (R+1,) gives lengths (one token each by default),
+    baseline (R,) the numbers that this level found. Whitening needs the whole batch.
+    Raises UserError where shapes disagree, a group has no baseline set, or pass_at_k meets rewards that are not 0/1 or sets under k.
     """
     sizes = np.diff(pool.starts)
     check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
     check_labels("group", group, sizes.size)
+    starts = np.arange(rewards.size + 1) if starts is None else np.asarray(starts, dtype=np.int64)
+    check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
     for g in group[sizes[group] == 0][:1]:
         raise UserError(f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on")
-    if rule.singleton == ERROR and rule.advantage in (GROUP_MEAN, GROUP_ZSCORE, LEAVE_ONE_OUT) and (sizes[group] == 1).any():
+    if spec.singleton == "error" and spec.of_group and (sizes[group] == 1).any():
         raise UserError(
             f"group {group[np.argmax(sizes[group] == 1)]} has a baseline set of one reward; this estimator needs two (advantage.singleton allows raw, zero)"
         )
+    if spec.credit == "pass_at_k":
+        check(bool(np.isin(pool.rewards, (0.0, 1.0)).all()), "advantage.credit pass_at_k needs rewards that are 0 or 1")
+        smallest = sizes[group].min(initial=spec.k)
+        check(smallest >= spec.k, f"advantage.k = {spec.k}; allowed: at most the smallest baseline set, {smallest}")
+    check_given(spec, baseline)
+    given = rewards if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
+    check(given.shape == rewards.shape, f"baseline {given.shape} must have one entry per response {rewards.shape}")
     out = np.empty(rewards.shape[0])
-    advantages_into(rule, rewards, group, pool.rewards, pool.starts, out)
+    advantages_into(advantage_rule(spec), rewards, starts, group, pool.rewards, pool.starts, given, out)
     return out

@@ -3,13 +3,53 @@
 Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
 """
 
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
 import numpy as np
 
-from shared.errors import UserError, check
-from shared.estimator import Rule
+from shared.errors import UserError, check, check_choice, code_of
 from shared.jit import jit
 
+AggregationKind = Literal["token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean"]
+EmptyRule = Literal["skip", "count"]
 TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN_TOKEN_SUM, SEQ_MEAN_TOKEN_MEAN = range(4)
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How the objectives of tokens become the objective of a batch."""
+
+    kind: AggregationKind = "seq_mean_token_sum"
+    """Mean or sum over all tokens, or mean over responses of their token sums or token means."""
+    length: float | None = None
+    """Constant that divides token sums (Dr. GRPO's constant length, 2503.20783). None means 1."""
+    eps: float = 0.0
+    """Added to every token count that a mean divides by (some libraries add 1e-8)."""
+    empty: EmptyRule = "skip"
+    """Whether responses without tokens count in the mean over responses."""
+
+    def __post_init__(self):
+        check_choice("aggregation.kind", self.kind, get_args(AggregationKind))
+        check_choice("aggregation.empty", self.empty, get_args(EmptyRule))
+        check(self.length is None or self.kind.endswith("token_sum"), f"aggregation.length = {self.length!r}; allowed: None where kind is {self.kind}")
+        check(self.length is None or self.length > 0, f"aggregation.length = {self.length!r}; allowed: None or more than 0")
+        check(self.eps >= 0, f"aggregation.eps = {self.eps!r}; allowed: 0 or more")
+
+
+class AggregationRule(NamedTuple):
+    """An `Aggregation` for kernels."""
+
+    kind: int
+    length: float
+    eps: float
+    count_empty: bool
+
+
+def aggregation_rule(spec: Aggregation) -> AggregationRule:
+    """The numbers that kernels take."""
+    length = 1.0 if spec.length is None else float(spec.length)
+    return AggregationRule(code_of(AggregationKind, spec.kind), length, float(spec.eps), spec.empty == "count")
 
 
 @jit
@@ -17,14 +57,14 @@ def shares_into(rule, starts, n_tokens, n_rows, out):
     """Fill out (T,) with shares; n_tokens and n_rows count the optimiser batch."""
     for row in range(starts.shape[0] - 1):
         length = starts[row + 1] - starts[row]
-        if rule.aggregation == TOKEN_MEAN:
-            share = 1.0 / (n_tokens + rule.count_eps)
-        elif rule.aggregation == TOKEN_SUM:
+        if rule.kind == TOKEN_MEAN:
+            share = 1.0 / (n_tokens + rule.eps)
+        elif rule.kind == TOKEN_SUM:
             share = 1.0 / rule.length
-        elif rule.aggregation == SEQ_MEAN_TOKEN_SUM:
+        elif rule.kind == SEQ_MEAN_TOKEN_SUM:
             share = 1.0 / (n_rows * rule.length)
         else:
-            share = 1.0 / (n_rows * (length + rule.count_eps))
+            share = 1.0 / (n_rows * (length + rule.eps))
         for t in range(starts[row], starts[row + 1]):
             out[t] = share
 
@@ -35,7 +75,7 @@ def check_starts(starts: np.ndarray) -> None:
         raise UserError(f"starts = {starts}; allowed: offsets that begin at 0 and never fall")
 
 
-def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: int | None = None) -> np.ndarray:
+def shares(spec: Aggregation, starts: np.ndarray, n_tokens: int | None = None, n_rows: int | None = None) -> np.ndarray:
     """Share (T,) of each token of responses packed by `starts` (R+1,).
 
     token_mean           1/T
@@ -52,7 +92,7 @@ def shares(rule: Rule, starts: np.ndarray, n_tokens: int | None = None, n_rows: 
     if n_tokens is None:
         n_tokens = int(starts[-1])
     if n_rows is None:
-        n_rows = lengths.size if rule.count_empty else int((lengths > 0).sum())
+        n_rows = lengths.size if spec.empty == "count" else int((lengths > 0).sum())
     out = np.empty(int(starts[-1]))
-    shares_into(rule, starts, float(n_tokens), float(n_rows), out)
+    shares_into(aggregation_rule(spec), starts, float(n_tokens), float(n_rows), out)
     return out

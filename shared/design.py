@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from shared.errors import check
 from shared.estimator import Estimator
+from shared.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Design:
     """Most recent rewards of a context that form its baseline set, the current ones included; 0 means the current ones alone."""
     estimator: Estimator = field(default_factory=Estimator)
     """How rewards become updates."""
+    sampling: Sampling = field(default_factory=Sampling)
+    """Which contexts, rollouts and groups make up a round."""
     rounds: int = 2000
     """Training rounds."""
     eval_every: int = 100
@@ -39,10 +42,20 @@ class Design:
             f"replay_window = {self.replay_window}; allowed: 0, or at least rollouts = {self.rollouts}",
         )
         advantage, sampled = self.estimator.advantage, self.rollouts + self.support_rollouts
-        lonely = advantage.singleton == "error" and sampled == 1 and advantage.kind in ("group_mean", "group_zscore", "leave_one_out")
+        lonely = advantage.singleton == "error" and sampled == 1 and advantage.of_group
         check(not lonely, f"rollouts + support_rollouts = {sampled}; allowed: 2 or more where advantage.singleton is error")
+        self._check_sampling()
         check(self.rounds % self.eval_every == 0, f"eval_every = {self.eval_every}; it must divide rounds = {self.rounds}")
         check(self.batch_size % self.minibatches == 0, f"minibatches = {self.minibatches}; it must divide batch_size = {self.batch_size}")
+
+    def _check_sampling(self):
+        sampling, plain = self.sampling, self.support_rollouts == 0 and self.replay_window == 0
+        check(sampling.tries == 1 or (self.rollouts > 1 and plain), f"sampling.tries = {sampling.tries}; allowed: 1 unless rollouts > 1 without support, replay")
+        check(sampling.keep <= self.rollouts, f"sampling.keep = {sampling.keep}; allowed: at most rollouts = {self.rollouts}")
+        check(sampling.keep == 0 or plain, f"sampling.keep = {sampling.keep}; allowed: 0 with support rollouts or a replay window")
+        check(sampling.budget == "equal" or (self.rollouts > 1 and plain), "sampling.budget = difficulty; allowed: rollouts > 1 without support, replay")
+        lengthy = self.estimator.advantage.baseline == "length_weighted"
+        check(plain or not lengthy, "advantage.baseline = length_weighted; allowed: without support rollouts and replay window, whose lengths are not kept")
 
     @property
     def replayed(self) -> int:

@@ -1,4 +1,6 @@
-"""The one exception that the command line turns into a single line and exit status 2."""
+"""The one exception that the command line turns into a single line and exit status 2, and checks that raise it."""
+
+from typing import get_args
 
 
 class UserError(Exception):
@@ -14,6 +16,11 @@ def check(condition: bool, message: str) -> None:
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `allowed`; the message lists them."""
     check(value in allowed, f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}")
+
+
+def code_of(literal, value: str) -> int:
+    """Integer code of a choice inside compiled kernels: its place in the Literal."""
+    return get_args(literal).index(value)
 
 
 def check_labels(field: str, labels, n: int) -> None:

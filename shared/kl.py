@@ -1,35 +1,92 @@
-"""Estimators of KL(pi || base) from the log-probability of one sampled token, and their derivatives."""
+"""Estimators of KL(pi || reference) from the log-probability of one sampled token, and their derivatives."""
 
 import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from shared.errors import check, check_choice, code_of
 from shared.jit import jit
 
+KLKind = Literal["none", "k1", "k2", "k3", "abs"]
+KLPlace = Literal["loss", "reward"]
+KLAnchor = Literal["base", "old"]
 NONE, K1, K2, K3, ABS = range(5)
 LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
 
 
+@dataclass(frozen=True)
+class KL:
+    """Penalty that keeps the policy near the base policy, estimated from the sampled tokens (joschu.net/blog/kl-approx.html)."""
+
+    kind: KLKind = "none"
+    """With d = logp - ref_logp. k1: d. k2: d^2/2. k3: exp(-d) + d - 1. abs: |d|."""
+    coef: float = 0.001
+    """Coefficient of the penalty."""
+    place: KLPlace = "loss"
+    """loss: subtracted from the objective per token. reward: the sampled value is subtracted from the reward."""
+    anchor: KLAnchor = "base"
+    """What the policy is kept near: the base policy, or the old policy that started the round."""
+    straight_through: bool = False
+    """Value of `kind`, gradient of k2 (the gradient of the reverse KL)."""
+    weighted: bool = False
+    """Times the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's `use_bias_correction_kl`)."""
+    bounded: bool = True
+    """Hold k3 at 10 or less, and its -d within +-20."""
+
+    def __post_init__(self):
+        check_choice("kl.kind", self.kind, get_args(KLKind))
+        check_choice("kl.place", self.place, get_args(KLPlace))
+        check_choice("kl.anchor", self.anchor, get_args(KLAnchor))
+        check(self.coef >= 0, f"kl.coef = {self.coef!r}; allowed: 0 or more")
+        lost = self.place == "reward" and (self.straight_through or self.weighted or self.anchor == "old")
+        check(
+            not lost,
+            "kl.place = 'reward' takes the value at sampling: straight_through, weighted and anchor old have no meaning there; allowed: their defaults",
+        )
+
+
+class KLRule(NamedTuple):
+    """A `KL` for kernels."""
+
+    kind: int
+    straight_through: bool
+    weighted: bool
+    from_old: bool
+    limit: float
+    value_limit: float
+    in_loss: float
+    in_reward: float
+
+
+def kl_rule(spec: KL) -> KLRule:
+    """The numbers that kernels take."""
+    limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)
+    in_loss, in_reward = (float(spec.coef) if spec.place == place else 0.0 for place in ("loss", "reward"))
+    return KLRule(code_of(KLKind, spec.kind), spec.straight_through, spec.weighted, spec.anchor == "old", *limits, in_loss, in_reward)
+
+
 @jit
-def kl_penalty(kind, straight_through, logp, ref_logp):
+def kl_penalty(rule, logp, ref_logp):
     """Value and derivative with respect to logp; d = logp - ref_logp.
 
-    k1 = d, k2 = d^2/2, k3 = exp(-d) + d - 1, abs = |d|. k3 is held at 10 or less and -d within +-20; there its derivative is 0.
+    k1 = d, k2 = d^2/2, k3 = exp(-d) + d - 1, abs = |d|; where a bound holds k3, its derivative is 0.
     straight_through keeps the value and takes the derivative of k2, which is d.
     """
     d = logp - ref_logp
-    if kind == K1:
+    if rule.kind == K1:
         value, slope = d, 1.0
-    elif kind == K2:
+    elif rule.kind == K2:
         value, slope = 0.5 * d * d, d
-    elif kind == K3:
-        bounded = min(max(-d, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT)
+    elif rule.kind == K3:
+        bounded = min(max(-d, -rule.limit), rule.limit)
         ratio = math.exp(bounded)
         value = ratio - 1.0 - bounded
-        slope = 0.0 if (abs(d) > LOG_RATIO_LIMIT) | (value > K3_LIMIT) else 1.0 - ratio
-        value = min(value, K3_LIMIT)
-    elif kind == ABS:
+        slope = 0.0 if (abs(d) > rule.limit) | (value > rule.value_limit) else 1.0 - ratio
+        value = min(value, rule.value_limit)
+    elif rule.kind == ABS:
         value, slope = abs(d), float(np.sign(d))
     else:
         return 0.0, 0.0
-    return value, d if straight_through else slope
+    return value, d if rule.straight_through else slope

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import Pool
 from shared.errors import check, check_labels
 from shared.jit import jit
+from shared.pool import Pool
 
 
 class Windows(NamedTuple):

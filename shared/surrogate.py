@@ -1,31 +1,172 @@
-"""The surrogate objective of one token and its derivative, from one function."""
+"""The surrogate objective of one token and its derivative, from one function.
+
+Each surrogate is a frozen dataclass of up to four numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to the
+sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate logp alone.
+"""
 
 import math
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
+from shared.errors import check
 from shared.jit import jit
 
-REINFORCE, CLIP = range(2)
-LOG_RATIO_LIMIT = 20.0
+
+@dataclass(frozen=True)
+class Reinforce:
+    """j = A logp (Williams 1992): no ratio, no clip."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """j = min(A r, A clip(r, 1-low, 1+high)), through the ratio (PPO, 1707.06347, eq. 7; clip-higher: DAPO, 2503.14476)."""
+
+    low: float = 0.2
+    """Lower clip range, from 0 (nothing may fall) to 1 (no lower clip)."""
+    high: float = 0.2
+    """Upper clip range; inf means no upper clip."""
+    dual: float = math.inf
+    """Dual clip c > 1: for A < 0 the objective is at least c A (1912.09729). inf means off."""
+
+    def __post_init__(self):
+        _check_range(self)
+        check(self.dual > 1, f"surrogate.dual = {self.dual!r}; allowed: more than 1; inf turns it off")
+
+
+@dataclass(frozen=True)
+class Cispo:
+    """j = clip(r, 1-low, 1+high) A logp with the ratio held fixed (CISPO, 2506.13585): a clipped token still learns."""
+
+    low: float = 1.0
+    """Lower clip range; 1 means none."""
+    high: float = 4.0
+    """Upper clip range; inf means none."""
+
+    def __post_init__(self):
+        _check_range(self)
+
+
+@dataclass(frozen=True)
+class Sapo:
+    """j = A (4/tau) sigmoid(tau (r-1)), through the ratio: a soft gate instead of a clip (SAPO, 2511.20347)."""
+
+    tau_positive: float = 1.0
+    """tau where A > 0."""
+    tau_negative: float = 1.05
+    """tau where A <= 0."""
+
+    def __post_init__(self):
+        check(min(self.tau_positive, self.tau_negative) > 0, f"surrogate.tau = {self.tau_positive!r}, {self.tau_negative!r}; allowed: more than 0")
+
+
+@dataclass(frozen=True)
+class Dro:
+    """j = A logp - beta/2 (logp - old_logp)^2 (DRO, 2405.19107): a quadratic pull towards the sampling policy."""
+
+    beta: float = 0.1
+    """Strength of the pull."""
+
+    def __post_init__(self):
+        check(self.beta >= 0, f"surrogate.beta = {self.beta!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class GeometricMean:
+    """J of a response = A exp(mean_t clipped x_t), through the ratio; x is clipped to -low .. high on the side that A allows (GMPO, 2507.20673)."""
+
+    low: float = 0.4
+    """Lower clip range of the log-ratio."""
+    high: float = 0.4
+    """Upper clip range of the log-ratio."""
+
+    def __post_init__(self):
+        check(min(self.low, self.high) >= 0, f"surrogate.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class Vespo:
+    """j = phi(r) A logp, phi = exp(lam) r^k exp(-lam r) with the ratio held fixed; it peaks at r = k/lam (VESPO, as in TRL)."""
+
+    k_positive: float = 2.0
+    """k where A >= 0."""
+    lam_positive: float = 3.0
+    """lam where A >= 0."""
+    k_negative: float = 3.0
+    """k where A < 0."""
+    lam_negative: float = 2.0
+    """lam where A < 0."""
+
+    def __post_init__(self):
+        check(min(self.lam_positive, self.lam_negative) > 0, f"surrogate.lam = {self.lam_positive!r}, {self.lam_negative!r}; allowed: more than 0")
+
+
+Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo
+KINDS = (Reinforce, Clip, Cispo, Sapo, Dro, GeometricMean, Vespo)
+REINFORCE, CLIP, CISPO, SAPO, DRO, GEOMETRIC_MEAN, VESPO = range(7)
+
+
+def _check_range(spec) -> None:
+    check(0 <= spec.low <= 1, f"surrogate.low = {spec.low!r}; allowed: 0 to 1")
+    check(spec.high >= 0, f"surrogate.high = {spec.high!r}; allowed: 0 or more")
+
+
+class SurrogateRule(NamedTuple):
+    """A surrogate for kernels: its kind, then its numbers in the order of its fields."""
+
+    kind: int
+    a: float
+    b: float
+    c: float
+    d: float
+
+
+def surrogate_rule(spec: Surrogate) -> SurrogateRule:
+    """The numbers that kernels take."""
+    numbers = [float(value) for value in astuple(spec)]
+    return SurrogateRule(KINDS.index(type(spec)), *numbers, *[0.0] * (4 - len(numbers)))
 
 
 @jit
-def surrogate(kind, low, high, dual, advantage, logp, old_logp):
-    """Objective j of a token, dj/dlogp, and whether the clip and the dual clip are active.
+def through_ratio(kind):
+    """Whether the derivative that `surrogate` returns is dj/dx, of the log-ratio; else it is dj/dlogp at a fixed ratio."""
+    return (kind == CLIP) | (kind == SAPO)
 
-    reinforce  j = A logp                                                      Williams 1992
-    clip       j = min(A r, A clip(r, 1-low, 1+high)), r = exp(logp - old_logp)      PPO, 1707.06347, eq. 7
-               and, for A < 0, j = max(j, dual A)                                dual clip, 1912.09729
-    The log-ratio is held within +-20; outside the derivative is 0. Choices between values, not branches: advantages have random signs.
-    """
-    if kind == REINFORCE:
-        return advantage * logp, advantage, False, False
-    log_ratio = logp - old_logp
-    bounded = min(max(log_ratio, -LOG_RATIO_LIMIT), LOG_RATIO_LIMIT)
-    ratio = 1.0 if log_ratio == 0.0 else math.exp(bounded)
+
+@jit
+def clip(rule, ratios, advantage, log_ratio):
+    """`surrogate` of Clip."""
+    ratio = 1.0 if log_ratio == 0.0 else math.exp(min(max(log_ratio, ratios.floor), ratios.cap))
+    is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
     plain = advantage * ratio
-    clipped = advantage * min(max(ratio, 1.0 - low), 1.0 + high)
+    clipped = advantage * min(max(ratio, 1.0 - rule.a), 1.0 + rule.b)
     is_clipped = clipped < plain
     value = min(plain, clipped)
-    is_dual = (advantage < 0.0) & (value < advantage * dual)
-    is_flat = is_clipped | is_dual | (abs(log_ratio) > LOG_RATIO_LIMIT)
-    return advantage * dual if is_dual else value, 0.0 if is_flat else plain, is_clipped, is_dual
+    is_dual = (advantage < 0.0) & (value < advantage * rule.c)
+    return advantage * rule.c if is_dual else value, 0.0 if is_clipped | is_dual | is_held else plain, is_clipped, is_dual
+
+
+@jit
+def surrogate(rule, ratios, advantage, logp, log_ratio):
+    """Objective j of a token, its derivative, and whether the clip and the dual clip are active.
+
+    The log-ratio is held within ratios.floor .. cap; beyond, what goes through the ratio has derivative 0.
+    Choices between values, not branches: advantages have random signs.
+    """
+    if rule.kind == CLIP:
+        return clip(rule, ratios, advantage, log_ratio)
+    if rule.kind == REINFORCE:
+        return advantage * logp, advantage, False, False
+    if rule.kind == DRO:
+        return advantage * logp - 0.5 * rule.a * log_ratio * log_ratio, advantage - rule.a * log_ratio, False, False
+    held = min(max(log_ratio, ratios.floor), ratios.cap)
+    ratio = math.exp(held)
+    if rule.kind == CISPO:
+        weight = min(max(ratio, 1.0 - rule.a), 1.0 + rule.b) * advantage
+        return weight * logp, weight, (ratio < 1.0 - rule.a) | (ratio > 1.0 + rule.b), False
+    if rule.kind == SAPO:
+        tau = rule.a if advantage > 0.0 else rule.b
+        gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
+        return advantage * gate * 4.0 / tau, 0.0 if held != log_ratio else advantage * 4.0 * gate * (1.0 - gate) * ratio, False, False
+    k, lam = (rule.a, rule.b) if advantage >= 0.0 else (rule.c, rule.d)
+    weight = math.exp(lam + k * held - lam * ratio) * advantage
+    return weight * logp, weight, False, False

@@ -1,28 +1,18 @@
-"""Freeze, then weigh: `prepare` once per optimiser batch, `weigh` at every evaluation of the policy."""
+"""Weigh: the objective of a frozen batch at the current policy, and its derivative, which is the weight of each token on its score."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import Pool, advantages, pool_of
-from shared.aggregation import check_starts, shares
 from shared.errors import check
-from shared.estimator import Estimator, Rule, rule_of
+from shared.estimator import Estimator, rule_of
 from shared.jit import jit
 from shared.kl import NONE, kl_penalty
-from shared.surrogate import surrogate
-
-
-class Batch(NamedTuple):
-    """What stays fixed while the policy moves; every array is (T,), and slicing all of them gives a micro-batch."""
-
-    advantage: np.ndarray
-    share: np.ndarray
-    """Share of the surrogate, times the importance correction."""
-    kl_share: np.ndarray
-    """Share of the KL penalty, times its coefficient."""
-    old_logp: np.ndarray
-    ref_logp: np.ndarray
+from shared.mask import CLIP_COV, UNMASKED, mask_into
+from shared.prepare import Batch
+from shared.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from shared.surrogate import CLIP, GEOMETRIC_MEAN, clip, surrogate, through_ratio
 
 
 class Weighed(NamedTuple):
@@ -37,101 +27,172 @@ class Weighed(NamedTuple):
 
 
 @jit
-def weigh_into(rule, batch, logp, weight):
-    """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
-    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
+def clip_tokens_into(rule, batch, logp, weight):
+    """The surrogate's part of `weigh_tokens_into` for Clip, the hot case: a choice of the kind inside the loop would cost a third of its time."""
+    objective, clipped, dual_clipped = 0.0, 0, 0
     for t in range(logp.shape[0]):
-        value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.low, rule.high, rule.dual, batch.advantage[t], logp[t], batch.old_logp[t])
+        value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t])
         objective += batch.share[t] * value
         weight[t] = batch.share[t] * slope
         clipped += is_clipped
         dual_clipped += is_dual
-        if rule.kl != NONE:
-            kl, kl_slope = kl_penalty(rule.kl, rule.kl_straight_through, logp[t], batch.ref_logp[t])
+    return objective, clipped, dual_clipped
+
+
+@jit
+def other_tokens_into(rule, batch, logp, weight):
+    """The surrogate's part of `weigh_tokens_into` for every other kind."""
+    objective, clipped = 0.0, 0
+    for t in range(logp.shape[0]):
+        value, slope, is_clipped, _ = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t])
+        objective += batch.share[t] * value
+        weight[t] = batch.share[t] * slope
+        clipped += is_clipped
+    return objective, clipped, 0
+
+
+@jit
+def penalise_tokens_into(rule, batch, logp, weight):
+    """Subtract the KL penalty's part from weight (T,); return its part of J and the sum of its values."""
+    penalty, total = 0.0, 0.0
+    for t in range(logp.shape[0]):
+        kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
+        if rule.kl.weighted:
+            ratio = math.exp(min(max(logp[t] - batch.old_logp[t], rule.ratio.floor), rule.ratio.cap))
+            kl, kl_slope = kl * ratio, (kl_slope + kl) * ratio
+        penalty += batch.kl_share[t] * kl
+        weight[t] -= batch.kl_share[t] * kl_slope
+        total += kl
+    return penalty, total
+
+
+@jit
+def weigh_tokens_into(rule, batch, logp, weight):
+    """`weigh_into` where every token stands for itself."""
+    if rule.surrogate.kind == CLIP:
+        objective, clipped, dual_clipped = clip_tokens_into(rule, batch, logp, weight)
+    else:
+        objective, clipped, dual_clipped = other_tokens_into(rule, batch, logp, weight)
+    penalty, kl = penalise_tokens_into(rule, batch, logp, weight) if rule.kl.kind != NONE else (0.0, 0.0)
+    return objective - penalty, clipped, dual_clipped, kl
+
+
+@jit
+def log_ratio_of(level, batch, logp, start, stop):
+    """Log-ratio of the response with tokens start .. stop-1."""
+    total = 0.0
+    for t in range(start, stop):
+        x = logp[t] - batch.old_logp[t]
+        total += min(max(x, -TOKEN_LIMIT), TOKEN_LIMIT) if level == PRODUCT else x
+    return total if level == PRODUCT else total / (stop - start)
+
+
+@jit
+def weigh_response_into(rule, batch, logp, weight, start, stop):
+    """`weigh_into` of one response whose tokens share a ratio; what goes through the ratio reaches all of them."""
+    log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
+    each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
+    objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
+    ratio = math.exp(min(max(log_ratio, rule.ratio.floor), rule.ratio.cap))
+    for t in range(start, stop):
+        value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
+        objective += batch.share[t] * value
+        spreads = through_ratio(rule.surrogate.kind) and rule.ratio.level != SEQUENCE_TOKEN
+        common += batch.share[t] * slope if spreads else 0.0
+        weight[t] = 0.0 if spreads else batch.share[t] * slope
+        clipped += is_clipped
+        dual_clipped += is_dual
+        if rule.kl.kind != NONE:
+            kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
+            if rule.kl.weighted:
+                kl, kl_slope = kl * ratio, kl_slope * ratio
+                common -= batch.kl_share[t] * kl
             objective -= batch.kl_share[t] * kl
             weight[t] -= batch.kl_share[t] * kl_slope
             kl_total += kl
+    for t in range(start, stop):
+        weight[t] += common * each
     return objective, clipped, dual_clipped, kl_total
+
+
+@jit
+def weigh_geometric_into(rule, batch, logp, weight, start, stop):
+    """`weigh_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5).
+
+    The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from below.
+    """
+    length, total, credit = stop - start + rule.aggregation.eps, 0.0, 0.0
+    low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
+    for t in range(start, stop):
+        x, side = logp[t] - batch.old_logp[t], float(np.sign(batch.advantage[t]))
+        held = min(max(x, -rule.surrogate.a), rule.surrogate.b)
+        total += side * min(side * x, side * held)
+        credit += batch.share[t] * batch.advantage[t]
+        weight[t] = 1.0 if side * x <= side * held and side != 0.0 else 0.0
+        high += (x != held) & (side > 0.0)
+        low += (x != held) & (side < 0.0)
+    mean_ratio = math.exp(total / length)
+    for t in range(start, stop):
+        weight[t] *= mean_ratio * credit / length
+        if rule.kl.kind != NONE:
+            kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
+            weight[t] -= batch.kl_share[t] * kl_slope
+            kl_value += batch.kl_share[t] * kl
+            kl_total += kl
+    return credit * mean_ratio - kl_value, high, low, kl_total
+
+
+@jit
+def weigh_responses_into(rule, batch, logp, weight):
+    """`weigh_into` where the tokens of a response belong together."""
+    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
+    start, n = 0, logp.shape[0]
+    while start < n:
+        stop = start + 1
+        while stop < n and batch.row[stop] == batch.row[start]:
+            stop += 1
+        if rule.surrogate.kind == GEOMETRIC_MEAN:
+            value, high, low, kl = weigh_geometric_into(rule, batch, logp, weight, start, stop)
+        else:
+            value, high, low, kl = weigh_response_into(rule, batch, logp, weight, start, stop)
+        objective, clipped, dual_clipped, kl_total = objective + value, clipped + high, dual_clipped + low, kl_total + kl
+        start = stop
+    return objective, clipped, dual_clipped, kl_total
+
+
+@jit
+def weigh_into(rule, batch, logp, weight):
+    """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
+    if rule.ratio.level == TOKEN and rule.surrogate.kind != GEOMETRIC_MEAN:
+        return weigh_tokens_into(rule, batch, logp, weight)
+    return weigh_responses_into(rule, batch, logp, weight)
+
+
+def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
+    logp = np.ascontiguousarray(logp, dtype=np.float64)
+    check(logp.shape == batch.advantage.shape, f"logp {logp.shape} must have one entry per token {batch.advantage.shape}")
+    return logp
+
+
+def masked(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> Batch:
+    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before `weigh`.
+
+    keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and missing.
+    """
+    logp, rule = _current(batch, logp), rule_of(estimator)
+    if rule.mask.kind == UNMASKED:
+        return batch
+    check(keys is not None or rule.mask.kind != CLIP_COV, "mask ClipCov needs keys, one random number per token")
+    keys = logp if keys is None else np.ascontiguousarray(keys, dtype=np.float64)
+    check(keys.shape == logp.shape, f"keys {keys.shape} must have one entry per token {logp.shape}")
+    share, kl_share = batch.share.copy(), batch.kl_share.copy()
+    mask_into(rule, batch, logp, keys, share, kl_share)
+    return batch._replace(share=share, kl_share=kl_share)
 
 
 def weigh(estimator: Estimator, batch: Batch, logp: np.ndarray) -> Weighed:
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
-    logp = np.ascontiguousarray(logp, dtype=np.float64)
-    check(logp.shape == batch.advantage.shape, f"logp {logp.shape} must have one entry per token {batch.advantage.shape}")
+    logp = _current(batch, logp)
     weight = np.empty_like(logp)
     objective, clipped, dual_clipped, kl = weigh_into(rule_of(estimator), batch, logp, weight)
     return Weighed(objective, weight, clipped, dual_clipped, kl)
-
-
-@jit
-def shape_into(rule, rewards, starts, old_logp, ref_logp):
-    """Subtract the sampled KL penalty of each response from its reward, in place (KL in the reward)."""
-    for row in range(rewards.shape[0]):
-        for t in range(starts[row], starts[row + 1]):
-            kl, _ = kl_penalty(rule.kl, False, old_logp[t], ref_logp[t])
-            rewards[row] -= rule.kl_in_reward * kl
-
-
-def shaped_rewards(estimator: Estimator, rewards: np.ndarray, starts: np.ndarray, old_logp: np.ndarray, ref_logp: np.ndarray | None = None) -> np.ndarray:
-    """Rewards (R,) after a KL penalty in the reward; unchanged where the estimator has none. Baseline sets take these."""
-    shaped = np.array(rewards, dtype=np.float64)
-    rule = rule_of(estimator)
-    if rule.kl != NONE and rule.kl_in_reward > 0:
-        check(ref_logp is not None, "a KL penalty needs ref_logp")
-        starts, old_logp, ref_logp = np.asarray(starts, dtype=np.int64), _column(old_logp), _column(ref_logp)
-        check_starts(starts)
-        check(starts.shape == (shaped.size + 1,), f"starts {starts.shape} must have one entry more than rewards {shaped.shape}")
-        _check_tokens((starts[-1],), old_logp=old_logp, ref_logp=ref_logp)
-        shape_into(rule, shaped, starts, old_logp, ref_logp)
-    return shaped
-
-
-def _column(values: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(values, dtype=np.float64)
-
-
-def _check_tokens(shape: tuple[int], **columns: np.ndarray) -> None:
-    for name, column in columns.items():
-        check(column.shape == shape, f"{name} {column.shape} must have one entry per token {tuple(map(int, shape))}")
-
-
-def freeze(rule: Rule, advantage, starts, old_logp, ref_logp=None, correction=None, n_tokens=None, n_rows=None) -> Batch:
-    """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a response."""
-    check(ref_logp is not None or rule.kl == NONE, "a KL penalty needs ref_logp")
-    share = shares(rule, starts, n_tokens, n_rows)
-    advantage, old_logp = _column(advantage), _column(old_logp)
-    ref_logp = old_logp if ref_logp is None else _column(ref_logp)
-    correction = np.ones_like(share) if correction is None else _column(correction)
-    _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
-    return Batch(advantage, share * correction, rule.kl_in_loss * share, old_logp, ref_logp)
-
-
-def prepare(
-    estimator: Estimator,
-    rewards: np.ndarray,
-    group: np.ndarray,
-    starts: np.ndarray,
-    old_logp: np.ndarray,
-    ref_logp: np.ndarray | None = None,
-    *,
-    pool: Pool | None = None,
-    correction: np.ndarray | None = None,
-    n_tokens: int | None = None,
-    n_rows: int | None = None,
-) -> Batch:
-    """Everything about a batch of responses that does not change while the policy is updated.
-
-    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. A KL penalty in the reward is applied here.
-    pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves. correction (T,): importance weights on the surrogate.
-    n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
-    Raises UserError where shapes disagree, a group label has no baseline set, or the estimator needs ref_logp.
-    """
-    rewards, group, starts = _column(rewards), np.asarray(group, dtype=np.int64), np.asarray(starts, dtype=np.int64)
-    check_starts(starts)
-    check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
-    rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
-    if pool is None:
-        pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
-    rule = rule_of(estimator)
-    advantage = advantages(rule, rewards, group, pool)
-    return freeze(rule, np.repeat(advantage, np.diff(starts)), starts, old_logp, ref_logp, correction, n_tokens, n_rows)

@@ -6,7 +6,8 @@ import numpy as np
 
 from shared.errors import check
 from sim.simd import LANES
-from sim.world import NO_ARM, Contexts, World, contexts_of, padded
+from sim.style import MOST_TOKENS, style_of
+from sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Linear:
     """c: how much the format's logit moves per unit of its parameter."""
     nuisance: float = 1.0
     """Standard deviation of each component of a rollout's score in style dimensions that no reward depends on."""
+    style_tokens: float = 0.0
+    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/style.py)."""
+    length_by_style: float = 0.0
+    """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
+    length_jitter: float = 0.0
+    """Spread of the number of style tokens: uniform within this fraction of its mean."""
     world_seed: int = 0
     """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
 
@@ -50,10 +57,11 @@ class Linear:
             check(getattr(self, name) >= 1, f"environment.{name} = {getattr(self, name)}; allowed: 1 or more")
         arms = self.n_answers * self.n_styles
         check(arms <= LANES, f"environment.n_answers x environment.n_styles = {arms}; allowed: at most {LANES}")
-        for name in ("rho", "align", "unsolvable"):
+        for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         for name in ("kappa", "nuisance", "format_scale"):
             check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
+        check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
         check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
 
 
@@ -113,7 +121,12 @@ def _linear(environment: Linear) -> World:
     shape = (environment.n_features, environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
     train, test = (_linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test))
-    return World(train, test, environment.n_answers * environment.n_styles, environment.format_scale, environment.nuisance)
+    return World(train, test, environment.n_answers * environment.n_styles, environment.format_scale, environment.nuisance, _style(environment))
+
+
+def _style(environment: Linear) -> Style:
+    lengths = (environment.style_tokens, environment.length_by_style, environment.length_jitter)
+    return style_of(*lengths, environment.n_styles, environment.nuisance)
 
 
 def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int) -> Contexts:

@@ -12,7 +12,7 @@ from shared.jit import jit
 from sim.simd import LANES, floor, fma, high_product, load, quarter_0, quarter_1, quarter_2, quarter_3, splat, sqrt, store, to_floats
 from sim.vectormath import F, U, cos_turns, log
 
-ROLLOUT, NUISANCE, EVALUATION = U(0), U(1), U(2)
+ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING = (U(stream) for stream in range(7))
 _MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = U(0x9E3779B9), U(0xBB67AE85)
 _UNIT = F(2.0**-24)
@@ -82,7 +82,7 @@ def _box_muller(w0, w1):
 
 
 @jit
-def normals(key, round_index, rows, counters, out):
+def normals(key, round_index, rows, stream, counters, out):
     """16 standard normals for each context of rows (n,), n a multiple of 4: out (n, LANES) float32.
 
     A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
@@ -90,7 +90,7 @@ def normals(key, round_index, rows, counters, out):
     for first in range(0, rows.shape[0], 4):
         for lane in range(LANES):
             counters[0, lane], counters[1, lane] = rows[first + lane // 4], lane % 4
-        w0, w1, w2, w3 = philox(key, U(round_index), load(counters, 0), load(counters, LANES), NUISANCE)
+        w0, w1, w2, w3 = philox(key, U(round_index), load(counters, 0), load(counters, LANES), stream)
         a, b = _box_muller(w0, w1)
         c, d = _box_muller(w2, w3)
         at = first * LANES

@@ -11,11 +11,13 @@ import numpy as np
 
 from shared.advantage import advantages_into
 from shared.jit import jit
+from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
-from shared.weigh import Batch, shape_into, weigh_into
+from shared.shaping import shape_into
+from shared.weigh import weigh_into
 from sim.optimizer import Rates, ascend
 from sim.policy import BLOCK, backward, correct_probability, cumulate, forward, pick, softmax, start_score
-from sim.random import EVALUATION, ROLLOUT, Key, normals, uniforms
+from sim.random import EVALUATION, NUISANCE, ROLLOUT, Key, normals, uniforms
 
 CHUNK = 128
 
@@ -101,9 +103,8 @@ def find_logits(contexts, theta, batch, work):
 
 
 @jit
-def look(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
-    rows = find_logits(contexts, theta, batch, work)
+def find_probabilities(contexts, plan, theta, batch, work):
+    """Probabilities and format of the contexts of a batch, from their logits."""
     for r in range(batch.shape[0]):
         work.lse[r] = softmax(work.logits, r, work.probs)
         h = contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
@@ -112,6 +113,13 @@ def look(contexts, plan, theta, batch, work):
         work.formed[r] = (1.0 if h >= 0.0 else small) / (1.0 + small)
         work.format_logp[r, 0] = min(-h, 0.0) - rest
         work.format_logp[r, 1] = min(h, 0.0) - rest
+
+
+@jit
+def look(contexts, plan, theta, batch, work):
+    """Logits, probabilities and format of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
+    rows = find_logits(contexts, theta, batch, work)
+    find_probabilities(contexts, plan, theta, batch, work)
     return rows
 
 
@@ -179,7 +187,7 @@ def set_scores(plan, round_index, batch, first, rows, work):
     """
     k, format_grad = plan.rollouts, 0.0
     if plan.nuisance > 0.0:
-        normals(plan.key, round_index, rows, work.counters, work.noise)
+        normals(plan.key, round_index, rows, NUISANCE, work.counters, work.noise)
     for row in range(batch.shape[0]):
         weight, squares, formed = 0.0, 0.0, 0.0
         for j in range(k):
@@ -203,7 +211,7 @@ def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, to
         for t in range(row * k, row * k + k):
             work.logp[t] = work.logits[row, work.arm[first + t]] - work.lse[row] + work.format_logp[row, work.form[first + t]]
     part = slice(first, first + n)
-    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part])
+    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.group[part])
     _, clipped, _, kl = weigh_into(rule, frozen, work.logp[:n], work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
@@ -239,11 +247,20 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             batch = batches[r, start : min(start + plan.chunk, n)]
             rows = look(contexts, plan, state.theta, batch, work)
             roll_out(contexts, plan, round_index, batch, work)
-            if rule.kl_in_reward > 0.0:
+            if rule.shaping.active:
                 shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
             find_baselines(plan, state.windows, batch, work)
             trained = slice(0, batch.shape[0] * k)
-            advantages_into(rule, work.reward[trained], work.group, work.pool, work.pool_starts[: batch.shape[0] + 1], work.advantage[trained])
+            advantages_into(
+                rule.advantage,
+                work.reward[trained],
+                work.starts,
+                work.group,
+                work.pool,
+                work.pool_starts[: batch.shape[0] + 1],
+                work.reward,
+                work.advantage[trained],
+            )
             count_signal(plan, batch.shape[0], work, totals)
             if updates == 1:
                 learn(contexts, plan, rule, state, work, round_index, batch, 0, rows, totals)

@@ -7,34 +7,16 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.aggregation import shares
 from shared.curve import Curve, curve_of
 from shared.design import Design
 from shared.errors import check, check_choice
 from shared.estimator import rule_of
-from shared.replay import empty_windows
 from sim.environments import Environment, Linear, n_train
-from sim.optimizer import Optimizer, rates_of
-from sim.policy import BLOCK
-from sim.random import key_of
-from sim.rounds import (
-    CHUNK,
-    CLIPPED,
-    CONTEXTS,
-    GRAD_NORM,
-    KL,
-    REWARD,
-    ROLLOUTS,
-    TOKENS,
-    UPDATES,
-    ZERO_SIGNAL,
-    Plan,
-    State,
-    Work,
-    pass_at_1,
-    train_rounds,
-)
-from sim.simd import LANES
+from sim.general import general_rounds
+from sim.optimizer import Optimizer
+from sim.responses import Sampler
+from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, pass_at_1, train_rounds
+from sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from sim.world import World
 
 Evaluation = Literal["exact", "sampled"]
@@ -50,6 +32,10 @@ class Simulation:
     """The choices under study."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     """The update rule."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    critic_rate: float = 0.1
+    """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
     evaluation: Evaluation = "exact"
     """Pass@1 as the exact probability, or from one sampled response per context (as with a real model)."""
     seed: int = 0
@@ -57,6 +43,9 @@ class Simulation:
 
     def __post_init__(self):
         check_choice("evaluation", self.evaluation, get_args(Evaluation))
+        check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
+        advantage = self.design.estimator.advantage
+        check(advantage.gamma == 1 and advantage.lam == 1, "advantage.gamma, lam: allowed: 1 in the simulator, whose responses earn one reward at their end")
         check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
         contexts = n_train(self.environment)
         check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
@@ -80,87 +69,61 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
     return np.concatenate(picked)[begin : begin + last - first]
 
 
-def plan_of(run: Simulation, world: World) -> Plan:
-    """The numbers that kernels take instead of a `Simulation`."""
-    design = run.design
-    at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.kind == "batch_mean"
-    return Plan(
-        key=key_of(run.seed),
-        rates=rates_of(run.optimizer),
-        n_arms=world.n_arms,
-        format_scale=float(world.format_scale),
-        nuisance=float(world.nuisance),
-        rollouts=design.rollouts,
-        support=design.support_rollouts,
-        epochs=design.epochs,
-        minibatches=design.minibatches,
-        replays=design.replay_window > 0,
-        chunk=design.batch_size if at_once else CHUNK,
-    )
+class Plain:
+    """The learner of a run that asks for nothing but what `sim.rounds` does."""
+
+    def __init__(self, run: Simulation, world: World):
+        self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
+        self.state, self.work = start_state(run, world), work_of(run, world)
+
+    def spent(self, rounds: int) -> tuple[int, int]:
+        """Rollouts and tokens sampled in the first `rounds` rounds."""
+        design = self.run.design
+        rollouts = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
+        return rollouts, rollouts
+
+    def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
+        """Train for some rounds; returns those done, fewer where the run diverged."""
+        chosen = batches(self.world.train.base_format.shape[0], self.run.design.batch_size, self.run.seed, first, first + rounds)
+        return train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, first, totals)
 
 
-def start_state(run: Simulation, world: World) -> State:
-    """The state before training: the base policy, an optimiser at rest, empty windows."""
-    number = world.train.base_logits.dtype
-    theta, mean, square, grad = (np.zeros(world.n_parameters, dtype=number) for _ in range(4))
-    n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
-    return State(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
+class General(Plain):
+    """The learner of a run that asks for more (`sim.general`)."""
 
+    def __init__(self, run: Simulation, world: World):
+        super().__init__(run, world)
+        self.choices, self.memory, self.ragged = choices_of(run, world), memory_of(run, world), ragged_of(run, world)
+        self.trainer, self.sampler = view_of(self.work), view_of(self.work)
+        if run.sampler == Sampler():
+            self.sampler = self.trainer
 
-def work_of(run: Simulation, world: World) -> Work:
-    """Scratch for a run."""
-    design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
-    n = max(design.batch_size, CHUNK) + BLOCK
-    trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
-    pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
-    rule = rule_of(design.estimator)
-    share = shares(rule, np.arange(trained // design.minibatches + 1))
-    return Work(
-        rows=np.zeros(n, dtype=np.int64),
-        logits=np.zeros((n, columns), dtype=number),
-        probs=np.zeros((n, columns), dtype=number),
-        lse=np.zeros(n),
-        format_logp=np.zeros((n, 2)),
-        formed=np.zeros(n),
-        scores=np.zeros((n, columns), dtype=number),
-        cdf=np.zeros(columns, dtype=number),
-        noise=np.zeros((n, LANES), dtype=np.float32),
-        uniform=np.zeros((2, max(sampled, CHUNK) + LANES), dtype=np.float32),
-        counters=np.zeros((2, LANES), dtype=np.uint32),
-        arm=np.zeros(sampled, dtype=np.int64),
-        form=np.zeros(sampled, dtype=np.int64),
-        reward=np.zeros(sampled),
-        logp=np.zeros(trained),
-        old_logp=np.zeros(sampled),
-        ref_logp=np.zeros(sampled),
-        group=np.repeat(np.arange(design.batch_size), design.rollouts),
-        starts=np.arange(sampled + 1),
-        pool=np.zeros(pool),
-        pool_starts=np.zeros(design.batch_size + 1, dtype=np.int64),
-        advantage=np.zeros(trained),
-        share=share,
-        kl_share=rule.kl_in_loss * share,
-        weight=np.zeros(trained),
-    )
+    def spent(self, rounds: int) -> tuple[int, int]:
+        """Rollouts and tokens sampled so far."""
+        return int(self.memory.spent[0]), int(self.memory.spent[1])
+
+    def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
+        """Train for some rounds; returns those done, fewer where the run diverged."""
+        design, tried = self.run.design, int(self.memory.spent[2])
+        chosen = batches(self.world.train.base_format.shape[0], design.batch_size, self.run.seed, tried, tried + rounds * design.sampling.tries)
+        scratch = (self.trainer, self.sampler, chosen, first, rounds, self.work, self.ragged, totals)
+        return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 
 def simulate(run: Simulation, world: World, progress: Callable[[int], None] = lambda rounds: None) -> Outcome:
     """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit."""
     design, began = run.design, time.perf_counter()
-    plan, rule = plan_of(run, world), rule_of(design.estimator)
-    state, work = start_state(run, world), work_of(run, world)
-    n_contexts = world.train.base_format.shape[0]
-    per_round = design.batch_size * (design.rollouts + design.support_rollouts)
+    learner = (General if is_general(run, world) else Plain)(run, world)
+    plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
     totals = np.full(9, np.nan)
     rows, done = [], 0
     while True:
-        scores = (pass_at_1(part, plan, state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test))
-        rows.append((run.seed, done, done * per_round, done * per_round, time.perf_counter() - began, *_means(totals, rule.kl > 0, scores)))
+        scores = (pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test))
+        rows.append((run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores)))
         if done == design.rounds:
             return Outcome(curve_of(rows), None)
         totals = np.zeros(9)
-        chosen = batches(n_contexts, design.batch_size, run.seed, done, done + design.eval_every)
-        finished = train_rounds(world.train, plan, rule, state, work, chosen, done, totals)
+        finished = learner.advance(done, design.eval_every, totals)
         if finished < design.eval_every:
             return Outcome(curve_of(rows), done + finished)
         done += design.eval_every

@@ -24,6 +24,19 @@ class Contexts(NamedTuple):
     """(N,) uint32, bit a set where arm a is correct."""
 
 
+class Style(NamedTuple):
+    """Style tokens of a response (sim/style.py): mean number, how it depends on the arm's style, its spread, number of styles, slope of a token."""
+
+    tokens: float
+    by_style: float
+    jitter: float
+    n_styles: int
+    slope: float
+
+
+NO_STYLE = Style(0.0, 0.0, 0.0, 1, 0.0)
+
+
 class World(NamedTuple):
     """Everything that stays fixed while a policy learns."""
 
@@ -32,6 +45,7 @@ class World(NamedTuple):
     n_arms: int
     format_scale: float
     nuisance: float
+    style: Style = NO_STYLE
 
     @property
     def n_parameters(self) -> int:

@@ -10,10 +10,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from shared.advantage import Advantage
 from shared.design import Design
 from shared.errors import UserError, check
-from shared.estimator import Advantage
-from shared.presets import PRESETS, preset
+from sim.environments import Linear
+from sim.optimizer import Optimizer
+from sim.responses import Sampler
+from studies.cards import PRESETS, preset
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.pairs import PAIRS, pair
 
@@ -81,9 +84,15 @@ class Run(Common):
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
     preset: str = "paper_text"
-    """Estimator that the --estimator flags start from."""
+    """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of surrogate and mask."""
     design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
     """The design."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    environment: Linear = field(default_factory=Linear)
+    """The pair's problem, to change."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """The pair's update rule, to change."""
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
@@ -94,8 +103,9 @@ class Run(Common):
         from studies.store import open_store
 
         check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
-        known, chosen = pair(self.pair), self._experiment()
-        points = [Point(self.pair, Simulation(known.environment, cell, known.optimizer, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
+        chosen = self._experiment()
+        runs = [Simulation(self.environment, cell, self.optimizer, self.sampler, seed=seed) for cell in chosen.cells for seed in range(self.seeds)]
+        points = [Point(self.pair, run) for run in runs]
         finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet)
         results = collect(self.results, points)
         _show_endpoints(console, chosen, self.pair, results.curves)
@@ -116,8 +126,8 @@ class Run(Common):
 
     def _adapted(self, cell: Design) -> Design:
         estimator = self.design.estimator
-        if cell.estimator.advantage.kind == "reward":
-            estimator = replace(estimator, advantage=Advantage("reward"))
+        if cell.estimator.advantage.baseline == "none":
+            estimator = replace(estimator, advantage=Advantage("none"))
         own = {name: getattr(cell, name) for name in ("batch_size", "rollouts", "support_rollouts", "replay_window")}
         return replace(self.design, estimator=estimator, **own)
 
@@ -148,7 +158,7 @@ class Estimators:
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from studies.cards import show
+        from studies.cards.show import show
 
         show(console, self.name)
         return 0
@@ -217,15 +227,21 @@ def _peek(arguments: list[str], flag: str, default: str) -> str:
     return default
 
 
+def _run_defaults(arguments: list[str]) -> Run:
+    """What the flags of `run` start from: the preset's estimator and sampling, the pair's problem."""
+    name, of = _peek(arguments, "--preset", "paper_text"), pair(_peek(arguments, "--pair", "qwen-gsm8k"))
+    design = Design(estimator=preset(name))
+    return Run(preset=name, design=design, environment=of.environment, optimizer=of.optimizer)
+
+
 def _parse(arguments: list[str]):
-    """The command of a command line; `--preset` decides what the estimator's flags start from."""
-    start = _peek(arguments, "--preset", "paper_text")
-    defaults = {Run: Run(preset=start, design=Design(estimator=preset(start)))} if arguments[:1] == ["run"] else {}
-    kinds = tuple(Annotated[kind, tyro.conf.subcommand(kind.__name__.lower(), default=defaults.get(kind, kind()))] for kind in COMMANDS)
-    union = kinds[0]
-    for kind in kinds[1:]:
-        union = union | kind
-    return tyro.cli(union, prog="rftlab", description=_ABOUT, args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,))
+    """The command of a command line; `--preset` and `--pair` decide what other flags of `run` start from."""
+    commands = {kind.__name__.lower(): kind for kind in COMMANDS}
+    name = arguments[0]
+    if name in commands:
+        default = _run_defaults(arguments) if name == "run" else None
+        return tyro.cli(commands[name], prog=f"rftlab {name}", args=arguments[1:], default=default, config=(tyro.conf.AvoidSubcommands,))
+    return tyro.extras.subcommand_cli_from_dict(commands, prog="rftlab", description=_ABOUT, args=arguments)
 
 
 def _guarded(work: Callable[[], int], console: Console) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from shared.design import Design
 from shared.errors import check_choice
-from shared.presets import name_of, preset
+from studies.cards import name_of, preset
 
 BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
 _GRPO = Design(estimator=preset("paper_text"))
@@ -108,8 +108,15 @@ def cells_of(experiments: list[Experiment]) -> list[Design]:
 
 
 def label(design: Design) -> str:
-    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., with a window 256x1w8-..."""
+    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., a window 256x1w8-...,
+
+    epochs and mini-batches u2x4, dynamic sampling t5, group filtering k4, budgets by difficulty d.
+    """
     support = f"+{design.support_rollouts}" if design.support_rollouts else ""
     window = f"w{design.replay_window}" if design.replay_window else ""
     updates = f"u{design.epochs}x{design.minibatches}" if design.epochs * design.minibatches > 1 else ""
-    return f"{design.batch_size}x{design.rollouts}{support}{window}{updates}-{name_of(design.estimator)}"
+    sampling = design.sampling
+    tries = f"t{sampling.tries}" if sampling.tries > 1 else ""
+    keep = f"k{sampling.keep}" if sampling.keep else ""
+    budget = "d" if sampling.budget == "difficulty" else ""
+    return f"{design.batch_size}x{design.rollouts}{support}{window}{updates}{tries}{keep}{budget}-{name_of(design.estimator)}"

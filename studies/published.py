@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from shared.design import Design
-from shared.presets import preset
+from studies.cards import preset
 
 
 class Endpoint(NamedTuple):
@@ -43,7 +43,7 @@ def published(model: str, dataset: str, split: str, design: Design | None) -> fl
     if design is not None:
         if design.estimator not in _PAPER_ESTIMATORS or design.epochs * design.minibatches > 1:
             return None
-        advantage = "reward" if design.estimator.advantage.kind == "reward" else "grpo"
+        advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
         key = (advantage, design.batch_size, design.rollouts, design.support_rollouts, design.replayed)
     for e in endpoints():
         if (e.model, e.dataset, e.split) == (model, dataset, split) and (e.advantage, *e[4:8]) == key:

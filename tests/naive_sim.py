@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from shared.advantage import Pool
+from shared.pool import Pool
+from shared.prepare import prepare, shaped_rewards
 from shared.replay import empty_windows, push, window_pool
-from shared.weigh import prepare, shaped_rewards, weigh
-from sim.random import ROLLOUT, key_of, normals, uniforms
+from shared.weigh import weigh
+from sim.random import NUISANCE, ROLLOUT, key_of, normals, uniforms
 from sim.run import batches
 from sim.simd import LANES
 
@@ -43,7 +44,7 @@ class NaiveRun:
 
     def nuisance(self, round_index, context):
         out = np.zeros((4, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 4), np.zeros((2, LANES), dtype=np.uint32), out)
+        normals(self.key, round_index, np.array([context] * 4), NUISANCE, np.zeros((2, LANES), dtype=np.uint32), out)
         return out[0, : self.world.n_arms].astype(np.float64)
 
     def logp(self, batch, arms, forms):

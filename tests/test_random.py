@@ -41,7 +41,7 @@ def draw(seed, round_index, contexts, count, stream=ROLLOUT):
 def noise(seed, round_index, contexts):
     """Normals (contexts, 16)."""
     out = np.full((len(contexts), LANES), np.nan, dtype=np.float32)
-    normals(key_of(seed), round_index, np.asarray(contexts), np.zeros((2, LANES), dtype=np.uint32), out)
+    normals(key_of(seed), round_index, np.asarray(contexts), NUISANCE, np.zeros((2, LANES), dtype=np.uint32), out)
     return out
 
 

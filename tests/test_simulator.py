@@ -7,19 +7,24 @@ import pytest
 
 import shared.weigh
 import sim.rounds
+from shared.advantage import Advantage
+from shared.aggregation import Aggregation
 from shared.design import Design
 from shared.errors import UserError
-from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
-from shared.presets import preset
+from shared.estimator import Estimator
+from shared.kl import KL
+from shared.surrogate import Clip, Reinforce
 from sim.environments import Linear, Tabular, build, tabular_world
 from sim.optimizer import Optimizer
 from sim.rounds import CHUNK, train_rounds
-from sim.run import Simulation, batches, plan_of, rule_of, simulate, start_state, work_of
+from sim.run import Simulation, batches, rule_of, simulate
+from sim.setup import plan_of, start_state, work_of
 from sim.world import NO_ARM
+from studies.cards import preset
 from tests.naive_sim import naive_curve
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
-CUSTOM = Estimator(Advantage("batch_mean"), Surrogate("clip", low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean"))
+CUSTOM = Estimator(Advantage("batch_mean"), Clip(low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean"))
 TOLERANCE = 1e-5
 """float32 against float64 over 12 rounds of Adam, whose eps keeps tiny gradients from acting by their sign; the tabular twin is equal to 1e-9."""
 
@@ -114,8 +119,8 @@ def z_scores(found, expected):
     return np.abs(found.mean(axis=0) - expected) / error
 
 
-UNBIASED = {"raw": (Estimator(Advantage("reward"), Surrogate("reinforce")), 1, 1.0), "rloo": (preset("rloo"), 4, 1.0)}
-GROUP_MEAN = Estimator(Advantage("group_mean"), Surrogate("clip"))
+UNBIASED = {"raw": (Estimator(Advantage("none"), Reinforce()), 1, 1.0), "rloo": (preset("rloo"), 4, 1.0)}
+GROUP_MEAN = Estimator(Advantage("group_mean"), Clip())
 
 
 @pytest.mark.parametrize("name", [*UNBIASED, "group mean"])

@@ -27,8 +27,8 @@ def test_cells_are_those_of_the_paper():
     assert shape("replay_text") == [(32, 8, 0, 0), (32, 4, 0, 8), (32, 2, 0, 8), (32, 1, 0, 8)]
     assert shape("replay_code") == [(32, 8, 0, 0), (64, 4, 0, 8), (128, 2, 0, 8), (256, 1, 0, 8)]
     assert shape("ceiling") == [(b, 1, 0, 8) for b in (256, 512, 1024, 2048)]
-    kinds = {c.estimator.advantage.kind for e in EXPERIMENTS.values() for c in e.cells if label(c) != label(EXPERIMENTS["baseline"].cells[0])}
-    assert kinds == {"group_zscore"}
+    kinds = {(c.estimator.advantage.baseline, c.estimator.advantage.scale) for e in EXPERIMENTS.values() for c in e.cells if label(c) != label(EXPERIMENTS["baseline"].cells[0])}
+    assert kinds == {("group_mean", "group_std")}
 
 
 def test_every_published_endpoint_belongs_to_a_cell():

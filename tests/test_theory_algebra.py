@@ -7,7 +7,7 @@ import pytest
 from scipy.special import beta
 from scipy.stats import binom
 
-from shared.estimator import Advantage
+from shared.advantage import Advantage
 from studies.theory import algebra, objectives
 from studies.theory.curves import curves_w
 from studies.theory.models import (
@@ -98,18 +98,18 @@ def test_all_groups_are_all_of_them_once():
     assert sorted(map(tuple, all_groups(3, 4))) == sorted(product(range(3), repeat=4))
 
 
-@pytest.mark.parametrize("advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.kind}{a.ddof}")
+@pytest.mark.parametrize("advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}{a.ddof}")
 def test_weights_follow_their_definitions(advantage):
     rewards = np.random.default_rng(0).integers(0, 2, (20, 5)).astype(float)
     mean, std = rewards.mean(axis=1, keepdims=True), rewards.std(axis=1, ddof=advantage.ddof, keepdims=True)
     centred = rewards - mean
     expected = {
-        "reward": rewards,
-        "group_mean": centred,
-        "leave_one_out": centred * 5 / 4,
-        "group_zscore": np.where(std > 0, centred / np.where(std > 0, std, 1), 0),
+        ("none", "none"): rewards,
+        ("group_mean", "none"): centred,
+        ("leave_one_out", "none"): centred * 5 / 4,
+        ("group_mean", "group_std"): np.where(std > 0, centred / np.where(std > 0, std, 1), 0),
     }
-    np.testing.assert_allclose(weights(advantage, rewards), expected[advantage.kind] / 5, atol=1e-15)
+    np.testing.assert_allclose(weights(advantage, rewards), expected[advantage.baseline, advantage.scale] / 5, atol=1e-15)
 
 
 def test_weights_take_a_baseline_set_and_a_correction():
@@ -119,7 +119,7 @@ def test_weights_take_a_baseline_set_and_a_correction():
     np.testing.assert_allclose(weights(RAW, rewards, correction=np.array([[3.0, 1.0], [1.0, 1.0]])), rewards * [[3.0, 1.0]] / 2)
 
 
-@pytest.mark.parametrize("advantage", [RAW, RLOO, zscore(1)], ids=lambda a: a.kind)
+@pytest.mark.parametrize("advantage", [RAW, RLOO, zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}")
 @pytest.mark.parametrize("p", [0.1, 0.6])
 def test_counts_agree_with_the_enumeration_of_all_groups(advantage, p):
     size = 6

@@ -3,9 +3,10 @@
 import numpy as np
 from scipy.special import beta
 
-from shared.advantage import Pool
-from shared.estimator import Advantage
-from shared.weigh import prepare, weigh
+from shared.advantage import Advantage
+from shared.pool import Pool
+from shared.prepare import prepare
+from shared.weigh import weigh
 from studies.theory.check import Check, Comparison, exact, sampled
 from studies.theory.models import (
     MEAN,
@@ -47,7 +48,7 @@ def unbiased(mutant: bool) -> list[Comparison]:
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
         master = binomial(size - 1, p) @ (right[1:] - wrong[:-1])
         factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
-        found.append(exact(f"master formula, {advantage.kind} ddof {advantage.ddof}, K=5", master, factor))
+        found.append(exact(f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor))
         rest = max(rest, across)
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
@@ -100,7 +101,7 @@ def std_direction(mutant: bool) -> list[Comparison]:
     for size, expected in ratio.items():
         low, high = measured_factor(MEAN if mutant else zscore(1), size, [0.05, 0.5])
         found.append(exact(f"W(.05)/W(.5), K={size}", expected, float(low / high)))
-    single = weights(MEAN if mutant else Advantage("group_zscore"), np.ones((1, 1)))[0, 0]
+    single = weights(MEAN if mutant else Advantage("group_mean", "group_std"), np.ones((1, 1)))[0, 0]
     return [*found, exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))]
 
 
@@ -111,7 +112,7 @@ def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
 
 def zero_signal(mutant: bool) -> list[Comparison]:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
-    advantage = RAW if mutant else Advantage("group_zscore")
+    advantage = RAW if mutant else Advantage("group_mean", "group_std")
     found = [exact("p=.05, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.05)))]
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
         rates, expected = beta_rates(a, b), (beta(a + size, b) + beta(a, b + size)) / beta(a, b)

@@ -9,7 +9,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from shared.estimator import KL, Aggregation, Estimator
+from shared.aggregation import Aggregation
+from shared.estimator import Estimator
+from shared.kl import KL
 from sim.optimizer import Optimizer, ascend, rates_of
 from studies.theory.check import Check, Comparison, exact, rate, sampled
 from studies.theory.learners import (

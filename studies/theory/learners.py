@@ -10,26 +10,32 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, gammaln, logit
 
-from shared.advantage import Pool
+from shared.advantage import Advantage
+from shared.aggregation import Aggregation
 from shared.design import Design
-from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate, rule_of
-from shared.weigh import prepare, weigh
+from shared.estimator import Estimator, rule_of
+from shared.kl import KL
+from shared.pool import Pool
+from shared.prepare import prepare
+from shared.surrogate import Reinforce
+from shared.weigh import weigh
 from sim.environments import Tabular, tabular_world
 from sim.optimizer import Optimizer
 from sim.rounds import train_rounds
-from sim.run import Simulation, plan_of, start_state, work_of
+from sim.run import Simulation
+from sim.setup import plan_of, start_state, work_of
 
 NO_KL = KL("none")
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-def estimator_of(kind: str, ddof: int = 1, kl: KL = NO_KL) -> Estimator:
+def estimator_of(baseline: str, scale: str = "none", ddof: int = 1, kl: KL = NO_KL) -> Estimator:
     """REINFORCE with this advantage, nothing added to the standard deviation, mean over responses."""
-    return Estimator(Advantage(kind, ddof=ddof, eps=0.0), Surrogate("reinforce"), kl, Aggregation("seq_mean_token_sum"))
+    return Estimator(Advantage(baseline, scale, ddof=ddof, eps=0.0), Reinforce(), kl, Aggregation("seq_mean_token_sum"))
 
 
-RAW, GROUP_MEAN, RLOO, GRPO = (estimator_of(kind) for kind in ("reward", "group_mean", "leave_one_out", "group_zscore"))
-GRPO_POPULATION = estimator_of("group_zscore", ddof=0)
+RAW, GROUP_MEAN, RLOO, GRPO = estimator_of("none"), estimator_of("group_mean"), estimator_of("leave_one_out"), estimator_of("group_mean", "group_std")
+GRPO_POPULATION = estimator_of("group_mean", "group_std", ddof=0)
 
 
 def weights_of(estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_logp: np.ndarray, pool: Pool | None = None) -> np.ndarray:

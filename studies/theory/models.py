@@ -9,16 +9,22 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import binom, roots_jacobi
 
-from shared.advantage import Pool
-from shared.estimator import KL, Advantage, Aggregation, Estimator, Surrogate
-from shared.weigh import prepare, weigh
+from shared.advantage import Advantage
+from shared.aggregation import Aggregation
+from shared.estimator import Estimator
+from shared.kl import KL
+from shared.pool import Pool
+from shared.prepare import prepare
+from shared.surrogate import Reinforce, Surrogate
+from shared.weigh import weigh
 
-RAW, MEAN, RLOO = Advantage("reward"), Advantage("group_mean"), Advantage("leave_one_out")
+REINFORCE = Reinforce()
+RAW, MEAN, RLOO = Advantage("none"), Advantage("group_mean"), Advantage("leave_one_out")
 
 
 def zscore(ddof: int) -> Advantage:
     """GRPO's advantage without the small number that guards its division."""
-    return Advantage("group_zscore", ddof=ddof, eps=0.0)
+    return Advantage("group_mean", "group_std", ddof=ddof, eps=0.0)
 
 
 class Policy(NamedTuple):
@@ -56,9 +62,9 @@ def one_logit(p: float) -> Policy:
     return Policy(np.array([1 - p, p]), np.array([0.0, 1.0]), np.array([[-p], [1 - p]]))
 
 
-def estimator_of(advantage: Advantage, surrogate: str = "reinforce") -> Estimator:
+def estimator_of(advantage: Advantage, surrogate: Surrogate = REINFORCE) -> Estimator:
     """The estimator of that advantage, with nothing else in it."""
-    return Estimator(advantage, Surrogate(surrogate), KL("none"), Aggregation("seq_mean_token_sum"))
+    return Estimator(advantage, surrogate, KL("none"), Aggregation("seq_mean_token_sum"))
 
 
 def weights(advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | None = None, correction: np.ndarray | None = None) -> np.ndarray:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import binom
 
-from shared.presets import preset
-from shared.weigh import prepare, weigh
+from shared.prepare import prepare
+from shared.weigh import weigh
+from studies.cards import preset
 from studies.theory.algebra import FOUR_ARMS
 from studies.theory.check import Check, Comparison, exact, positive
 from studies.theory.models import (

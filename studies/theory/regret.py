@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shared.kl import K1, kl_penalty
+from shared.kl import KL, kl_penalty, kl_rule
 from studies.theory.bandits import (
     drawn_regret,
     eliminated_regret,
@@ -116,7 +116,7 @@ def _regularised(mutant: bool) -> list[Comparison]:
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
     gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
     for policy, sign in ((best, -1), (other, 1)):
-        gap += sign * BETA * sum(p * kl_penalty(K1, False, np.log(p), np.log(o))[0] for p, o in zip(policy, REFERENCE, strict=True))
+        gap += sign * BETA * sum(p * kl_penalty(kl_rule(KL("k1")), np.log(p), np.log(o))[0] for p, o in zip(policy, REFERENCE, strict=True))
     found = [exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))]
     top, sizes, gaps = objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA), np.logspace(3, 6, 4), []
     for n in sizes.astype(int):

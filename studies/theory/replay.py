@@ -6,8 +6,8 @@ last w visits before the current one.
 
 import numpy as np
 
-from shared.advantage import Pool
-from shared.estimator import Advantage
+from shared.advantage import Advantage
+from shared.pool import Pool
 from shared.replay import empty_windows, push, window_pool
 from studies.theory.check import Check, Comparison, exact, positive, rate, sampled
 from studies.theory.models import (

@@ -8,7 +8,8 @@ from shared.estimator import Estimator, rule_of
 from sim.environments import Tabular
 from sim.optimizer import Optimizer
 from sim.rounds import train_rounds
-from sim.run import Simulation, plan_of, start_state, work_of
+from sim.run import Simulation
+from sim.setup import plan_of, start_state, work_of
 from sim.world import World, contexts_of
 from studies.theory.check import Check, Comparison, exact, positive, sampled
 from studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms

@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from shared.estimator import rule_of
-from shared.presets import preset
-from shared.weigh import prepare, weigh_into
+from shared.prepare import prepare
+from shared.weigh import weigh_into
 from sim.environments import build
 from sim.run import Simulation, simulate
+from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import pair
 from tests.bench import cell as peer_cell
@@ -65,7 +66,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     """Median seconds per round of every contender on one design, taken in turn."""
     known, rounds = pair(PAIR), rounds_of(design)
     run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
-    advantage = "reward" if design.estimator.advantage.kind == "reward" else "grpo"
+    advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
     found = {name: [] for name in ("ours", *peers)}
     for seed in range(repeats):

@@ -1,0 +1,103 @@
+"""Advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal token baseline."""
+
+import itertools
+
+import numpy as np
+
+from shared.advantage import BY_TOKENS, Advantage, whiten_into
+from shared.errors import check
+from shared.jit import jit
+
+TOKEN_EPS = 1e-8
+
+
+@jit
+def rewards_to_go_into(rewards, starts, gamma, out):
+    """out_t = r_t + gamma out_(t+1) within each response; rewards and out (T,)."""
+    for row in range(starts.shape[0] - 1):
+        running = 0.0
+        for t in range(starts[row + 1] - 1, starts[row] - 1, -1):
+            running = rewards[t] + gamma * running
+            out[t] = running
+
+
+@jit
+def gae_into(rewards, values, starts, gamma, lam, out):
+    """out_t = delta_t + gamma lam out_(t+1), delta_t = r_t + gamma V_(t+1) - V_t, with V = 0 after the last token."""
+    for row in range(starts.shape[0] - 1):
+        running, following = 0.0, 0.0
+        for t in range(starts[row + 1] - 1, starts[row] - 1, -1):
+            running = rewards[t] + gamma * following - values[t] + gamma * lam * running
+            following = values[t]
+            out[t] = running
+
+
+def token_rewards_of(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
+    """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a response is empty."""
+    out = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)
+    check(out.shape == (starts[-1],), f"token_rewards {out.shape} must have one entry per token {(int(starts[-1]),)}")
+    filled = np.diff(starts) > 0
+    out[starts[1:][filled] - 1] += rewards[filled]
+    return out
+
+
+def token_advantages(spec: Advantage, rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None = None) -> np.ndarray:
+    """Advantages (T,) from rewards per token (T,), for baselines that are no group's: none, or numbers per token (T,).
+
+    value    generalised advantage estimation, baseline = V_t             Schulman et al., 1506.02438; PPO, 1707.06347
+    others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened), ReMax 2310.10505
+    With gamma = lam = 1 and one reward at the end both are the reward minus the baseline, on every token.
+    """
+    rewards, starts = np.ascontiguousarray(rewards, dtype=np.float64), np.asarray(starts, dtype=np.int64)
+    baseline = np.zeros_like(rewards) if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
+    check(rewards.shape == baseline.shape == (starts[-1],), f"rewards {rewards.shape} and baseline {baseline.shape} must have one entry per token")
+    check(not spec.of_group and spec.credit == "reward" and spec.scale == "none", f"advantage.baseline {spec.baseline}, scale {spec.scale}: not per token")
+    out = np.empty_like(rewards)
+    if spec.baseline == "value":
+        gae_into(rewards, baseline, starts, spec.gamma, spec.lam, out)
+    else:
+        rewards_to_go_into(rewards, starts, spec.gamma, out)
+        out -= baseline
+    if spec.whiten != "none":
+        check(spec.whiten == "tokens" and out.size != 1, f"advantage.whiten {spec.whiten} over {out.size} tokens; allowed: none, or tokens where there are two")
+        whiten_into(BY_TOKENS, out, np.ones_like(out), spec.ddof, spec.eps)
+    return out
+
+
+def optimal_token_baseline(
+    returns: np.ndarray,
+    old_logp: np.ndarray,
+    squares: np.ndarray,
+    starts: np.ndarray,
+    group: np.ndarray,
+    *,
+    correction: np.ndarray | None = None,
+    position: np.ndarray | None = None,
+    zero_tail: bool = False,
+) -> np.ndarray:
+    """Baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's `optimal_token_baseline`.
+
+    b_t = sum_i G_(i,t) W_(i,t) / sum_i W_(i,t) over the group's responses that reach t; W is the running sum of 1 - 2 pi(a) + sum_v pi(v)^2,
+    the squared norm of a token's score in its logits, so W_t estimates that of the prefix. A group of one has baseline 0.
+    returns, old_logp, squares (= sum_v pi(v)^2) (T,); correction (T,): importance weights, which enter squared. position (T,): place of each
+    token, by default its index in its response. zero_tail: no baseline where only the longest response of a group is left.
+    """
+    starts, group = np.asarray(starts, dtype=np.int64), np.asarray(group, dtype=np.int64)
+    lengths = np.diff(starts)
+    norm = 1.0 - 2.0 * np.exp(old_logp) + squares
+    norm = norm if correction is None else norm * np.asarray(correction) ** 2
+    total = np.concatenate([np.cumsum(norm[a:b]) for a, b in itertools.pairwise(starts)] or [norm])
+    position = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths) if position is None else np.asarray(position, dtype=np.int64)
+    width = int(position.max()) + 1 if position.size else 0
+    cell = np.repeat(group, lengths) * width + position
+    above, below = (np.bincount(cell, weights=part, minlength=1)[cell] for part in (returns * total, total))
+    out = above / (below + TOKEN_EPS)
+    out[np.repeat(np.bincount(group)[group] == 1, lengths)] = 0.0
+    if zero_tail:
+        for g in np.unique(group):
+            *_, second, longest = sorted(lengths[group == g]) if (group == g).sum() > 1 else (0, 0, 0)
+            if longest > second:
+                row = int(np.flatnonzero((group == g) & (lengths == longest))[0])
+                tail = slice(starts[row], starts[row + 1])
+                out[tail][position[tail] >= second] = 0.0
+    return out

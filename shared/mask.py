@@ -1,0 +1,164 @@
+"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else changes.
+
+`mask` is called once per update, between `prepare` and `weigh`. Divergence and Drift look at a token or a response alone, so a
+micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser batch.
+"""
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from shared.errors import check, check_choice
+from shared.jit import jit
+from shared.surrogate import surrogate
+
+COV_EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """Every token takes part."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Drops tokens whose probability has moved too far in the direction of the advantage (DPPO, 2602.04879)."""
+
+    measure: Literal["tv", "kl"] = "tv"
+    """tv: |p - p_old| of the sampled token. kl: divergence of the two-outcome distributions (p_old, 1 - p_old) and (p, 1 - p)."""
+    low: float = 0.2
+    """Threshold where A <= 0 and the probability falls."""
+    high: float = 0.2
+    """Threshold where A > 0 and the probability rises."""
+
+    def __post_init__(self):
+        check_choice("mask.measure", self.measure, get_args(Literal["tv", "kl"]))
+        check(min(self.low, self.high) >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Drops responses with A < 0 whose mean of old_logp - logp is above the threshold (off-policy sequence mask, DeepSeek-V3.2, 2512.02556)."""
+
+    threshold: float = 0.1
+    """Nats per token."""
+
+    def __post_init__(self):
+        check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class ClipCov:
+    """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov, 2505.22617)."""
+
+    fraction: float = 2e-4
+    """Of the batch's tokens, at least one; tokens that are clipped anyway are not drawn."""
+    low: float = 1.0
+    """Covariance above which a token may be drawn."""
+    high: float = 5.0
+    """Covariance below which a token may be drawn."""
+
+    def __post_init__(self):
+        _check_fraction(self.fraction)
+
+
+@dataclass(frozen=True)
+class KLCov:
+    """Leaves the KL penalty only on the tokens with the largest covariance (A - mean)(logp - mean) (KL-Cov, 2505.22617); drops none."""
+
+    fraction: float = 2e-4
+    """Of the batch's tokens, at least one."""
+
+    def __post_init__(self):
+        _check_fraction(self.fraction)
+
+
+def _check_fraction(fraction: float) -> None:
+    check(0 < fraction <= 1, f"mask.fraction = {fraction!r}; allowed: more than 0, at most 1")
+
+
+Mask = Unmasked | Divergence | Drift | ClipCov | KLCov
+UNMASKED, TV, BINARY_KL, DRIFT, CLIP_COV, KL_COV = range(6)
+
+
+class MaskRule(NamedTuple):
+    """A mask for kernels: its kind, then its numbers in the order of its fields."""
+
+    kind: int
+    a: float
+    b: float
+    c: float
+
+
+def mask_rule(spec: Mask) -> MaskRule:
+    """The numbers that kernels take."""
+    if isinstance(spec, Divergence):
+        return MaskRule(TV if spec.measure == "tv" else BINARY_KL, float(spec.low), float(spec.high), 0.0)
+    kind = {Unmasked: UNMASKED, Drift: DRIFT, ClipCov: CLIP_COV, KLCov: KL_COV}[type(spec)]
+    numbers = [float(value) for value in astuple(spec)]
+    return MaskRule(kind, *numbers, *[0.0] * (3 - len(numbers)))
+
+
+@jit
+def diverged(rule, advantage, logp, old_logp):
+    """Whether a token's probability moved beyond the threshold of its side."""
+    p, q = math.exp(logp), math.exp(old_logp)
+    if rule.kind == TV:
+        return p - q > rule.b if advantage > 0.0 else p - q < -rule.a
+    distance = q * (old_logp - logp) + (1.0 - q) * math.log((1.0 - q + COV_EPS) / (1.0 - p + COV_EPS))
+    return distance > rule.b and p > q if advantage > 0.0 else distance > rule.a and p < q
+
+
+@jit
+def drifted_into(rule, batch, logp, share):
+    """Empty the shares of responses with A < 0 that drifted too far."""
+    n, a = logp.shape[0], 0
+    while a < n:
+        b, drift = a, 0.0
+        while b < n and batch.row[b] == batch.row[a]:
+            drift += batch.old_logp[b] - logp[b]
+            b += 1
+        if batch.advantage[a] < 0.0 and drift / (b - a) > rule.a:
+            share[a:b] = 0.0
+        a = b
+
+
+@jit
+def clip_cov_into(rules, batch, logp, keys, share):
+    """Empty the shares of the candidates with the smallest keys."""
+    n = logp.shape[0]
+    mean_advantage, mean_logp = batch.advantage.sum() / (n + COV_EPS), logp.sum() / (n + COV_EPS)
+    candidates, found = np.empty(n, dtype=np.int64), 0
+    for t in range(n):
+        _, _, is_clipped, _ = surrogate(rules.surrogate, rules.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t])
+        covariance = (batch.advantage[t] - mean_advantage) * (logp[t] - mean_logp)
+        if not is_clipped and rules.mask.b < covariance < rules.mask.c:
+            candidates[found] = t
+            found += 1
+    drawn = candidates[:found][np.argsort(keys[candidates[:found]])]
+    share[drawn[: max(1, int(rules.mask.a * n))]] = 0.0
+
+
+@jit
+def kl_cov_into(rule, batch, logp, kl_share):
+    """Empty the KL shares of all tokens but those with the largest covariance."""
+    n = logp.shape[0]
+    covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
+    kl_share[np.argsort(-covariance)[max(1, int(rule.a * n)) :]] = 0.0
+
+
+@jit
+def mask_into(rules, batch, logp, keys, share, kl_share):
+    """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,): random, for ClipCov."""
+    if rules.mask.kind == TV or rules.mask.kind == BINARY_KL:
+        for t in range(logp.shape[0]):
+            if diverged(rules.mask, batch.advantage[t], logp[t], batch.old_logp[t]):
+                share[t] = 0.0
+    elif rules.mask.kind == DRIFT:
+        drifted_into(rules.mask, batch, logp, share)
+    elif rules.mask.kind == CLIP_COV:
+        clip_cov_into(rules, batch, logp, keys, share)
+    elif rules.mask.kind == KL_COV:
+        kl_cov_into(rules.mask, batch, logp, kl_share)

@@ -1,0 +1,56 @@
+"""Baseline sets, and their statistics.
+
+The baseline set of a group is the rewards that give its mean and spread: those of its trained responses, of support rollouts
+(sampled and scored, not trained on), and of the context's replay window. It feeds only the advantages of trained responses.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.errors import check, check_labels
+from shared.jit import jit
+
+
+class Pool(NamedTuple):
+    """Baseline sets of G groups, packed: group g holds rewards[starts[g] .. starts[g+1]-1]."""
+
+    rewards: np.ndarray
+    starts: np.ndarray
+
+
+def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
+    """Baseline sets from (rewards, group) pairs: trained responses first, then support rollouts.
+
+    rewards, group: (n,) each; labels 0 .. n_groups-1 in any order; within a group the order of the parts is kept.
+    """
+    columns = [(np.asarray(rewards, dtype=np.float64), np.asarray(group, dtype=np.int64)) for rewards, group in parts]
+    for rewards, group in columns:
+        check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
+    rewards, group = (np.concatenate(column) for column in zip(*columns, strict=True))
+    check_labels("group", group, n_groups)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)
+    return Pool(rewards[np.argsort(group, kind="stable")], starts)
+
+
+@jit
+def mean_and_std(values, start, stop, ddof):
+    """Mean and standard deviation of values[start:stop]; nan where too few. Equal values have exactly that mean and spread 0."""
+    origin = values[start] if stop > start else 0.0
+    total = 0.0
+    for i in range(start, stop):
+        total += values[i] - origin
+    mean = origin + total / (stop - start)
+    squares = 0.0
+    for i in range(start, stop):
+        squares += (values[i] - mean) ** 2
+    return mean, np.sqrt(squares / (stop - start - ddof))
+
+
+@jit
+def runner_up(values, start, stop):
+    """The largest and the second largest of values[start:stop], equal where the top is tied."""
+    best, second = -np.inf, -np.inf
+    for i in range(start, stop):
+        best, second = max(best, values[i]), max(second, min(best, values[i]))
+    return best, second

@@ -1,0 +1,125 @@
+"""Freeze: everything about a batch that does not change while the policy is updated, computed once per optimiser batch."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.advantage import advantages, check_given
+from shared.aggregation import check_starts, shares
+from shared.correction import corrections
+from shared.credit import token_advantages, token_rewards_of
+from shared.errors import check
+from shared.estimator import Estimator, rule_of
+from shared.pool import Pool, pool_of
+from shared.shaping import shape_into
+
+
+class Batch(NamedTuple):
+    """What stays fixed while the policy moves; every array is (T,), and slicing all of them between responses gives a micro-batch."""
+
+    advantage: np.ndarray
+    share: np.ndarray
+    """Share of the surrogate, times the importance correction."""
+    kl_share: np.ndarray
+    """Share of the KL penalty, times its coefficient."""
+    old_logp: np.ndarray
+    ref_logp: np.ndarray
+    """What the KL penalty compares with."""
+    row: np.ndarray
+    """Index of the token's response."""
+
+
+def _column(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def _check_tokens(shape: tuple[int], **columns: np.ndarray) -> None:
+    for name, column in columns.items():
+        check(column.shape == shape, f"{name} {column.shape} must have one entry per token {tuple(map(int, shape))}")
+
+
+def shaped_rewards(estimator: Estimator, rewards: np.ndarray, starts: np.ndarray, old_logp: np.ndarray, ref_logp: np.ndarray | None = None) -> np.ndarray:
+    """Rewards (R,) after the length penalty and a KL penalty in the reward; unchanged without them. Baseline sets take these."""
+    shaped, rule = np.array(rewards, dtype=np.float64), rule_of(estimator)
+    if rule.shaping.active:
+        check(ref_logp is not None or rule.kl.in_reward == 0, "a KL penalty needs ref_logp")
+        starts, old_logp = np.asarray(starts, dtype=np.int64), _column(old_logp)
+        ref_logp = old_logp if ref_logp is None else _column(ref_logp)
+        check_starts(starts)
+        check(starts.shape == (shaped.size + 1,), f"starts {starts.shape} must have one entry more than rewards {shaped.shape}")
+        _check_tokens((starts[-1],), old_logp=old_logp, ref_logp=ref_logp)
+        shape_into(rule, shaped, starts, old_logp, ref_logp)
+    return shaped
+
+
+def freeze(estimator: Estimator, advantage, starts, old_logp, ref_logp=None, *, sampler_logp=None, correction=None, n_tokens=None, n_rows=None) -> Batch:
+    """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a response.
+
+    sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's (`Correction`).
+    correction (T,): importance weights that are known already, in place of sampler_logp.
+    """
+    kl = estimator.kl
+    check(ref_logp is not None or kl.kind == "none" or kl.anchor == "old", "a KL penalty needs ref_logp")
+    check(sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them")
+    share = shares(estimator.aggregation, starts, n_tokens, n_rows)
+    advantage, old_logp = _column(advantage), _column(old_logp)
+    ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
+    if sampler_logp is not None and estimator.correction.kind == "ratio":
+        _check_tokens(share.shape, sampler_logp=np.asarray(sampler_logp))
+        old_logp = _column(sampler_logp)
+    elif sampler_logp is not None:
+        correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
+    correction = np.ones_like(share) if correction is None else _column(correction)
+    _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
+    kl_share = (kl.coef if kl.place == "loss" else 0.0) * share
+    return Batch(advantage, share * correction, kl_share, old_logp, ref_logp, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+
+
+def prepare(
+    estimator: Estimator,
+    rewards: np.ndarray,
+    group: np.ndarray,
+    starts: np.ndarray,
+    old_logp: np.ndarray,
+    ref_logp: np.ndarray | None = None,
+    *,
+    pool: Pool | None = None,
+    baseline: np.ndarray | None = None,
+    token_rewards: np.ndarray | None = None,
+    sampler_logp: np.ndarray | None = None,
+    correction: np.ndarray | None = None,
+    n_tokens: int | None = None,
+    n_rows: int | None = None,
+) -> Batch:
+    """Everything about a batch of responses that does not change while the policy is updated.
+
+    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the reward are applied here.
+    pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
+    baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,) for value.
+    token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see `freeze`.
+    n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
+    Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is missing.
+    """
+    rewards, group, starts, spec = _column(rewards), np.asarray(group, dtype=np.int64), np.asarray(starts, dtype=np.int64), estimator.advantage
+    check_starts(starts)
+    check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
+    rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
+    if spec.by_token or (token_rewards is not None and not spec.of_group and spec.scale == "none"):
+        advantage = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
+    else:
+        if token_rewards is not None:
+            rewards = rewards + np.bincount(np.repeat(np.arange(rewards.size), np.diff(starts)), weights=token_rewards, minlength=rewards.size)
+        if pool is None:
+            pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
+        advantage = np.repeat(advantages(spec, rewards, group, pool, starts=starts, baseline=baseline), np.diff(starts))
+    return freeze(estimator, advantage, starts, old_logp, ref_logp, sampler_logp=sampler_logp, correction=correction, n_tokens=n_tokens, n_rows=n_rows)
+
+
+def _by_token(estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None) -> np.ndarray:
+    """Advantages (T,); a baseline per response is spread over its tokens."""
+    spec = estimator.advantage
+    check_given(spec, baseline)
+    if baseline is not None and len(baseline) != starts[-1]:
+        check(len(baseline) == starts.size - 1, f"baseline ({len(baseline)},) must have one entry per response or per token")
+        baseline = np.repeat(np.asarray(baseline, dtype=np.float64), np.diff(starts))
+    return token_advantages(spec, token_rewards, starts, baseline)

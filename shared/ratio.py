@@ -1,0 +1,40 @@
+"""The ratio that a surrogate looks at: of a token, or of a whole response."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from shared.errors import check, check_choice, code_of
+
+RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
+TOKEN, SEQUENCE, SEQUENCE_TOKEN, PRODUCT = range(4)
+TOKEN_LIMIT = 20.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Which log-ratio x stands in a surrogate; x_t = logp_t - old_logp_t."""
+
+    level: RatioLevel = "token"
+    """token: x_t. sequence: mean of x over the response (GSPO, 2507.18071). sequence_token: the same value, the derivative through the own token alone
+    (GSPO-token). product: sum of x over the response, each x_t held within +-20."""
+    floor: float = -20.0
+    """The log-ratio is held at this value or more; beyond it the derivative is 0."""
+    cap: float = 20.0
+    """The log-ratio is held at this value or less."""
+
+    def __post_init__(self):
+        check_choice("ratio.level", self.level, get_args(RatioLevel))
+        check(self.floor < 0 < self.cap, f"ratio.floor, cap = {self.floor!r}, {self.cap!r}; allowed: less than 0, more than 0")
+
+
+class RatioRule(NamedTuple):
+    """A `Ratio` for kernels."""
+
+    level: int
+    floor: float
+    cap: float
+
+
+def ratio_rule(spec: Ratio) -> RatioRule:
+    """The numbers that kernels take."""
+    return RatioRule(code_of(RatioLevel, spec.level), float(spec.floor), float(spec.cap))

@@ -1,0 +1,81 @@
+"""How the rollouts of a round are spent, and which of them are trained on."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from shared.errors import check, check_choice
+from shared.jit import jit
+
+Budget = Literal["equal", "difficulty"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which contexts, rollouts and groups make up a round."""
+
+    tries: int = 1
+    """Dynamic sampling: batches that may be sampled until batch_size groups have rewards that differ (DAPO, 2503.14476); 1 turns it off.
+    Every rollout is charged; what is still missing after the last try is filled with groups that teach nothing."""
+    keep: int = 0
+    """Group filtering: only the `keep` shortest responses of a group form its baseline set and are trained on (GFPO, 2508.09726); 0 keeps all."""
+    budget: Budget = "equal"
+    """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past rewards, at least one,
+    the same in total (Neyman's allocation)."""
+
+    def __post_init__(self):
+        check_choice("sampling.budget", self.budget, get_args(Budget))
+        check(self.tries >= 1, f"sampling.tries = {self.tries}; allowed: 1 or more")
+        check(self.keep >= 0, f"sampling.keep = {self.keep}; allowed: 0 or more")
+
+
+MOST = 4
+"""A context gets at most this many times the mean number of rollouts."""
+
+
+@jit
+def allocate_into(p, mean, out):
+    """Fill out (B,) with rollouts of contexts with pass rates p (B,): B mean in all, each from 1 to MOST mean, near sqrt(p (1-p)).
+
+    One at a time to the context that is furthest below its part; ties go to the first.
+    """
+    n = p.shape[0]
+    part = np.sqrt(p * (1.0 - p)) + 1e-9
+    out[:] = 1
+    for _ in range(n * (mean - 1)):
+        best, need = 0, -1.0
+        for i in range(n):
+            if out[i] < MOST * mean and part[i] / out[i] > need:
+                best, need = i, part[i] / out[i]
+        out[best] += 1
+
+
+def allocate(p: np.ndarray, mean: int) -> np.ndarray:
+    """Rollouts (B,) of contexts with estimated pass rates p (B,), `mean` on average: more where rewards vary more."""
+    p = np.asarray(p, dtype=np.float64)
+    check(bool(((p >= 0) & (p <= 1)).all()), f"p = {p}; allowed: 0 to 1")
+    check(mean >= 1, f"mean = {mean}; allowed: 1 or more")
+    out = np.zeros(p.size, dtype=np.int64)
+    allocate_into(p, mean, out)
+    return out
+
+
+@jit
+def keep_shortest_into(lengths, start, stop, keep, kept):
+    """Set kept[start:stop]: True for the `keep` shortest of those responses, the earlier one where two are equal."""
+    for i in range(start, stop):
+        shorter = 0
+        for j in range(start, stop):
+            shorter += (lengths[j] < lengths[i]) | ((lengths[j] == lengths[i]) & (j < i))
+        kept[i] = shorter < keep
+
+
+def keep_shortest(lengths: np.ndarray, first: np.ndarray, keep: int) -> np.ndarray:
+    """Which responses (R,) of groups that lie at first[g] .. first[g+1]-1 are among the `keep` shortest of their group."""
+    lengths, first = np.asarray(lengths, dtype=np.int64), np.asarray(first, dtype=np.int64)
+    check(keep >= 1, f"keep = {keep}; allowed: 1 or more")
+    kept = np.zeros(lengths.size, dtype=np.bool_)
+    for start, stop in zip(first[:-1], first[1:], strict=True):
+        keep_shortest_into(lengths, start, stop, keep, kept)
+    return kept

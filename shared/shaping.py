@@ -1,0 +1,53 @@
+"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on its length."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shared.errors import check
+from shared.jit import jit
+from shared.kl import NONE, kl_penalty
+
+
+@dataclass(frozen=True)
+class Length:
+    """Soft penalty on long responses: reward - coef clip((|o| - (limit - buffer)) / buffer, 0, 1)  (DAPO, 2503.14476, eq. 13)."""
+
+    coef: float = 0.0
+    """Largest penalty; 0 turns it off."""
+    limit: float = 1024
+    """Length (tokens) from which the penalty is whole."""
+    buffer: float = 256
+    """Tokens before the limit over which it grows from 0."""
+
+    def __post_init__(self):
+        check(self.coef >= 0, f"length.coef = {self.coef!r}; allowed: 0 or more")
+        check(0 < self.buffer <= self.limit, f"length.buffer = {self.buffer!r}; allowed: more than 0, at most length.limit = {self.limit!r}")
+
+
+class ShapingRule(NamedTuple):
+    """What kernels need of `Length`, and whether there is anything to take off."""
+
+    active: bool
+    coef: float
+    limit: float
+    buffer: float
+
+
+def shaping_rule(length: Length, kl) -> ShapingRule:
+    """The numbers that kernels take; `kl` is the estimator's `KLRule`."""
+    active = length.coef > 0 or (kl.kind != NONE and kl.in_reward > 0)
+    return ShapingRule(active, float(length.coef), float(length.limit), float(length.buffer))
+
+
+@jit
+def shape_into(rule, rewards, starts, old_logp, ref_logp):
+    """Shape rewards (R,) in place; starts (R+1,), old_logp and ref_logp (T,). KL values are summed over a response."""
+    for row in range(rewards.shape[0]):
+        length = starts[row + 1] - starts[row]
+        if rule.shaping.coef > 0.0:
+            over = (length - rule.shaping.limit + rule.shaping.buffer) / rule.shaping.buffer
+            rewards[row] -= rule.shaping.coef * min(max(over, 0.0), 1.0)
+        if rule.kl.in_reward > 0.0:
+            for t in range(starts[row], starts[row + 1]):
+                kl, _ = kl_penalty(rule.kl, old_logp[t], ref_logp[t])
+                rewards[row] -= rule.kl.in_reward * kl

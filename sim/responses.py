@@ -1,0 +1,220 @@
+"""Responses of several tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be replaced.
+
+Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after all trained
+ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shared.averages import difficulty_of
+from shared.errors import check
+from shared.jit import jit
+from shared.sampling import allocate_into
+from sim.policy import cumulate, pick
+from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
+from sim.rounds import find_logits, find_probabilities
+from sim.simd import LANES
+from sim.style import HALF, coin_logp, coin_probability, lean_of, length_of, words_into
+from sim.world import Style
+
+UNIT = 2.0**-24
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How the policy that samples differs from the one that is trained (as an inference engine's does)."""
+
+    lag: int = 0
+    """Rounds by which its weights are stale."""
+    noise: float = 0.0
+    """Standard deviation of the noise on its logits."""
+
+    def __post_init__(self):
+        check(self.lag >= 0, f"sampler.lag = {self.lag}; allowed: 0 or more")
+        check(self.noise >= 0, f"sampler.noise = {self.noise}; allowed: 0 or more")
+
+
+class View(NamedTuple):
+    """What one policy makes of the contexts of a batch; fields as in `sim.rounds.Work`."""
+
+    rows: np.ndarray
+    logits: np.ndarray
+    probs: np.ndarray
+    lse: np.ndarray
+    format_logp: np.ndarray
+    formed: np.ndarray
+
+
+class Choices(NamedTuple):
+    """Numbers of a run with choices beyond those of `sim.rounds.Plan`."""
+
+    style: Style
+    tries: int
+    keep: int
+    by_difficulty: bool
+    draws: int
+    """Rollouts of a context at most, support included."""
+    lag: int
+    noise: float
+    averages: bool
+    decay: float
+    critic_rate: float
+
+
+class Ragged(NamedTuple):
+    """Scratch of a round: rows (two batches, so that a second try finds room), responses and tokens."""
+
+    contexts: np.ndarray
+    first: np.ndarray
+    rollouts: np.ndarray
+    """(rows,) rollouts that each context of a try gets."""
+    difficulty: np.ndarray
+    arm: np.ndarray
+    form: np.ndarray
+    reward: np.ndarray
+    given: np.ndarray
+    kept: np.ndarray
+    advantage: np.ndarray
+    group: np.ndarray
+    starts: np.ndarray
+    signs: np.ndarray
+    coin: np.ndarray
+    lean: np.ndarray
+    row: np.ndarray
+    """(tokens,) response of a token."""
+    old_logp: np.ndarray
+    ref_logp: np.ndarray
+    sampler_logp: np.ndarray
+    logp: np.ndarray
+    token_advantage: np.ndarray
+    correction: np.ndarray
+    plain_share: np.ndarray
+    share: np.ndarray
+    kl_share: np.ndarray
+    weight: np.ndarray
+    keys: np.ndarray
+    pool: np.ndarray
+    pool_starts: np.ndarray
+    uniform: np.ndarray
+    lengths: np.ndarray
+    words: np.ndarray
+    style_score: np.ndarray
+
+
+@jit
+def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, counters, noise):
+    """The sampler's view of a batch: stale weights and noisy logits."""
+    rows = find_logits(contexts, theta, batch, view)
+    if choices.noise > 0.0:
+        normals(plan.key, round_index, rows, MISMATCH, counters, noise)
+        for r in range(batch.shape[0]):
+            for a in range(plan.n_arms):
+                view.logits[r, a] += choices.noise * noise[r, a]
+    find_probabilities(contexts, plan, theta, batch, view)
+
+
+@jit
+def answer_logp(view, row, arm, form):
+    """Log-probability of an answer token with its format."""
+    return view.logits[row, arm] - view.lse[row] + view.format_logp[row, form]
+
+
+@jit
+def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, work, ragged, i):
+    """Sample and score response i, the draw'th rollout of a context; `work.cdf` holds the sampler's. at: its place among the uniforms."""
+    form = int(ragged.uniform[0, at] < sampler.formed[row])
+    arm = pick(work.cdf, ragged.uniform[1, at])
+    t = ragged.starts[i]
+    ragged.arm[i], ragged.form[i] = arm, form
+    ragged.reward[i] = form * ((contexts.correct[context] >> np.uint32(arm)) & np.uint32(1))
+    ragged.old_logp[t] = answer_logp(trainer, row, arm, form)
+    ragged.sampler_logp[t] = answer_logp(sampler, row, arm, form)
+    ragged.ref_logp[t] = contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
+    ragged.row[t] = i
+    n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
+    for position in range(n):
+        if position % LANES == 0:
+            words_into(plan.key, round_index, context, draw, position, work.counters, ragged.words)
+        t += 1
+        signs, u = ragged.words[0, position % LANES], UNIT * (ragged.words[1, position % LANES] >> np.uint32(8))
+        lean = lean_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
+        coin = u < coin_probability(lean)
+        ragged.signs[t], ragged.coin[t], ragged.row[t] = signs, coin, i
+        ragged.sampler_logp[t], ragged.ref_logp[t] = coin_logp(lean, coin), HALF
+        ragged.old_logp[t] = coin_logp(lean_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), coin)
+    ragged.starts[i + 1] = t + 1
+
+
+@jit
+def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, work, ragged):
+    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses in use."""
+    n, count = batch.shape[0], choices.draws
+    uniforms(plan.key, round_index, batch, count, ROLLOUT, work.counters, ragged.uniform)
+    if choices.style.tokens > 0.0:
+        uniforms(plan.key, round_index, batch, count, LENGTH, work.counters, ragged.lengths)
+    ragged.rollouts[:n] = plan.rollouts
+    if choices.by_difficulty:
+        for row in range(n):
+            ragged.difficulty[row] = difficulty_of(averages, batch[row])
+        allocate_into(ragged.difficulty[:n], plan.rollouts, ragged.rollouts[:n])
+    i = ragged.first[at]
+    for row in range(n):
+        ragged.contexts[at + row] = batch[row]
+        cumulate(sampler.probs, row, work.cdf)
+        for j in range(ragged.rollouts[row]):
+            ragged.group[i] = at + row
+            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, work, ragged, i)
+            i += 1
+        ragged.first[at + row + 1] = i
+    for row in range(n if plan.support > 0 else 0):
+        cumulate(sampler.probs, row, work.cdf)
+        for j in range(ragged.rollouts[row], ragged.rollouts[row] + plan.support):
+            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, work, ragged, i)
+            i += 1
+    return i
+
+
+@jit
+def differs(ragged, row):
+    """Whether the rewards of a row's responses differ."""
+    rewards = ragged.reward[ragged.first[row] : ragged.first[row + 1]]
+    return rewards.max() > rewards.min()
+
+
+@jit
+def move_row(ragged, source, target):
+    """Copy a row with its responses and tokens to an earlier place, behind row target - 1."""
+    ragged.contexts[target] = ragged.contexts[source]
+    i = ragged.first[target]
+    for j in range(ragged.first[source], ragged.first[source + 1]):
+        ragged.arm[i], ragged.form[i], ragged.reward[i], ragged.given[i] = ragged.arm[j], ragged.form[j], ragged.reward[j], ragged.given[j]
+        ragged.group[i] = target
+        t = ragged.starts[i]
+        for s in range(ragged.starts[j], ragged.starts[j + 1]):
+            ragged.signs[t], ragged.coin[t], ragged.row[t] = ragged.signs[s], ragged.coin[s], i
+            ragged.old_logp[t], ragged.ref_logp[t], ragged.sampler_logp[t] = ragged.old_logp[s], ragged.ref_logp[s], ragged.sampler_logp[s]
+            t += 1
+        i += 1
+        ragged.starts[i] = t
+    ragged.first[target + 1] = i
+
+
+@jit
+def drop_silent(ragged, at, n, room):
+    """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the rows in use."""
+    spare = room
+    for row in range(at, at + n):
+        spare -= differs(ragged, row)
+    target = at
+    for row in range(at, at + n):
+        wanted = differs(ragged, row)
+        if not wanted and spare > 0:
+            wanted, spare = True, spare - 1
+        if wanted:
+            if row != target:
+                move_row(ragged, row, target)
+            target += 1
+    return target

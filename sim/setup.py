@@ -1,0 +1,141 @@
+"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `sim.run.Simulation` throughout."""
+
+import numpy as np
+
+from shared.advantage import GIVEN
+from shared.aggregation import shares
+from shared.averages import empty_averages
+from shared.estimator import rule_of
+from shared.mask import Unmasked
+from shared.replay import empty_windows
+from shared.sampling import MOST, Sampling
+from sim.general import Memory
+from sim.optimizer import rates_of
+from sim.policy import BLOCK
+from sim.random import key_of
+from sim.responses import Choices, Ragged, Sampler, View
+from sim.rounds import CHUNK, Plan, State, Work
+from sim.simd import LANES
+from sim.style import longest
+from sim.world import World
+
+
+def is_general(run, world: World) -> bool:
+    """Whether a run asks for anything that only `sim.general` does."""
+    estimator = run.design.estimator
+    plain = (run.sampler, run.design.sampling, world.style.tokens, estimator.entropy) == (Sampler(), Sampling(), 0, 0)
+    return not plain or estimator.advantage.baseline in GIVEN or not isinstance(estimator.mask, Unmasked) or estimator.kl.anchor == "old"
+
+
+def plan_of(run, world: World) -> Plan:
+    """The numbers that kernels take instead of a `Simulation`."""
+    design = run.design
+    at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
+    return Plan(
+        key=key_of(run.seed),
+        rates=rates_of(run.optimizer),
+        n_arms=world.n_arms,
+        format_scale=float(world.format_scale),
+        nuisance=float(world.nuisance),
+        rollouts=design.rollouts,
+        support=design.support_rollouts,
+        epochs=design.epochs,
+        minibatches=design.minibatches,
+        replays=design.replay_window > 0,
+        chunk=design.batch_size if at_once else CHUNK,
+    )
+
+
+def start_state(run, world: World) -> State:
+    """The state before training: the base policy, an optimiser at rest, empty windows."""
+    number = world.train.base_logits.dtype
+    theta, mean, square, grad = (np.zeros(world.n_parameters, dtype=number) for _ in range(4))
+    n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
+    return State(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
+
+
+def work_of(run, world: World) -> Work:
+    """Scratch for a run."""
+    design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
+    n = max(design.batch_size, CHUNK) + BLOCK
+    trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
+    pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
+    rule = rule_of(design.estimator)
+    share = shares(design.estimator.aggregation, np.arange(trained // design.minibatches + 1))
+    return Work(
+        rows=np.zeros(n, dtype=np.int64),
+        logits=np.zeros((n, columns), dtype=number),
+        probs=np.zeros((n, columns), dtype=number),
+        lse=np.zeros(n),
+        format_logp=np.zeros((n, 2)),
+        formed=np.zeros(n),
+        scores=np.zeros((n, columns), dtype=number),
+        cdf=np.zeros(columns, dtype=number),
+        noise=np.zeros((n, LANES), dtype=np.float32),
+        uniform=np.zeros((2, max(sampled, CHUNK) + LANES), dtype=np.float32),
+        counters=np.zeros((2, LANES), dtype=np.uint32),
+        arm=np.zeros(sampled, dtype=np.int64),
+        form=np.zeros(sampled, dtype=np.int64),
+        reward=np.zeros(sampled),
+        logp=np.zeros(trained),
+        old_logp=np.zeros(sampled),
+        ref_logp=np.zeros(sampled),
+        group=np.repeat(np.arange(design.batch_size), design.rollouts),
+        starts=np.arange(sampled + 1),
+        pool=np.zeros(pool),
+        pool_starts=np.zeros(design.batch_size + 1, dtype=np.int64),
+        advantage=np.zeros(trained),
+        share=share,
+        kl_share=rule.kl.in_loss * share,
+        weight=np.zeros(trained),
+    )
+
+
+def choices_of(run, world: World) -> Choices:
+    """The numbers of a run beyond those of its plan."""
+    design = run.design
+    sampling, advantage, by_difficulty = design.sampling, design.estimator.advantage, design.sampling.budget == "difficulty"
+    return Choices(
+        style=world.style,
+        tries=sampling.tries,
+        keep=sampling.keep,
+        by_difficulty=by_difficulty,
+        draws=design.rollouts * (MOST if by_difficulty else 1) + design.support_rollouts,
+        lag=run.sampler.lag,
+        noise=float(run.sampler.noise),
+        averages=by_difficulty or advantage.baseline == "moving_average",
+        decay=float(advantage.decay),
+        critic_rate=float(run.critic_rate),
+    )
+
+
+def memory_of(run, world: World) -> Memory:
+    """Nothing seen, nothing spent."""
+    n, d = world.train.base_format.shape[0], world.train.features.shape[1]
+    history = np.zeros((run.sampler.lag + 1, world.n_parameters), dtype=world.train.base_logits.dtype)
+    return Memory(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
+
+
+def view_of(work: Work) -> View:
+    """Room for another policy's view of a batch."""
+    return View(*(np.zeros_like(getattr(work, name)) for name in View._fields))
+
+
+def ragged_of(run, world: World) -> Ragged:
+    """Scratch for the responses and tokens of a round."""
+    design = run.design
+    rows = design.batch_size * (2 if design.sampling.tries > 1 else 1)
+    responses = rows * (design.rollouts + design.support_rollouts)
+    tokens = responses * (1 + longest(world.style))
+    draws = design.batch_size * choices_of(run, world).draws
+    integers = {"contexts": rows, "first": rows + 1, "rollouts": rows, "arm": responses, "form": responses, "group": responses, "starts": responses + 1}
+    integers |= {"row": tokens, "pool_starts": rows + 1}
+    numbers = {"difficulty": rows, "reward": responses, "given": responses, "advantage": responses, "style_score": LANES}
+    numbers |= {"pool": design.batch_size * (max(design.rollouts * MOST, design.replay_window) + design.support_rollouts)}
+    per_token = ("lean", "old_logp", "ref_logp", "sampler_logp", "logp", "token_advantage", "correction", "plain_share", "share", "kl_share", "weight")
+    arrays = {name: np.zeros(size, dtype=np.int64) for name, size in integers.items()}
+    arrays |= {name: np.zeros(size) for name, size in (numbers | dict.fromkeys(per_token, tokens)).items()}
+    arrays |= {name: np.zeros(size, dtype=np.bool_) for name, size in {"kept": responses, "coin": tokens}.items()}
+    arrays |= {"signs": np.zeros(tokens, dtype=np.uint32), "words": np.zeros((2, LANES), dtype=np.uint32)}
+    arrays |= {name: np.zeros((2, size + LANES), dtype=np.float32) for name, size in {"keys": tokens, "uniform": draws, "lengths": draws}.items()}
+    return Ragged(**arrays)
