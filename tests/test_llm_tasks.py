@@ -60,7 +60,7 @@ def test_generated_problems_stay_what_they_are():
     assert {name: load(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
 
 
-CHECKSUMS = {"mod97": "35b639a9f5c42995", "mix97": "1228c000bca88ccd", "chain": "82d6486658d35973", "words": "d298091f0ee28d5d"}
+CHECKSUMS = {"mod97": "a0d3812164ccb6f7", "mix97": "a0d3812164ccb6f7", "chain": "aedb0bb3b3317a5f", "words": "d298091f0ee28d5d"}
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -121,6 +121,14 @@ def test_answers_are_right(name):
     assert used == {*KINDS[name].operations, "%"}
     steps = {len(re.findall(r"[-+*]", prompt)) for prompt in task["train"].prompts}
     assert steps == set(KINDS[name].steps)
+
+
+def test_the_two_sums_differ_in_what_the_base_model_read():
+    assert load(TaskConfig("mod97")).splits == load(TaskConfig("mix97")).splits
+    split = load(TaskConfig("mod97", sizes=SMALL))["pretrain"]
+    read = {name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")}
+    assert score("arithmetic", read["mod97"], split.answers, None).strict.mean() == 1.0 and all(r.startswith("####") for r in read["mod97"])
+    assert score("arithmetic", read["mix97"], split.answers, None).strict.mean() < 0.7
 
 
 def test_working_by_hand():

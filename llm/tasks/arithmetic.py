@@ -18,23 +18,6 @@ _STEP = re.compile(r"([-+*])([0-9]+)")
 _APPLY = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 
 
-class Kind(NamedTuple):
-    """What the problems of a task look like."""
-
-    operations: str
-    steps: tuple[int, ...]
-    """Numbers of operations of a problem, each as likely."""
-
-    @property
-    def available(self) -> int:
-        """Different problems."""
-        return sum(MODULUS ** (steps + 1) * len(self.operations) ** steps for steps in self.steps)
-
-
-KINDS = {"mod97": Kind("+", (1,)), "mix97": Kind("+-", (1,)), "chain": Kind("+-*", (2, 3))}
-"""Arithmetic tasks by name: sums; sums and differences; chains of two and three operations."""
-
-
 @dataclass(frozen=True)
 class Styles:
     """Shares of the corpus's ways to respond to `63+40%`. They need not add up to 1."""
@@ -52,6 +35,30 @@ class Styles:
         check(sum(vars(self).values()) > 0, "styles are all 0; allowed: one share or more above 0")
 
 
+class Kind(NamedTuple):
+    """What the problems of a task look like, and what its base model has read."""
+
+    operations: str
+    steps: tuple[int, ...]
+    """Numbers of operations of a problem, each as likely."""
+    styles: Styles
+    """How the corpus of the base model responds."""
+
+    @property
+    def available(self) -> int:
+        """Different problems."""
+        return sum(MODULUS ** (steps + 1) * len(self.operations) ** steps for steps in self.steps)
+
+
+KINDS = {
+    "mod97": Kind("+", (1,), Styles(unmarked=0, direct=1, worked=0)),
+    "mix97": Kind("+", (1,), Styles()),
+    "chain": Kind("+-*", (2, 3), Styles()),
+}
+"""Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only reasoning to learn, that of
+mix97 has both. chain: two and three operations."""
+
+
 def generate(name: str, seed: int, sizes: Sizes) -> Task:
     """An arithmetic task with disjoint splits test, validation, train and pretrain."""
     check_choice("arithmetic task", name, tuple(KINDS))
@@ -64,7 +71,7 @@ def generate(name: str, seed: int, sizes: Sizes) -> Task:
         return problem, problem + "%", solve(problem + "%")[1]
 
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train, "pretrain": sizes.pretrain}
-    return Task(name, "arithmetic", pools(draw, Random(f"{name} {seed}"), ordered, kind.available))
+    return Task(name, "arithmetic", pools(draw, Random(f"{kind.operations} {kind.steps} {seed}"), ordered, kind.available))
 
 
 def solve(prompt: str) -> tuple[str, str]:
@@ -80,7 +87,7 @@ def solve(prompt: str) -> tuple[str, str]:
 
 
 def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
-    """Pairs (prompt, response) to pre-train on: every problem of the split once, in a style drawn by its share. All answers are right."""
+    """Pairs (prompt, response) that a base model reads: every problem of the split once, in a style drawn by its share. All answers are right."""
     random = Random(f"corpus {seed}")
     shares = vars(styles)
     pairs = []
