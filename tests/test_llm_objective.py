@@ -179,7 +179,7 @@ def test_warm_up_and_clipping():
     size = sum(p.numel() for _, p in policy.named_parameters())
     norm = step(policy, torch.optim.SGD([p for _, p in policy.named_parameters()], 1.0), spec, 3)
     assert norm == pytest.approx(math.sqrt(size), rel=1e-5)
-    moved = math.sqrt(sum(float((b - p).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True)))
+    moved = math.sqrt(sum(float((b - p.detach()).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True)))
     assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
