@@ -179,6 +179,8 @@ class LLMRun:
         missing = "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline but value, optimal"
         check(baseline != "value", missing.format(baseline, "critic"))
         check(baseline != "optimal", missing.format(baseline, "exact expectations"))
+        tries = self.design.sampling.tries
+        check(tries == 1 or not self.needs_averages, f"sampling.tries = {tries}; allowed: 1 with budget difficulty or baseline moving_average")
 
     @property
     def threshold(self) -> float:

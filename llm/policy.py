@@ -21,7 +21,7 @@ class Policy:
         silence_dropout(model)
         if compute.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train(compute.gradient_checkpointing)  # blocks are computed again only in this mode
+        self.settle()
 
     def frozen_copy(self) -> "Policy":
         """A copy that never learns."""
@@ -29,12 +29,18 @@ class Policy:
         model.requires_grad_(False)
         return Policy(model, self.compute, self.temperature)
 
+    def settle(self) -> None:
+        """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is kept in the other only."""
+        if self.compute.gradient_checkpointing or self.model.training:
+            self.model.train(self.compute.gradient_checkpointing and torch.is_grad_enabled())
+
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Everything that is trained, tied weights once."""
         return self.model.named_parameters()
 
     def log_probs(self, responses: Responses, rows: np.ndarray, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from."""
+        self.settle()
         ids, places = padded(responses, rows)
         device = self.compute.device
         targets = torch.from_numpy(responses.tokens[token_indices(responses.starts, rows)]).to(device)

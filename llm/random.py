@@ -32,3 +32,11 @@ def uniforms(seed: int, stream: int, round_index: int, prompts: np.ndarray, roll
     counters[3] = np.arange(first, first + count, dtype=np.uint64) + np.uint64(stream << 28)
     words = philox(seed, counters.reshape(4, -1))
     return (((words[0] >> np.uint64(5)) * 67108864.0 + (words[1] >> np.uint64(6))) / 9007199254740992.0).reshape(n, count)
+
+
+def batch_rows(n: int, size: int, seed: int, index: int) -> np.ndarray:
+    """Indices (size,) of batch `index`: epoch order, reshuffled, the last partial batch dropped. Nothing is remembered between batches."""
+    per_epoch = n // size
+    order = np.random.Generator(np.random.Philox(key=np.array([seed, index // per_epoch], dtype=np.uint64))).permutation(n)
+    at = index % per_epoch * size
+    return order[at : at + size]

@@ -62,6 +62,7 @@ class HFEngine:
     @torch.inference_mode()
     def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
+        self.policy.settle()
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
         tokens, logp = np.zeros((len(group), limit), dtype=np.int64), np.zeros((len(group), limit))
