@@ -128,8 +128,8 @@ class Compute:
     """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
     sample_rows: int = 256
     """Responses that are sampled side by side."""
-    micro_tokens: int = 16384
-    """Tokens, padding included, of a forward and backward pass; a longer sequence goes alone."""
+    micro_tokens: int = 2048
+    """Tokens, padding included, of a forward and backward pass; a longer sequence goes alone. More than 2048 pays on accelerators only."""
     logit_rows: int = 2048
     """Tokens whose logits exist at a time."""
     gradient_checkpointing: bool = False
@@ -202,6 +202,13 @@ class LLMRun:
     def needs_averages(self) -> bool:
         """Whether the moving averages of the prompts' rewards are read."""
         return self.design.sampling.budget == "difficulty" or self.design.estimator.advantage.baseline == "moving_average"
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether the policy that a round updates is the one that sampled, and nothing asks for its log-probabilities before the update."""
+        design, estimator = self.design, self.design.estimator
+        asked = self.compares_tokens or estimator.correction.kind != "none" or (self.needs_reference and estimator.kl.place == "reward")
+        return design.epochs * design.minibatches == 1 and not asked
 
     @property
     def compares_tokens(self) -> bool:

@@ -94,14 +94,9 @@ class Trainer:
         tokens = token_indices(responses.starts, rows)
         trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
 
-        # 4 old and reference log-probabilities, and the canary
+        # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their place
         with self.meter.phase("log_probs"):
             old, ref = self._log_probs(samples, rows, tokens)
-        advantages = np.full(len(responses.group), np.nan)
-        if not np.isfinite(old[tokens]).all():  # the last update broke the weights
-            return Round(index, samples, samples.strict, advantages, True)
-        difference = listen(sampler_logp, old[tokens], run.threshold, index)
-        state.add(canary=difference)
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards = shaped_rewards(estimator, samples.strict, responses.starts, old, ref)
@@ -118,17 +113,20 @@ class Trainer:
 
         # 7 updates
         with self.meter.phase("update"):
-            diverged = self._update(trained, batch, old[tokens], anchor, corrected)
+            start_logp, diverged = self._update(trained, batch, old[tokens], anchor, corrected)
 
         # 8 metrics
+        advantages = np.full(len(responses.group), np.nan)
         advantages[rows] = np.bincount(batch.row, weights=batch.advantage, minlength=len(rows)) / trained.lengths
         silent = np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
         state.add(reward=rewards[rows].sum(), strict=samples.strict[rows].sum(), flexible=samples.flexible[rows].sum(), trained=len(rows))
         state.add(silent=silent.sum(), contexts=len(silent), finished=samples.rollouts.finished[rows].sum(), length=trained.lengths.sum(), rounds=1)
 
-        # 9 sync
-        self.engine.sync(self.policy)
-        state.round += 0 if diverged else 1
+        # 9 canary: the round was on policy when it began; then sync
+        if not diverged:
+            state.add(canary=listen(sampler_logp, start_logp, run.threshold, index))
+            self.engine.sync(self.policy)
+            state.round += 1
         return Round(index, samples, rewards, advantages, diverged)
 
     def _sample(self) -> Samples:
@@ -174,12 +172,14 @@ class Trainer:
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
             rows, tokens = np.arange(len(samples.texts)), slice(None)
-        columns = []
-        for policy in (self.policy, self.reference):
-            columns.append(None if policy is None else np.full(len(responses.tokens), np.nan))
-            if policy is not None:
-                columns[-1][tokens] = policy.all_log_probs(responses.take(rows))
-        return columns[0], columns[1]
+        old, ref = samples.rollouts.logp, None
+        if not self.run.on_policy:
+            old = np.full(len(responses.tokens), np.nan)
+            old[tokens] = self.policy.all_log_probs(responses.take(rows))
+        if self.reference is not None:
+            ref = np.full(len(responses.tokens), np.nan)
+            ref[tokens] = self.reference.all_log_probs(responses.take(rows))
+        return old, ref
 
     def _baseline(self, samples: Samples, rows: np.ndarray) -> np.ndarray | None:
         """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one."""
@@ -197,9 +197,9 @@ class Trainer:
                 mine = rewards[rows][samples.group[rows] == g]
                 add_into(self.state.averages, context, self.run.design.estimator.advantage.decay, mine, 0, len(mine))
 
-    def _update(self, trained, batch: Batch, old: np.ndarray, anchor: np.ndarray | None, corrected: np.ndarray | None) -> bool:
-        """The updates of a round, each on its prompts; returns whether a gradient was not finite, at which they end."""
-        design, estimator, state = self.run.design, self.run.design.estimator, self.state
+    def _update(self, trained, batch: Batch, old: np.ndarray, anchor: np.ndarray | None, corrected: np.ndarray | None):
+        """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they ended at a gradient that is not finite."""
+        design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
             low = u % design.minibatches * size
@@ -211,13 +211,13 @@ class Trainer:
             if self.run.compares_tokens:
                 current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
                 part = masked(estimator, part, current, self._keys(len(tokens)))
-            done = accumulate(self.policy, estimator, part, mine, self.run.compute.micro_tokens)
+            done = accumulate(self.policy, estimator, part, mine, self.run.compute.micro_tokens, on_policy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1
-            state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=done.tokens)
+            state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=len(done.logp))
             if not math.isfinite(norm):
-                return True
-        return False
+                return old, True
+        return done.logp if on_policy else old, False
 
     def _keys(self, n: int) -> np.ndarray | None:
         """Random numbers (n,) for a mask that draws."""

@@ -15,13 +15,12 @@ from shared.prepare import Batch
 
 
 class Updated(NamedTuple):
-    """What an update was: the norm of its gradient before clipping, its objective, and sums over its tokens."""
+    """What an update was: its objective, sums over its tokens, and the log-probabilities (T,) at which it was weighed."""
 
-    norm: float
     objective: float
     clipped: int
     kl: float
-    tokens: int
+    logp: np.ndarray
 
 
 def optimizer_of(policy, spec: AdamW) -> torch.optim.Optimizer:
@@ -35,22 +34,27 @@ def rate_at(spec: AdamW, step: int) -> float:
     return spec.rate * min(1.0, (step + 1) / max(1, spec.warmup))
 
 
-def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, budget: int) -> Updated:
+def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, budget: int, on_policy: bool = False) -> Updated:
     """Add the gradient of -J, entropy bonus included, to the parameters of a policy; `budget` tokens at a time.
 
     J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding. policy: has log_probs.
+    on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not read.
     """
     bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
-    total, clipped, kl = 0.0, 0, 0.0
+    total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
     for rows in micro_batches(responses.totals, budget):
         tokens = token_indices(responses.starts, rows)
         logp, entropy = policy.log_probs(responses, rows, with_entropy=bonus is not None)
-        value, weighed = objective(estimator, part_of(batch, tokens), logp)
+        found[tokens] = logp.detach().cpu()
+        part = part_of(batch, tokens)
+        if on_policy:
+            part = part._replace(old_logp=found[tokens], ref_logp=found[tokens] if estimator.kl.anchor == "old" else part.ref_logp)
+        value, weighed = objective(estimator, part, logp)
         if bonus is not None:
             value = value + (torch.from_numpy(bonus[tokens]).to(entropy) * entropy).sum().to(value)
         (-value).backward()
         total, clipped, kl = total + float(value.detach()), clipped + weighed.clipped, kl + weighed.kl
-    return Updated(math.nan, total, clipped, kl, len(responses.tokens))
+    return Updated(total, clipped, kl, found)
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:

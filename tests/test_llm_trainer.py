@@ -99,6 +99,16 @@ def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
         np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("anchor", ["base", "old"])
+def test_on_policy_the_update_finds_the_old_log_probabilities(anchor, tmp_path, monkeypatch):
+    """One pass less, and not a bit of difference."""
+    run = run_of(estimator=Estimator(kl=KL("k3", 0.05, anchor=anchor)), micro_tokens=60)
+    assert run.on_policy and not run_of(epochs=2).on_policy
+    fused = train(run, tmp_path / "a")
+    monkeypatch.setattr(LLMRun, "on_policy", False)
+    assert same(fused, train(run, tmp_path / "b"))
+
+
 def test_bf16_runs_beside_fp32_weights(tmp_path):
     outcome = train(run_of(rounds=2, eval_every=2, precision="bf16"), tmp_path)
     assert 1e-5 < outcome.metrics.canary[1] < 0.06
