@@ -73,7 +73,9 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
 
 
 def _line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """What an error says, as the part of one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 200 else said[:197] + "..."
 
 
 def load_data(run: LLMRun, codec: Codec) -> Data:

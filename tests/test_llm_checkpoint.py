@@ -2,7 +2,12 @@
 
 import errno
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +23,7 @@ from shared.advantage import Advantage
 from shared.errors import UserError
 from shared.estimator import Estimator
 from tests.tiny_runs import SIZES, even, one_cache, run_of, same  # noqa: F401
+from tests.vectors import ROOT
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
@@ -189,3 +195,37 @@ def test_a_damaged_base_model_is_trained_again(model_cache, tmp_path):
     victim = max((model_cache / "rftlab" / "tiny").rglob("model.safetensors"), key=lambda path: path.stat().st_mtime_ns)
     victim.write_bytes(victim.read_bytes()[:-3])
     assert same(whole, train(run, tmp_path / "b"))
+
+
+# --- a process that is killed ---
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+import llm.samples
+from llm.train import Report, train
+from tests.tiny_runs import even, run_of
+torch.set_num_threads(1)
+llm.samples.score = even
+print("ready", flush=True)
+train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), Report(rounds=lambda done: print(done, flush=True)))
+"""
+
+
+def test_a_killed_process_goes_on_where_it_was(tmp_path):
+    """kill -9 at moments that nothing but the clock decides, then to the end; the curve is that of a run that was left alone."""
+    run = run_of(rounds=40, eval_every=4, checkpoint_every=2)
+    whole = train(run, tmp_path / "whole")
+    for wait in (0.05, 0.23):
+        child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "parts")], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+        assert child.stdout.readline() == "ready\n"
+        child.stdout.readline()
+        time.sleep(wait)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    remarks, rounds = [], []
+    resumed = train(run, tmp_path / "parts", Report(remark=remarks.append, rounds=rounds.append))
+    assert same(whole, resumed) and remarks == [] and rounds[-1:] in ([], [40])
+    assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
