@@ -133,5 +133,5 @@ def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
             parameter.copy_(weights[name])
             mine = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
             if mine:
-                trainer.optimizer.state[parameter] = {key: value if key == "step" else value.to(parameter.device) for key, value in mine.items()}
+                trainer.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
     trainer.engine.sync(trainer.policy)

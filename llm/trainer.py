@@ -58,7 +58,7 @@ class Round(NamedTuple):
     rewards: np.ndarray
     """(R,) after penalties."""
     advantages: np.ndarray
-    """(R,) mean over the tokens of a response; nan for support rollouts."""
+    """(R,) of the first token of a response, and of all where there is no discount; nan for support rollouts."""
     diverged: bool
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
@@ -117,7 +117,7 @@ class Trainer:
 
         # 8 metrics
         advantages = np.full(len(responses.group), np.nan)
-        advantages[rows] = np.bincount(batch.row, weights=batch.advantage, minlength=len(rows)) / trained.lengths
+        advantages[rows] = batch.advantage[trained.starts[:-1]]
         silent = np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
         state.add(reward=rewards[rows].sum(), strict=samples.strict[rows].sum(), flexible=samples.flexible[rows].sum(), trained=len(rows))
         state.add(silent=silent.sum(), contexts=len(silent), finished=samples.rollouts.finished[rows].sum(), length=trained.lengths.sum(), rounds=1)
