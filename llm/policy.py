@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from llm.config import Compute
-from llm.responses import Responses, micro_batches, token_indices
+from llm.responses import Responses, micro_batches, numbers_of, token_indices
 
 
 class Policy:
@@ -39,7 +39,16 @@ class Policy:
         return self.model.named_parameters()
 
     def log_probs(self, responses: Responses, rows: np.ndarray, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from."""
+        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from.
+
+        Equal responses to one prompt go through the model once.
+        """
+        heads, which = np.unique(numbers_of(responses, rows), return_inverse=True)
+        if len(heads) < len(rows):
+            starts = np.concatenate([[0], np.cumsum(responses.lengths[rows[heads]])])
+            spread = torch.from_numpy(token_indices(starts, which)).to(self.compute.device)
+            columns = self.log_probs(responses, rows[heads], with_entropy)
+            return tuple(None if column is None else column.index_select(0, spread) for column in columns)
         self.settle()
         ids, places = padded(responses, rows)
         device = self.compute.device
@@ -53,7 +62,7 @@ class Policy:
     def all_log_probs(self, responses: Responses) -> np.ndarray:
         """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient."""
         out = np.empty(len(responses.tokens))
-        for rows in micro_batches(responses.totals, self.compute.micro_tokens):
+        for rows in micro_batches(responses, self.compute.micro_tokens):
             out[token_indices(responses.starts, rows)] = self.log_probs(responses, rows)[0].cpu()
         return out
 

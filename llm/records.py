@@ -30,7 +30,8 @@ SCHEMA = pyarrow.schema(
         ("advantage", pyarrow.float64()),
     ]
 )
-"""prompt: its number in the training split. rollout: its number among the prompt's. logp: of the sampler. advantage: of the first token; null for support rollouts."""
+"""prompt: its number in the training split. rollout: its number among the prompt's. logp: of the sampler. advantage: of the first token; null for
+support rollouts."""
 
 
 def table_of(done: Round) -> pyarrow.Table:

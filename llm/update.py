@@ -42,7 +42,7 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
     """
     bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
     total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
-    for rows in micro_batches(responses.totals, budget):
+    for rows in micro_batches(responses, budget):
         tokens = token_indices(responses.starts, rows)
         logp, entropy = policy.log_probs(responses, rows, with_entropy=bonus is not None)
         found[tokens] = logp.detach().cpu()

@@ -120,12 +120,42 @@ def test_weights_reach_autograd_in_any_number_type(dtype):
     torch.testing.assert_close(logp.grad, torch.tensor(2 * weighed.weight).to(dtype))
 
 
+def of_totals(totals, copies=1):
+    """Responses to one-token prompts that are so long in all, each several times."""
+    tokens, starts = packed([[3 + i] * (total - 1) for i, total in enumerate(totals) for _ in range(copies)])
+    return Responses(tuple((1,) for _ in totals), np.repeat(np.arange(len(totals)), copies), tokens, starts)
+
+
 def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
-    totals = np.array([5, 9, 3, 9, 30, 1, 4])
-    parts = micro_batches(totals, 20)
+    totals = np.array([5, 9, 3, 9, 30, 2, 4])
+    parts = micro_batches(of_totals(totals), 20)
     assert sorted(np.concatenate(parts)) == list(range(7))
     assert all(len(rows) * totals[rows].max() <= 20 or len(rows) == 1 for rows in parts)
-    assert len(micro_batches(totals, 10**9)) == 1 and len(micro_batches(totals, 1)) == 7
+    assert len(micro_batches(of_totals(totals), 10**9)) == 1 and len(micro_batches(of_totals(totals), 1)) == 7
+    twice = micro_batches(of_totals(totals, copies=2), 20)
+    assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [len(rows) for rows in twice] == [2 * len(rows) for rows in parts]
+
+
+def test_equal_responses_go_through_the_model_once():
+    """And each counts: values, gradients and entropies are those of rows that are taken one at a time."""
+    rng, responses = np.random.default_rng(0), random_responses(9, groups=3, rollouts=2, longest=4)
+    rows = rng.integers(0, 6, 40)
+    repeated, weights = responses.take(rows), torch.tensor(rng.standard_normal(responses.lengths[rows].sum()))
+    results = []
+    for together in (True, False):
+        policy, seen = small_policy(0, dtype=torch.float64), []
+        policy.model.model.register_forward_hook(lambda module, args, kwargs, out, seen=seen: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
+        parts = [np.arange(40)] if together else [np.array([row]) for row in range(40)]
+        columns = [policy.log_probs(repeated, part, with_entropy=True) for part in parts]
+        logp, entropy = (torch.cat([column[i] for column in columns]) for i in range(2))
+        ((logp + entropy) * weights).sum().backward()
+        assert sum(seen) == (6 if together else 40)
+        results.append((logp.detach(), entropy.detach(), policy.model.lm_head.weight.grad, policy.model.model.embed_tokens.weight.grad))
+    for a, b, tolerance in zip(*results, (1e-12, 1e-12, 1e-12, 1e-6), strict=True):  # the model's norms are float32, gradients through them too
+        assert float((a - b).norm() / b.norm()) < tolerance
+
+
+def test_rows_are_taken_with_their_tokens():
     responses = random_responses(2)
     rows = np.array([4, 0, 7])
     np.testing.assert_array_equal(responses.tokens[token_indices(responses.starts, rows)], np.concatenate([responses.response(r) for r in rows]))
