@@ -36,7 +36,7 @@ class Tiny:
     """Learning rate of reading."""
     batch: int = 128
     """Problems read in a step."""
-    check_every: int = 50
+    check_every: int = 10
     """Steps between two looks at Pass@1."""
     most_steps: int = 20000
     """Steps after which the target counts as out of reach."""
