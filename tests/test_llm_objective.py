@@ -132,6 +132,8 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
     assert sorted(np.concatenate(parts)) == list(range(7))
     assert all(len(rows) * totals[rows].max() <= 20 or len(rows) == 1 for rows in parts)
     assert len(micro_batches(of_totals(totals), 10**9)) == 1 and len(micro_batches(of_totals(totals), 1)) == 7
+    mixed = of_totals(np.array([5, 5, 5])).take(np.array([0, 1, 2, 0, 1, 2]))
+    assert sorted(sorted(rows) for rows in micro_batches(mixed, 5)) == [[0, 3], [1, 4], [2, 5]]
     twice = micro_batches(of_totals(totals, copies=2), 20)
     assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [len(rows) for rows in twice] == [2 * len(rows) for rows in parts]
 

@@ -86,6 +86,33 @@ def test_advantages_and_windows_are_those_of_the_records(tmp_path):
     assert records.strict.std() > 0 and set(map(len, seen.values())) == {3}
 
 
+def test_a_moving_average_precedes_the_rewards_of_its_visit(tmp_path):
+    """Two epochs of five rounds; in the first the average is that of all prompts so far."""
+    train(run_of(estimator=Estimator(Advantage("moving_average", decay=0.5)), rounds=10, eval_every=10, greedy=False), tmp_path)
+    records, seen = pd.read_parquet(tmp_path / "rollouts"), {}
+    for index, batch in records.groupby("round"):
+        before = dict(seen)
+        for prompt, mine in batch.groupby("prompt", sort=False):
+            if index == 1:
+                assert (mine.advantage == mine.strict).all()
+            elif index > 5:
+                np.testing.assert_allclose(mine.advantage, mine.strict - before[prompt], atol=1e-12)
+            seen[prompt] = mine.strict.mean()
+    assert records.strict.std() > 0
+
+
+def test_responses_that_are_not_kept_teach_nothing(tmp_path):
+    train(run_of(sampling=Sampling(keep=2), rounds=5, eval_every=5, greedy=False), tmp_path)
+    learned = 0
+    for _, mine in pd.read_parquet(tmp_path / "rollouts").groupby(["round", "prompt"]):
+        kept = mine.tokens.map(len).rank(method="first") <= 2
+        pool = mine.strict[kept]
+        expected = np.where(kept, (mine.strict - pool.mean()) / (pool.std(ddof=1) + 1e-6), 0.0)
+        np.testing.assert_allclose(mine.advantage, expected, atol=1e-9)
+        learned += (~kept & (mine.strict != pool.mean())).sum()
+    assert learned > 0
+
+
 @pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
     parts, real = [], llm.trainer.accumulate
