@@ -2,6 +2,7 @@
 
 import numba
 import numpy as np
+import pytest
 from hypothesis import settings
 
 settings.register_profile("rftlab", deadline=None, derandomize=True, database=None)
@@ -9,3 +10,9 @@ settings.load_profile("rftlab")
 
 if numba.config.DISABLE_JIT:
     np.seterr(divide="ignore", invalid="ignore")  # what error_model="numpy" is for compiled code
+
+
+@pytest.fixture(scope="session")
+def model_cache(tmp_path_factory):
+    """Where the base models of a test session are kept."""
+    return tmp_path_factory.mktemp("models")

@@ -66,6 +66,12 @@ def test_the_simulator_path_never_imports_torch():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_configuration_of_the_trainer_is_read_without_torch():
+    code = "import sys, llm.config, llm.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_stay_short(path):
     assert len(path.read_text().splitlines()) <= 320

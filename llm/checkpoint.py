@@ -1,0 +1,137 @@
+"""Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as JSON; nothing is pickled.
+
+    checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
+A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is used.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+
+from llm.config import config_of
+from llm.trainer import State, Trainer
+from llm.writing import reported, verify_folder, write_folder
+from shared.errors import UserError, check
+from shared.replay import Windows
+
+KEPT = 2
+"""Checkpoints that stay."""
+
+
+class Progress(NamedTuple):
+    """What a run has measured so far."""
+
+    rows: list
+    """One tuple per evaluation, as `shared.curve.curve_of` takes them."""
+    metrics: list
+    """One dictionary per evaluation."""
+    seconds: float
+
+
+def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
+    """Write the checkpoint of the present round, and remove those that are no longer kept."""
+    place = folder / "checkpoints"
+    target = place / f"{trainer.state.round:06}"
+    files = {
+        "model.safetensors": lambda path: save_file(_weights(trainer), path),
+        "optimizer.safetensors": lambda path: save_file(_moments(trainer), path),
+        "arrays.safetensors": lambda path: save_arrays(_arrays(trainer.state), path),
+        "state.json": json.dumps(_facts(trainer, progress), indent=1).encode(),
+    }
+    with reported(target, "checkpoints that are there stay, run the same command again to go on from the last"):
+        write_folder(target, files)
+    for old in sorted(place.glob("[0-9]*"))[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().contiguous() for name, parameter in trainer.policy.named_parameters()}
+
+
+def _moments(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """The optimiser's tensors of each parameter, as `<parameter>/<tensor>`."""
+    state = trainer.optimizer.state
+    return {f"{name}/{key}": value.contiguous() for name, p in trainer.policy.named_parameters() for key, value in state.get(p, {}).items()}
+
+
+def _arrays(state: State) -> dict[str, np.ndarray]:
+    windows = {} if state.windows is None else state.windows._asdict()
+    return {f"windows.{name}": array for name, array in windows.items()} | ({} if state.averages is None else {"averages": state.averages})
+
+
+def _facts(trainer: Trainer, progress: Progress) -> dict:
+    state, meter = trainer.state, trainer.meter
+    counts = {name: getattr(state, name) for name in ("round", "position", "updates", "rollouts", "tokens", "totals")}
+    phases = {"seconds": meter.seconds, "peak": meter.peak}
+    return {"config": config_of(trainer.run), "data": trainer.data.sha256, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}
+
+
+def _next(trainer: Trainer) -> dict:
+    """The prompts that come next: their numbers, and a checksum of their ids."""
+    contexts = trainer.next_contexts()
+    ids = [trainer.data.train.prompts[c] for c in contexts]
+    return {"prompts": contexts.tolist(), "sha256": hashlib.sha256(json.dumps(ids).encode()).hexdigest()}
+
+
+def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
+    """Put a trainer where the latest good checkpoint was; None where there is none.
+
+    Raises UserError where a checkpoint is of another configuration or data, or where other prompts would come next.
+    """
+    for place in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
+        try:
+            verify_folder(place)
+        except ValueError as damage:
+            remark(f"damaged, the checkpoint before it is used: {damage}")
+            continue
+        facts = json.loads((place / "state.json").read_bytes())
+        check_config(place, facts["config"], config_of(trainer.run))
+        _restore(trainer, place, facts)
+        return Progress([tuple(row) for row in facts["rows"]], facts["metrics"], facts["seconds"])
+    return None
+
+
+def check_config(place: Path, there: dict, here: dict) -> None:
+    """Raise UserError, naming the first field that differs, unless two configurations are equal."""
+    found, wanted = _flat(there), _flat(json.loads(json.dumps(here)))
+    for name in sorted(found.keys() | wanted.keys()):
+        if str(found.get(name)) != str(wanted.get(name)):
+            was, now = found.get(name, "absent"), wanted.get(name, "absent")
+            raise UserError(f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder")
+
+
+def _flat(config: dict, prefix: str = "") -> dict:
+    flat = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
+    state, arrays = trainer.state, load_arrays(place / "arrays.safetensors")
+    for name, value in facts["state"].items():
+        setattr(state, name, value)
+    trainer.meter.seconds, trainer.meter.peak = dict(facts["meter"]["seconds"]), dict(facts["meter"]["peak"])
+    check(facts["data"] == trainer.data.sha256, f"{place} was trained on other data; name another folder, or the data that it was trained on")
+    check(facts["next"] == _next(trainer), f"{place}: other prompts come next than when it was written; name another folder")
+    if state.windows is not None:
+        state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
+    if state.averages is not None:
+        state.averages = arrays["averages"]
+    weights, moments = load_file(place / "model.safetensors"), load_file(place / "optimizer.safetensors")
+    with torch.no_grad():
+        for name, parameter in trainer.policy.named_parameters():
+            parameter.copy_(weights[name])
+            mine = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
+            if mine:
+                trainer.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+    trainer.engine.sync(trainer.policy)

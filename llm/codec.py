@@ -1,0 +1,60 @@
+"""Between text and ids: prompts in, responses out, and the ids at which a response ends."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from llm.tasks import symbols
+from llm.tasks.task import Prompt
+from shared.errors import UserError, check
+
+
+class Codec(Protocol):
+    """What a model reads and writes."""
+
+    stops: tuple[int, ...]
+    """Every id that ends a response."""
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Ids of a prompt, as the model expects it."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of a response, without special ids."""
+
+
+class SymbolCodec:
+    """The symbols of synthetic arithmetic."""
+
+    stops = (symbols.END,)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The start symbol, then the problem."""
+        return [symbols.START, *symbols.encode(prompt)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of a response."""
+        return symbols.decode(ids)
+
+
+class TextCodec:
+    """A Hugging Face tokenizer with its chat template."""
+
+    def __init__(self, tokenizer, generation_config):
+        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own."""
+        named = generation_config.eos_token_id
+        named = named if isinstance(named, list) else [named]
+        self.tokenizer = tokenizer
+        self.stops = tuple(sorted({i for i in (*named, tokenizer.eos_token_id) if i is not None}))
+        check(bool(self.stops), "the model names no end-of-sequence id; allowed: one or more, in its generation config or its tokenizer")
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Ids of chat messages under the template, the model's turn opened; or of text as it is."""
+        if isinstance(prompt, str):
+            return self.tokenizer(prompt).input_ids
+        if not self.tokenizer.chat_template:
+            raise UserError("the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one")
+        text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+        return self.tokenizer(text, add_special_tokens=False).input_ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of a response."""
+        return self.tokenizer.decode(list(ids), skip_special_tokens=True)

@@ -1,0 +1,223 @@
+"""The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at once."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
+
+from llm.tasks.arithmetic import KINDS
+from llm.tasks.load import TaskConfig
+from shared.design import Design
+from shared.errors import check, check_choice
+from shared.kl import KL
+from shared.mask import Unmasked
+
+VERSION = 1
+"""Raised when a change makes equal configurations give other curves."""
+TINY = "tiny"
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A small Llama that is pre-trained from a seed on the corpus of an arithmetic task, until it knows a little."""
+
+    width: int = 64
+    """Size of a hidden state."""
+    layers: int = 2
+    """Transformer blocks."""
+    heads: int = 4
+    """Attention heads; divides width into even parts."""
+    hidden: int = 192
+    """Size of the feed-forward layer."""
+    seed: int = 0
+    """Seed of the weights, of the corpus's styles and of the order of reading."""
+    target: float = 0.08
+    """Strict Pass@1 on the validation split at which reading stops."""
+    rate: float = 1e-3
+    """Learning rate of reading."""
+    batch: int = 128
+    """Problems read in a step."""
+    check_every: int = 10
+    """Steps between two looks at Pass@1."""
+    most_steps: int = 20000
+    """Steps after which the target counts as out of reach."""
+
+    def __post_init__(self):
+        for name in ("width", "layers", "heads", "hidden", "batch", "check_every", "most_steps"):
+            check(getattr(self, name) >= 1, f"tiny.{name} = {getattr(self, name)}; allowed: 1 or more")
+        check(self.width % (2 * self.heads) == 0, f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}")
+        check(0 <= self.target < 1, f"tiny.target = {self.target}; allowed: 0 to below 1")
+        check(self.rate > 0, f"tiny.rate = {self.rate}; allowed: more than 0")
+        check(0 <= self.seed < 2**32, f"tiny.seed = {self.seed}; allowed: 0 to 2^32 - 1")
+
+
+@dataclass(frozen=True)
+class Model:
+    """Which model is trained, and how long its prompts and responses may be."""
+
+    source: str = TINY
+    """`tiny`, or a folder (or a name on the hub) with a causal language model and its tokenizer."""
+    tiny: Tiny = field(default_factory=Tiny)
+    """What `tiny` is; not read for other models."""
+    prompt_limit: int = 512
+    """Tokens of a prompt; problems with longer prompts are left out and counted."""
+    response_limit: int = 1024
+    """Tokens of a response; a longer one is cut."""
+
+    def __post_init__(self):
+        for name in ("prompt_limit", "response_limit"):
+            check(getattr(self, name) >= 1, f"model.{name} = {getattr(self, name)}; allowed: 1 or more")
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """The update rule: AdamW (1711.05101) with a constant rate, on fp32 weights."""
+
+    rate: float = 1e-6
+    """Learning rate."""
+    beta1: float = 0.9
+    """Decay of the mean."""
+    beta2: float = 0.999
+    """Decay of the square."""
+    eps: float = 1e-8
+    """Added to the root of the square."""
+    weight_decay: float = 0.0
+    """Part of a weight that an update takes away, times the rate."""
+    clip: float = 1.0
+    """Largest norm of a gradient; a longer one is shortened to it. inf turns it off."""
+    warmup: int = 0
+    """Updates over which the rate grows from 0."""
+
+    def __post_init__(self):
+        for name in ("rate", "eps", "weight_decay", "warmup"):
+            check(getattr(self, name) >= 0, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 or more")
+        for name in ("beta1", "beta2"):
+            check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
+        check(self.clip > 0, f"optimizer.clip = {self.clip}; allowed: more than 0; inf turns it off")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is measured every `design.eval_every` rounds."""
+
+    samples: int = 1
+    """Responses sampled to each question, at the temperature of training."""
+    greedy: bool = True
+    """Whether the greedy response to each question is scored too."""
+    train_subset: int = 500
+    """Training questions in the evaluation, always the same; at most all of them."""
+    split: str = "test"
+    """The split of unseen questions: test, or validation for choices that the test split must not decide."""
+    pass_at: tuple[int, ...] = ()
+    """Each k whose pass@k is estimated; at most `samples`."""
+
+    def __post_init__(self):
+        check(self.samples >= 1, f"evaluation.samples = {self.samples}; allowed: 1 or more")
+        check(self.train_subset >= 1, f"evaluation.train_subset = {self.train_subset}; allowed: 1 or more")
+        check_choice("evaluation.split", self.split, ("test", "validation"))
+        for k in self.pass_at:
+            check(1 <= k <= self.samples, f"evaluation.pass_at = {k}; allowed: 1 to evaluation.samples = {self.samples}")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How the work is cut into pieces that fit the machine. Every choice here changes results by rounding only."""
+
+    device: str = "cpu"
+    """Where the model lives: cpu, cuda, cuda:1, ..."""
+    precision: Precision = "fp32"
+    """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
+    sample_rows: int = 256
+    """Responses that are sampled side by side."""
+    micro_tokens: int = 2048
+    """Tokens, padding included, of a forward and backward pass; a longer sequence goes alone. More than 2048 pays on accelerators only."""
+    logit_rows: int = 2048
+    """Tokens whose logits exist at a time."""
+    gradient_checkpointing: bool = False
+    """Whether blocks are computed again in the backward pass, which saves memory."""
+
+    def __post_init__(self):
+        check_choice("compute.precision", self.precision, get_args(Precision))
+        for name in ("sample_rows", "micro_tokens", "logit_rows"):
+            check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
+
+
+@dataclass(frozen=True)
+class LLMRun:
+    """A run of the trainer."""
+
+    task: TaskConfig = field(default_factory=TaskConfig)
+    """The problems."""
+    model: Model = field(default_factory=Model)
+    """The model."""
+    design: Design = field(default_factory=Design)
+    """The choices under study."""
+    optimizer: AdamW = field(default_factory=AdamW)
+    """The update rule."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """What is measured."""
+    compute: Compute = field(default_factory=Compute)
+    """How the work is cut into pieces."""
+    temperature: float = 1.0
+    """Divides the logits of the policy, where it samples and where it is trained."""
+    canary: float | None = None
+    """Largest mean difference between the sampler's and the trainer's log-probabilities of a round; None: 1e-3 in fp32, 0.06 in bf16."""
+    checkpoint_every: int = 0
+    """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
+    seed: int = 0
+    """Seed of the order of prompts and of every sampled token."""
+
+    def __post_init__(self):
+        check(self.temperature > 0, f"temperature = {self.temperature}; allowed: more than 0")
+        check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
+        check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
+        every, interval = self.checkpoint_every, self.design.eval_every
+        check(every >= 0 and interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
+        tiny = self.model.source == TINY
+        check(not tiny or self.task.name in KINDS, f"model.source = {TINY!r} knows arithmetic alone; task = {self.task.name!r}; allowed: {', '.join(KINDS)}")
+        check(tiny or self.task.name not in KINDS, f"task = {self.task.name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it")
+        baseline = self.design.estimator.advantage.baseline
+        missing = "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline but value, optimal"
+        check(baseline != "value", missing.format(baseline, "critic"))
+        check(baseline != "optimal", missing.format(baseline, "exact expectations"))
+        tries = self.design.sampling.tries
+        check(tries == 1 or not self.needs_averages, f"sampling.tries = {tries}; allowed: 1 with budget difficulty or baseline moving_average")
+
+    @property
+    def threshold(self) -> float:
+        """Largest mean difference of log-probabilities that the canary accepts."""
+        return self.canary or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
+
+    @property
+    def interval(self) -> int:
+        """Rounds between two checkpoints."""
+        return self.checkpoint_every or self.design.eval_every
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the estimator compares with the base policy."""
+        kl: KL = self.design.estimator.kl
+        return kl.kind != "none" and kl.anchor == "base"
+
+    @property
+    def needs_averages(self) -> bool:
+        """Whether the moving averages of the prompts' rewards are read."""
+        return self.design.sampling.budget == "difficulty" or self.design.estimator.advantage.baseline == "moving_average"
+
+    @property
+    def on_policy(self) -> bool:
+        """Whether the policy that a round updates is the one that sampled, and nothing asks for its log-probabilities before the update."""
+        design, estimator = self.design, self.design.estimator
+        asked = self.compares_tokens or estimator.correction.kind != "none" or (self.needs_reference and estimator.kl.place == "reward")
+        return design.epochs * design.minibatches == 1 and not asked
+
+    @property
+    def compares_tokens(self) -> bool:
+        """Whether a mask looks at the log-probabilities of a whole mini-batch before its update."""
+        return not isinstance(self.design.estimator.mask, Unmasked)
+
+
+def config_of(run: LLMRun) -> dict:
+    """The canonical configuration, as plain JSON values: everything that a curve depends on."""
+    estimator = run.design.estimator
+    kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
+    return {"level": "llm", "version": VERSION, "kinds": kinds, **asdict(run)}

@@ -1,0 +1,69 @@
+"""Evaluation: Pass@1, sampled and greedy, strict and flexible, with standard errors on the fixed set of questions; unbiased pass@k."""
+
+import numpy as np
+
+from llm.codec import Codec
+from llm.config import LLMRun
+from llm.math_pool import Checks, MathPool
+from llm.models import Data, Problems
+from llm.random import EVALUATION
+from llm.rollouts import Draws, Engine
+from llm.samples import scored
+from shared.errors import check
+
+UNSEEN = 1 << 31
+"""Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
+
+
+def evaluate(run: LLMRun, engine: Engine, codec: Codec, data: Data, pool: MathPool, round_index: int) -> tuple[dict[str, float], Checks]:
+    """Columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and what math-verify did."""
+    parts = {"train": (data.train.take(subset(len(data.train.answers), run.evaluation.train_subset)), 0), "test": (data.test, UNSEEN)}
+    columns, checks = {}, Checks()
+    for part, (problems, shift) in parts.items():
+        settings = [("", run.evaluation.samples, run.temperature)] + ([("greedy_", 1, 0.0)] if run.evaluation.greedy else [])
+        for kind, count, temperature in settings:
+            right, done = answer(run, engine, codec, problems, data.verifier, pool, shift, count, temperature, round_index)
+            checks = checks + done
+            for name, table in right.items():
+                columns[f"{part}_{kind}{name}"] = float(table.mean())
+                if not kind:
+                    columns[f"{part}_{name}_error"] = fixed_set_error(table)
+                    columns |= {f"{part}_{name}_pass_at_{k}": float(pass_at_k(table, k).mean()) for k in run.evaluation.pass_at}
+    return columns, checks
+
+
+def answer(run, engine, codec, problems: Problems, verifier, pool, shift: int, count: int, temperature: float, round_index: int):
+    """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify did."""
+    n = len(problems.answers)
+    draws = Draws(run.seed, EVALUATION, round_index)
+    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.response_limit)
+    samples, checks = scored(rollouts, np.arange(n), 0, problems, verifier, codec, pool)
+    return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
+
+
+def subset(n: int, size: int) -> np.ndarray:
+    """The training problems that are evaluated: the same for every run and every seed."""
+    return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])
+
+
+def fixed_set_error(right: np.ndarray) -> float:
+    """Standard error of the mean of right (n, k) over the responses alone, the n questions being fixed.
+
+    With several responses to a question, sqrt(sum_i p_i (1 - p_i) / (k - 1)) / n. One response says nothing about its question's p_i; then
+    sqrt(p (1 - p) / n), which is never too small.
+    """
+    n, k = right.shape
+    rates = right.mean(axis=1)
+    if k == 1:
+        return float(np.sqrt(rates.mean() * (1 - rates.mean()) / n))
+    return float(np.sqrt((rates * (1 - rates)).sum() / (k - 1)) / n)
+
+
+def pass_at_k(right: np.ndarray, k: int) -> np.ndarray:
+    """Unbiased pass@k (n,) = 1 - C(m-c, k)/C(m, k) of questions with c of m responses correct (2107.03374); right (n, m) is 0/1."""
+    m = right.shape[1]
+    check(1 <= k <= m, f"k = {k}; allowed: 1 to {m}, the responses to a question")
+    wrong, missed = m - right.sum(axis=1), np.ones(len(right))
+    for j in range(k):
+        missed *= np.maximum(0.0, wrong - j) / (m - j)
+    return 1.0 - missed

@@ -1,0 +1,63 @@
+"""Seconds and peak memory of the phases of a run."""
+
+import resource
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+PHASES = ("sample", "score", "log_probs", "update", "evaluate")
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class Meter:
+    """Adds up seconds by phase and keeps the largest memory of each, until it is read."""
+
+    def __init__(self, device: str):
+        """device: whose memory counts: the accelerator's, or the process's on a CPU."""
+        self.device = torch.device(device)
+        self.clear()
+
+    def clear(self) -> None:
+        """Start again."""
+        self.seconds, self.peak = dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def phase(self, name: str):
+        """What runs inside counts as phase `name`."""
+        reset_peak(self.device)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            self.seconds[name] += time.perf_counter() - began
+            self.peak[name] = max(self.peak[name], peak_megabytes(self.device))
+
+    def columns(self) -> dict[str, float]:
+        """`seconds_<phase>` and `peak_mb_<phase>` since the last `clear`."""
+        return {f"seconds_{name}": self.seconds[name] for name in PHASES} | {f"peak_mb_{name}": self.peak[name] for name in PHASES}
+
+
+def reset_peak(device: torch.device) -> None:
+    """Forget the peak so far, where the system can; elsewhere a phase's peak includes what came before it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        _RESET.write_text("5")
+    except OSError:
+        return
+
+
+def peak_megabytes(device: torch.device) -> float:
+    """Largest memory since `reset_peak`, in MB: of the accelerator, or resident memory of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    try:
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6

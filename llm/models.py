@@ -1,0 +1,95 @@
+"""From a configuration to a model that can be trained, its codec, and the problems that fit it."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from llm.codec import Codec, SymbolCodec, TextCodec
+from llm.config import TINY, LLMRun
+from llm.tasks.load import load
+from llm.tasks.task import Split, fitting
+from llm.tiny import pretrained
+from shared.errors import UserError, check
+
+
+class Problems(NamedTuple):
+    """A split as a model reads it."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    """(n,) ids of each prompt."""
+    answers: tuple[str, ...]
+    """(n,)"""
+
+    def take(self, rows) -> "Problems":
+        """Some of the problems."""
+        return Problems(tuple(self.prompts[i] for i in rows), tuple(self.answers[i] for i in rows))
+
+
+class Data(NamedTuple):
+    """The problems of a run."""
+
+    verifier: str
+    train: Problems
+    test: Problems
+    """Those of `evaluation.split`."""
+    left_out: dict[str, int]
+    """Problems of a split whose prompts are too long."""
+    sha256: str
+    """Checksum of the whole task."""
+
+
+def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None) -> tuple[nn.Module, Codec]:
+    """The base model, float32, on its device; and its codec. Raises UserError for a source that has not all of it."""
+    if run.model.source == TINY:
+        model, codec = pretrained(run.task, run.model.tiny, progress), SymbolCodec()
+    else:
+        model, codec = _from_source(run.model.source)
+    room = getattr(model.config, "max_position_embeddings", None)
+    longest = run.model.prompt_limit + run.model.response_limit
+    check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
+    try:
+        return model.to(run.compute.device), codec
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}") from None
+
+
+def _from_source(source: str) -> tuple[nn.Module, Codec]:
+    local = Path(source).is_dir()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+    except Exception as error:  # it raises what its many parts raise
+        raise UserError(f"model.source = {source!r}: no tokenizer can be read: {_line(error)}") from None
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
+    except Exception as error:
+        raise UserError(f"model.source = {source!r}: no causal language model can be read: {_line(error)}") from None
+    return model, TextCodec(tokenizer, model.generation_config)
+
+
+def _line(error: Exception) -> str:
+    """What an error says, as the part of one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 200 else said[:197] + "..."
+
+
+def load_data(run: LLMRun, codec: Codec) -> Data:
+    """The training problems and the unseen ones; those with longer prompts than the limit are left out and counted."""
+    task = load(run.task)
+    parts, left_out = {}, {}
+    for name in ("train", run.evaluation.split):
+        split, left_out[name] = fitting(task[name], lambda prompt: len(codec.encode(prompt)), run.model.prompt_limit)
+        parts[name] = _encoded(split, codec)
+    train, size = parts["train"], run.design.batch_size
+    n = len(train.answers)
+    check(size <= n, f"batch_size = {size} is larger than the training set; allowed: 1 to {n}")
+    return Data(task.verifier, train, parts[run.evaluation.split], left_out, task.sha256)
+
+
+def _encoded(split: Split, codec: Codec) -> Problems:
+    return Problems(tuple(tuple(codec.encode(prompt)) for prompt in split.prompts), split.answers)

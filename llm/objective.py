@@ -1,0 +1,35 @@
+"""The bridge between the estimators of `shared` and autograd. The objective is maximised; the trainer negates it."""
+
+import numpy as np
+import torch
+
+from shared.estimator import Estimator
+from shared.prepare import Batch
+from shared.weigh import Weighed, weigh
+
+
+class PolicyObjective(torch.autograd.Function):
+    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that `weigh` found."""
+
+    @staticmethod
+    def forward(ctx, logp: torch.Tensor, weighed: Weighed) -> torch.Tensor:
+        """logp (T,), weighed at these log-probabilities; returns a float64 scalar."""
+        ctx.save_for_backward(torch.from_numpy(weighed.weight).to(logp))
+        return torch.tensor(weighed.objective, dtype=torch.float64)
+
+    @staticmethod
+    def backward(ctx, slope: torch.Tensor):
+        """dJ/dlogp, in the number type of logp."""
+        (weight,) = ctx.saved_tensors
+        return weight * slope.to(weight), None
+
+
+def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, Weighed]:
+    """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found from."""
+    weighed = weigh(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
+    return PolicyObjective.apply(logp, weighed), weighed
+
+
+def part_of(batch: Batch, tokens: np.ndarray) -> Batch:
+    """The slice of a frozen batch that a micro-batch sees; tokens (n,) are those of whole responses."""
+    return Batch(*(column[tokens] for column in batch))

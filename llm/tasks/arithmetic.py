@@ -1,0 +1,108 @@
+"""Synthetic arithmetic modulo 97, generated from a seed, and the corpus from which a small model learns its base policy.
+
+A problem is operands and operations, then the sign of the modulus: `63+40%` asks for (63 + 40) mod 97, and `####6` is the right response
+in the right format. Operations are applied from left to right.
+"""
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from llm.tasks.pools import Sizes, below, pools
+from llm.tasks.task import Split, Task
+from shared.errors import check, check_choice
+
+MODULUS = 97
+_STEP = re.compile(r"([-+*])([0-9]+)")
+_APPLY = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+
+
+@dataclass(frozen=True)
+class Styles:
+    """Shares of the corpus's ways to respond to `63+40%`. They need not add up to 1."""
+
+    unmarked: float = 0.55
+    """`6`: right, but not in the format that is rewarded."""
+    direct: float = 0.25
+    """`####6`"""
+    worked: float = 0.20
+    """`63+40=103=6####6`"""
+
+    def __post_init__(self):
+        for name, share in vars(self).items():
+            check(0 <= share < float("inf"), f"styles.{name} = {share}; allowed: 0 or more")
+        check(sum(vars(self).values()) > 0, "styles are all 0; allowed: one share or more above 0")
+
+
+class Kind(NamedTuple):
+    """What the problems of a task look like, and what its base model has read."""
+
+    operations: str
+    steps: tuple[int, ...]
+    """Numbers of operations of a problem, each as likely."""
+    styles: Styles
+    """How the corpus of the base model responds."""
+
+    @property
+    def available(self) -> int:
+        """Different problems."""
+        return sum(MODULUS ** (steps + 1) * len(self.operations) ** steps for steps in self.steps)
+
+
+KINDS = {
+    "mod97": Kind("+", (1,), Styles(unmarked=0, direct=1, worked=0)),
+    "mix97": Kind("+", (1,), Styles()),
+    "chain": Kind("+-*", (2, 3), Styles()),
+}
+"""Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only reasoning to learn, that of
+mix97 has both. chain: two and three operations."""
+
+
+def generate(name: str, seed: int, sizes: Sizes) -> Task:
+    """An arithmetic task with disjoint splits test, validation, train and pretrain."""
+    check_choice("arithmetic task", name, tuple(KINDS))
+    kind = KINDS[name]
+
+    def draw(random: Random) -> tuple[str, str, str]:
+        problem = str(below(random, MODULUS))
+        for _ in range(kind.steps[below(random, len(kind.steps))]):
+            problem += kind.operations[below(random, len(kind.operations))] + str(below(random, MODULUS))
+        return problem, problem + "%", solve(problem + "%")[1]
+
+    ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train, "pretrain": sizes.pretrain}
+    return Task(name, "arithmetic", pools(draw, Random(f"{kind.operations} {kind.steps} {seed}"), ordered, kind.available))
+
+
+def solve(prompt: str) -> tuple[str, str]:
+    """The working of a problem and its answer: `63+40%` gives `63+40=103=6` and `6`; steps of a chain are separated by commas."""
+    value = int(prompt[: _STEP.search(prompt).start()])
+    working = []
+    for operation, operand in _STEP.findall(prompt):
+        raw = _APPLY[operation](value, int(operand))
+        reduced = raw % MODULUS
+        working.append(f"{value}{operation}{operand}={raw}" + ("" if raw == reduced else f"={reduced}"))
+        value = reduced
+    return ",".join(working), str(value)
+
+
+def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
+    """Pairs (prompt, response) that a base model reads: every problem of the split once, in a style drawn by its share. All answers are right."""
+    random = Random(f"corpus {seed}")
+    shares = vars(styles)
+    pairs = []
+    for prompt in split.prompts:
+        working, answer = solve(prompt)
+        responses = {"unmarked": answer, "direct": f"####{answer}", "worked": f"{working}####{answer}"}
+        pairs.append((prompt, responses[_weighted(random, shares)]))
+    return pairs
+
+
+def _weighted(random: Random, shares: dict[str, float]) -> str:
+    """A name, as likely as its share says."""
+    left = random.random() * sum(shares.values())
+    for name, share in shares.items():
+        left -= share
+        if left < 0:
+            return name
+    return max(shares, key=shares.get)  # rounding left a crumb

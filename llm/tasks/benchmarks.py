@@ -1,0 +1,143 @@
+"""GSM8K and MATH, from the hub or from local files, with the prompts and the truths that the paper used.
+
+A table has either the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is added here, or is
+already prepared: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns do not matter.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm.answers import boxed
+from llm.tasks.files import Row, files_of, read_rows
+from llm.tasks.task import Split, Task
+from shared.errors import UserError, check, check_choice
+
+HUB = "hub"
+_MARKED = re.compile(r"#### (-?[0-9.,]+)")
+
+
+def _after_marker(solution: str) -> str:
+    """The number after the marker, without commas; empty where there is none."""
+    found = _MARKED.search(solution)
+    return found[1].replace(",", "") if found else ""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A data set of the hub."""
+
+    repository: str
+    configuration: str
+    problem: str
+    """Column of the question."""
+    solution: str
+    """Column of the worked solution."""
+    truth: Callable[[str], str]
+    """The true answer in a solution; empty where there is none."""
+    marker: str
+    """What makes it the answer, for messages."""
+    instruction: str
+    unanswered: tuple[str, ...] = ()
+    """How the problems begin whose published solution gives no answer."""
+
+
+BENCHMARKS = {
+    "gsm8k": Benchmark(
+        "openai/gsm8k", "main", "question", "answer", _after_marker, "#### and a number", 'Let\'s think step by step and output the final answer after "####".'
+    ),
+    "math": Benchmark(
+        "DigitalLearningGmbH/MATH-lighteval",
+        "default",
+        "problem",
+        "solution",
+        lambda solution: boxed(solution) or "",
+        "\\boxed{} around something",
+        "Let's think step by step and output the final answer within \\boxed{}.",
+        ("For any integer $n>1$, the number of prime numbers greater than $n!+1$", "You are given a sequence of $58$ terms; each term has the form $P+n$"),
+    ),
+}
+
+
+def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
+    """A benchmark with splits train and test.
+
+    source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the same for the test problems
+    where they are elsewhere. Raises UserError for what is missing or damaged.
+    """
+    check_choice("benchmark", name, tuple(BENCHMARKS))
+    lonely = source != HUB and test_source is None and not Path(source).is_dir()
+    check(not lonely, f"source = {source!r} is no folder; allowed: {HUB}, a folder with train and test files, or a file together with test_source")
+    splits, unanswered = {}, {}
+    for split, place in (("train", source), ("test", source if test_source is None else test_source)):
+        rows = _hub_rows(BENCHMARKS[name], split) if place == HUB else [row for path in files_of(Path(place), split) for row in read_rows(path)]
+        splits[split], unanswered[split] = _split_of(BENCHMARKS[name], rows)
+    return Task(name, name, splits, unanswered)
+
+
+def _hub_rows(benchmark: Benchmark, split: str) -> list[Row]:
+    try:
+        import datasets
+    except ImportError:
+        raise UserError("source = 'hub' needs the package datasets: pip install 'rftlab[llm]'; a local file or folder needs nothing") from None
+    try:
+        table: Iterable[dict] = datasets.load_dataset(benchmark.repository, benchmark.configuration, split=split)
+    except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{benchmark.repository} ({split}) cannot be loaded from the hub: {said}; source can also name a local file or folder") from None
+    return [Row(f"{benchmark.repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
+
+
+def _split_of(benchmark: Benchmark, rows: list[Row]) -> tuple[Split, int]:
+    """The problems of a table, and how many of them are known to have no answer and are left out."""
+    problems = [_prepared(row) if "prompt" in row.columns else _raw(benchmark, row) for row in rows]
+    kept = []
+    for row, (prompt, answer) in zip(rows, problems, strict=True):
+        known = prompt[-1]["content"].startswith(benchmark.unanswered)
+        check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
+        if answer.strip():
+            kept.append((prompt, answer))
+    check(bool(kept), f"{rows[0].place}: no problem has an answer")
+    prompts, answers = zip(*kept, strict=True)
+    return Split(prompts, answers), len(rows) - len(kept)
+
+
+def _unanswered(benchmark: Benchmark, row: Row) -> str:
+    """What to say of a row without an answer."""
+    if "prompt" in row.columns:
+        return "reward_model.ground_truth is empty; allowed: text that is not empty"
+    return f"{benchmark.solution} is {_shown(row.columns[benchmark.solution])} and states no answer; allowed: text with {benchmark.marker}"
+
+
+def _raw(benchmark: Benchmark, row: Row) -> tuple[list[dict[str, str]], str]:
+    """Prompt and answer of a row as the hub has it."""
+    problem, solution = (_text(row, name, f"{benchmark.problem} and {benchmark.solution}") for name in (benchmark.problem, benchmark.solution))
+    return [{"role": "user", "content": f"{problem} {benchmark.instruction}"}], benchmark.truth(solution)
+
+
+def _prepared(row: Row) -> tuple[list[dict[str, str]], str]:
+    """Prompt and answer of a row that has both."""
+    messages, reward = row.columns["prompt"], row.columns.get("reward_model")
+    check(isinstance(messages, list) and bool(messages), f"{row.place}: prompt is {_shown(messages)}; allowed: a list of chat messages")
+    for message in messages:
+        good = isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        check(good, f"{row.place}: prompt has the message {_shown(message)}; allowed: role and content, both text")
+    truth = reward.get("ground_truth") if isinstance(reward, dict) else None
+    check(isinstance(truth, str), f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
+    return [{"role": message["role"], "content": message["content"]} for message in messages], truth
+
+
+def _text(row: Row, column: str, needed: str) -> str:
+    """A column that must hold some text."""
+    have = ", ".join(row.columns) or "none"
+    check(column in row.columns, f"{row.place}: column {column} is missing (there are: {have}); allowed: {needed}, or prompt and reward_model")
+    value = row.columns[column]
+    check(isinstance(value, str) and bool(value.strip()), f"{row.place}: {column} is {_shown(value)}; allowed: text that is not empty")
+    return value
+
+
+def _shown(value: object) -> str:
+    """A value in a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,69 @@
+"""Rows of local data files, Parquet or JSON lines. What cannot be read is an error that names the file and the place in it."""
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow
+import pyarrow.parquet
+
+from shared.errors import UserError, check
+
+FORMATS = (".parquet", ".jsonl")
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    place: str
+    """Where it is, for messages: the file and the row or line, counted from 1."""
+    columns: dict[str, object]
+
+
+def files_of(source: Path, split: str) -> list[Path]:
+    """The data files of a split: `source` itself where it is a file, else `train.parquet`, `train.jsonl` or shards `train-00000-of-00002.parquet` in it."""
+    if not source.is_dir():
+        return [source]
+    named = re.compile(rf"{split}(-\d+-of-\d+)?({'|'.join(map(re.escape, FORMATS))})")
+    found = {path: named.fullmatch(path.name) for path in sorted(source.iterdir())}
+    files = [path for path, match in found.items() if match]
+    single = any(found[path][1] is None for path in files)
+    names = ", ".join(path.name for path in files) or "none"
+    check(bool(files) and not (single and len(files) > 1), f"{source}: {split} files: {names}; allowed: one of {split}.parquet and {split}.jsonl, or shards")
+    return files
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Every row of a file. Raises UserError where it is absent, of another format, damaged or empty."""
+    check(path.suffix in FORMATS, f"{path}: format {path.suffix!r} is unknown; allowed: {', '.join(FORMATS)}")
+    try:
+        rows = _read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        raise UserError(f"{path} cannot be read: {reason}") from None
+    check(bool(rows), f"{path} has no rows; allowed: 1 or more")
+    return rows
+
+
+def _read_parquet(path: Path) -> list[Row]:
+    table = pyarrow.parquet.read_table(path)
+    return [Row(f"{path} row {i}", columns) for i, columns in enumerate(table.to_pylist(), start=1)]
+
+
+def _read_jsonl(path: Path) -> list[Row]:
+    rows = []
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                rows.append(Row(f"{path} line {number}", _object(f"{path} line {number}", line)))
+    return rows
+
+
+def _object(place: str, line: str) -> dict[str, object]:
+    try:
+        columns = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place} is not JSON: {error}") from None
+    check(isinstance(columns, dict), f"{place} is not a JSON object with columns")
+    return columns

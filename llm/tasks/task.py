@@ -1,0 +1,60 @@
+"""What a task is, whatever it is about."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shared.errors import check, check_choice
+
+Prompt = list[dict[str, str]] | str
+"""Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of llm/tasks/symbols.py."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """n problems."""
+
+    prompts: tuple[Prompt, ...]
+    """(n,)"""
+    answers: tuple[str, ...]
+    """(n,) true answers, as the verifier compares them."""
+
+    def __post_init__(self):
+        check(len(self.prompts) == len(self.answers), f"{len(self.prompts)} prompts and {len(self.answers)} answers; there must be one answer for each prompt")
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Problems of one kind. Splits are disjoint: `train` and `test`; generated tasks have `validation` too, arithmetic also `pretrain`."""
+
+    name: str
+    verifier: str
+    """Name of the rules in llm/verify.py."""
+    splits: dict[str, Split]
+    unanswered: dict[str, int] = field(default_factory=dict)
+    """Problems of a split that were left out because the benchmark gives no answer to them."""
+
+    def __getitem__(self, split: str) -> Split:
+        """The split of that name; an unknown name is an error that lists the known ones."""
+        check_choice("split", split, tuple(self.splits))
+        return self.splits[split]
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of every prompt and answer, in order: what a record of a run says about its data."""
+        digest = hashlib.sha256()
+        for name, split in sorted(self.splits.items()):
+            for row in zip(split.prompts, split.answers, strict=True):
+                digest.update(json.dumps([name, *row], sort_keys=True).encode() + b"\n")
+        return digest.hexdigest()
+
+
+def fitting(split: Split, count_tokens: Callable[[Prompt], int], limit: int) -> tuple[Split, int]:
+    """The problems whose prompts have at most `limit` tokens, and how many have more. Raises UserError where none is left."""
+    keep = [i for i, prompt in enumerate(split.prompts) if count_tokens(prompt) <= limit]
+    check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(split)} prompts is longer")
+    return Split(tuple(split.prompts[i] for i in keep), tuple(split.answers[i] for i in keep)), len(split) - len(keep)

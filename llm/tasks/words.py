@@ -1,0 +1,90 @@
+"""One-step word problems with three worked examples in the chat prompt: a task on which a model of 135M parameters has signal."""
+
+from random import Random
+from typing import NamedTuple
+
+from llm.tasks.pools import Sizes, below, pools
+from llm.tasks.task import Task
+
+NAMES = (
+    "Ada",
+    "Ben",
+    "Chloe",
+    "Dan",
+    "Eva",
+    "Finn",
+    "Grace",
+    "Hugo",
+    "Iris",
+    "Jack",
+    "Kira",
+    "Leo",
+    "Mia",
+    "Noah",
+    "Olga",
+    "Paul",
+    "Rosa",
+    "Sam",
+    "Tina",
+    "Will",
+)
+THINGS = ("apples", "books", "pens", "coins", "stamps", "shells", "cards", "eggs", "candles", "marbles", "stickers", "buttons")
+
+
+class Template(NamedTuple):
+    """A story about two numbers; {total} is their product."""
+
+    operation: str
+    text: str
+
+
+TEMPLATES = (
+    Template("+", "{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"),
+    Template("+", "There are {a} {things} on the table and {b} {things} in the box. How many {things} are there in all?"),
+    Template("+", "{name} found {a} {things} in the morning and {b} {things} in the afternoon. How many {things} did {name} find?"),
+    Template("-", "{name} has {a} {things} and gives {b} of them away. How many {things} are left?"),
+    Template("-", "A shop has {a} {things} and sells {b} of them. How many {things} does the shop still have?"),
+    Template("-", "{name} wants {a} {things} and already has {b}. How many more {things} does {name} need?"),
+    Template("*", "{name} has {a} bags with {b} {things} in each bag. How many {things} does {name} have?"),
+    Template("*", "A box holds {b} {things}. How many {things} do {a} boxes hold?"),
+    Template("/", "{name} shares {total} {things} equally among {a} friends. How many {things} does each friend get?"),
+    Template("/", "{name} puts {total} {things} into {a} equal rows. How many {things} are in each row?"),
+)
+INSTRUCTION = 'Answer with one calculation and put the final answer after "####".'
+EXAMPLES = (
+    ("Tom has 4 oranges and buys 5 more. How many oranges does Tom have now?", "4 + 5 = 9\n#### 9"),
+    ("A baker has 12 loaves and sells 7 of them. How many loaves does the baker still have?", "12 - 7 = 5\n#### 5"),
+    ("Lucy has 3 bags with 6 plums in each bag. How many plums does Lucy have?", "3 * 6 = 18\n#### 18"),
+)
+"""Their names and things occur in no generated problem."""
+_LARGEST = {"+": 20, "-": 20, "*": 9, "/": 9}
+
+
+def generate(seed: int, sizes: Sizes) -> Task:
+    """The task `words` with disjoint splits test, validation and train; no pretrain, its models come pre-trained."""
+    available = sum(len(_numbers(template.operation)) for template in TEMPLATES) * len(THINGS)
+    ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train}
+    return Task("words", "gsm8k", pools(_draw, Random(f"words {seed}"), ordered, available))
+
+
+def _draw(random: Random) -> tuple[str, list[dict[str, str]], str]:
+    """A problem. Its key leaves out the name: problems that differ in nothing else are the same."""
+    template = TEMPLATES[below(random, len(TEMPLATES))]
+    numbers = _numbers(template.operation)
+    a, b = numbers[below(random, len(numbers))]
+    name, things = NAMES[below(random, len(NAMES))], THINGS[below(random, len(THINGS))]
+    question = template.text.format(name=name, things=things, a=a, b=b, total=a * b)
+    answer = {"+": a + b, "-": a - b, "*": a * b, "/": b}[template.operation]
+    return template.text.format(name="", things=things, a=a, b=b, total=a * b), _prompt(question), str(answer)
+
+
+def _numbers(operation: str) -> list[tuple[int, int]]:
+    """Pairs (a, b) that an operation's stories may have; a difference is positive."""
+    largest = _LARGEST[operation]
+    return [(a, b) for a in range(2, largest + 1) for b in range(2, largest + 1) if operation != "-" or a > b]
+
+
+def _prompt(question: str) -> list[dict[str, str]]:
+    """Chat messages: the examples as earlier turns, then the question."""
+    turns = [turn for shown, response in EXAMPLES for turn in (("user", f"{shown} {INSTRUCTION}"), ("assistant", response))]
+    return [{"role": role, "content": content} for role, content in (*turns, ("user", f"{question} {INSTRUCTION}"))]

@@ -1,0 +1,153 @@
+"""One run of a language model: from a configuration to a learning curve, in a folder from which it can be resumed.
+
+config.json                     the canonical configuration
+checkpoints/000100/             llm/checkpoint.py
+rollouts/000001-000100.parquet  llm/records.py
+curve.parquet, metrics.parquet  as returned, after every evaluation
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow
+
+from llm.checkpoint import Progress, check_config, resume, save
+from llm.codec import Codec
+from llm.config import LLMRun, config_of
+from llm.evaluate import evaluate
+from llm.math_pool import MathPool
+from llm.models import load_data, load_model
+from llm.policy import Policy
+from llm.records import parquet, table_of, write_rollouts
+from llm.rollouts import Engine, HFEngine
+from llm.trainer import Trainer
+from llm.writing import reported, sweep, write_file
+from shared.curve import Curve, curve_of
+from shared.errors import UserError
+
+KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
+
+
+class Outcome(NamedTuple):
+    """What a run gives."""
+
+    curve: Curve
+    metrics: pd.DataFrame
+    """One row per evaluation, of what only a language model has: strict and flexible, greedy, lengths, seconds and memory by phase."""
+    diverged_at: int | None
+    """The round at which weights or gradient were not finite (the curve ends before), or None."""
+
+
+class Report(NamedTuple):
+    """How a run tells of its progress."""
+
+    rounds: Callable[[int], None] = lambda rounds: None
+    """Rounds done, after each."""
+    evaluated: Callable[[dict[str, float]], None] = lambda columns: None
+    """Metrics, after each evaluation."""
+    remark: Callable[[str], None] = lambda text: None
+    """What a user should know."""
+    pretraining: Callable[[int, float], None] = lambda step, rate: None
+    """Steps and Pass@1 of the base model's own training."""
+
+
+def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Callable[[Policy, Codec], Engine] | None = None) -> Outcome:
+    """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
+
+    engine_of: makes the engine that samples; by default the model itself samples.
+    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree.
+    """
+    report, folder = report or Report(), Path(folder)
+    _open(folder, run)
+    model, codec = load_model(run, report.pretraining)
+    policy = Policy(model, run.compute, run.temperature)
+    data = load_data(run, codec)
+    for split, count in data.left_out.items():
+        if count:
+            report.remark(f"{split}: {count} problems left out, prompts longer than model.prompt_limit = {run.model.prompt_limit} tokens")
+    with MathPool() as pool:
+        engine = engine_of(policy, codec) if engine_of else HFEngine(policy, codec.stops)
+        trainer = Trainer(run, policy, engine, codec, data, pool)
+        return _rounds(folder, trainer, report)
+
+
+def _open(folder: Path, run: LLMRun) -> None:
+    """Make the folder, or see that it is of this configuration."""
+    config = config_of(run)
+    with reported(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in (folder, folder / "checkpoints", folder / "rollouts"):
+            sweep(place)
+        if not (folder / "config.json").exists():
+            write_file(folder / "config.json", json.dumps(config, indent=1).encode())
+    try:
+        there = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / 'config.json'} cannot be read: {error}; name another folder") from None
+    check_config(folder, there, config)
+
+
+def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:
+    design, state, began = trainer.run.design, trainer.state, time.perf_counter()
+    so_far = resume(folder, trainer, report.remark) or Progress([], [], 0.0)
+
+    def seconds() -> float:
+        return so_far.seconds + time.perf_counter() - began
+
+    if not so_far.rows:
+        _evaluate(folder, trainer, so_far, seconds, report)
+    while state.round < design.rounds:
+        first, tables = state.round + 1, []
+        for _ in range(trainer.run.interval):
+            done = trainer.round()
+            tables.append(table_of(done))
+            if done.diverged:
+                report.remark(f"weights or gradient are not finite at round {done.index}; the run ends")
+                _write(folder, tables, first, done.index + 1)
+                return _outcome(so_far, done.index)
+            report.rounds(state.round)
+        _write(folder, tables, first, state.round)
+        if state.round % design.eval_every == 0:
+            _evaluate(folder, trainer, so_far, seconds, report)
+        save(folder, trainer, so_far._replace(seconds=seconds()))
+    return _outcome(so_far, None)
+
+
+def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> None:
+    with reported(folder / "rollouts", KEPT):
+        write_rollouts(folder, tables, first, last)
+
+
+def _outcome(progress: Progress, diverged_at: int | None) -> Outcome:
+    return Outcome(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
+
+
+def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: Report) -> None:
+    """Evaluate, add a row to the curve and one to the metrics, and start new totals."""
+    run, state = trainer.run, trainer.state
+    with trainer.meter.phase("evaluate"):
+        scores, checks = evaluate(run, trainer.engine, trainer.codec, trainer.data, trainer.pool, state.round)
+    trainer.count_checks(checks)
+    nan = float("nan")
+    totals, has_kl = state.totals, run.design.estimator.kl.kind != "none"
+
+    def mean(name: str, count: str) -> float:
+        return totals[name] / totals[count] if totals.get(count) else nan
+
+    means = (mean("kl", "weighed") if has_kl else nan, mean("clipped", "weighed"), mean("silent", "contexts"), mean("grad_norm", "updates"))
+    pass_at_1 = (scores["train_strict"], scores["test_strict"])
+    progress.rows.append((run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means))
+    parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
+    parts |= {"length": mean("length", "trained"), "finished": mean("finished", "trained"), "canary": mean("canary", "rounds")}
+    checks = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
+    progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **trainer.meter.columns()})
+    state.totals = {}
+    trainer.meter.clear()
+    with reported(folder, KEPT):
+        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(curve_of(progress.rows)._asdict()))))
+        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
+    report.evaluated(progress.metrics[-1])

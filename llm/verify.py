@@ -1,0 +1,69 @@
+"""From responses to rewards: every response is scored twice, strictly and flexibly.
+
+strict     the paper's reward: the right answer in the required format
+flexible   the right answer, wherever the response states it
+Their difference is format. A strict reward for `math` and `arithmetic` implies the flexible one; for `gsm8k` it almost does: the rule keeps
+the commas of the last number, so that `#### 1,875` is right strictly and wrong flexibly.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from llm.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
+from llm.math_pool import Checks, MathPool
+from llm.math_text import same_text
+from shared.errors import check, check_choice
+
+
+class Scores(NamedTuple):
+    """Rewards 0 or 1 of n responses, and what math-verify was asked for them."""
+
+    strict: np.ndarray
+    """(n,)"""
+    flexible: np.ndarray
+    """(n,)"""
+    checks: Checks
+
+
+_BY_TEXT: dict[str, tuple[Callable[[str], str | None], Callable[[str], str | None]]] = {
+    "gsm8k": (marked_number, last_number),
+    "arithmetic": (marked_symbol, last_integer),
+}
+"""Verifiers that compare what they find with the truth as text: where they look strictly, and flexibly."""
+VERIFIERS = (*_BY_TEXT, "math")
+
+
+def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
+    """Strict and flexible rewards of responses (n) to problems whose true answers are `truths` (n).
+
+    gsm8k       the last `#### number` of the final 300 characters; flexibly their last number
+    arithmetic  the last `####number`; flexibly the last number
+    math        the last `\\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by math-verify
+    Only `math` starts processes of the pool. Raises UserError for an unknown verifier and for lists of unequal lengths, never for a response.
+    """
+    check_choice("verifier", verifier, VERIFIERS)
+    check(len(responses) == len(truths), f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response")
+    if verifier == "math":
+        return _score_math(responses, truths, pool)
+    strict, flexible = (_rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier])
+    return Scores(strict, flexible, Checks())
+
+
+def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
+    strict = _rewards([_same(boxed(r), t) for r, t in zip(responses, truths, strict=True)])
+    answers = [stated(r) for r in responses]
+    flexible = _rewards([reward == 1 or _same(a, t) for reward, a, t in zip(strict, answers, truths, strict=True)])
+    open_ = [i for i, answer in enumerate(answers) if flexible[i] == 0 and answer]
+    equal, checks = pool.equivalent([(answers[i], truths[i]) for i in open_])
+    flexible[open_] = equal
+    return Scores(strict, flexible, checks)
+
+
+def _same(answer: str | None, truth: str) -> bool:
+    return answer is not None and same_text(answer, truth)
+
+
+def _rewards(right: list[bool]) -> np.ndarray:
+    return np.array(right, dtype=np.float64)

@@ -1,0 +1,105 @@
+"""Files and folders that appear whole or not at all, and checksums that tell when one was damaged."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from shared.errors import UserError
+
+WRITING, CHECKSUMS = ".writing-", "checksums.json"
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "no permission",
+    errno.EROFS: "the file system is read-only",
+}
+
+
+@contextlib.contextmanager
+def reported(place: Path, kept: str = "nothing that was there is lost") -> Iterator[None]:
+    """Turn a system error while writing at `place` into one line for the user."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place} cannot be written: {_REASONS.get(error.errno, error.strerror or str(error))}; {kept}") from None
+    except SafetensorError as error:
+        raise UserError(f"{place} cannot be written: {error}; {kept}") from None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file so that readers see the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=WRITING)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]]) -> None:
+    """Write a folder of files with their checksums, renamed into place when it is complete; it replaces one of that name.
+
+    files: the content of each, or a function that writes it to a path.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=WRITING))
+    try:
+        for name, content in files.items():
+            if callable(content):
+                content(scratch / name)
+                _settle(scratch / name)
+            else:
+                write_file(scratch / name, content)
+        sums = {name: _sha256(scratch / name) for name in files}
+        write_file(scratch / CHECKSUMS, json.dumps(sums, indent=1).encode())
+        if target.exists():
+            os.rename(target, scratch / "replaced")
+        os.rename(scratch, target)
+        shutil.rmtree(target / "replaced", ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _settle(path: Path) -> None:
+    """Have a file on the disk before the folder is renamed."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify_folder(folder: Path) -> None:
+    """Raise ValueError, saying why, unless a folder is what `write_folder` wrote."""
+    try:
+        sums = json.loads((folder / CHECKSUMS).read_bytes())
+        damaged = [name for name, checksum in sums.items() if _sha256(folder / name) != checksum]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{folder}: {type(error).__name__}: {error}") from None
+    for name in damaged:
+        raise ValueError(f"{folder / name} does not match its checksum")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left half written."""
+    for path in folder.glob(f"{WRITING}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

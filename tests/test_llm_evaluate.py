@@ -1,0 +1,70 @@
+"""Evaluation: what is counted, its standard errors, and pass@k."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import llm.evaluate
+from llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
+from llm.train import train
+from shared.errors import UserError
+from studies import evalstats
+from tests.tiny_runs import one_cache, run_of  # noqa: F401
+
+
+def test_pass_at_k_is_the_mean_over_all_subsets():
+    right = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1.0]])
+    for k in range(1, 5):
+        expected = [np.mean([max(row[list(s)]) for s in itertools.combinations(range(4), k)]) for row in right]
+        np.testing.assert_allclose(pass_at_k(right, k), expected, atol=1e-15)
+        np.testing.assert_allclose(pass_at_k(right, k), evalstats.pass_at_k(4, right.sum(1).astype(int), k), atol=1e-12)
+    with pytest.raises(UserError, match="k = 5; allowed: 1 to 4"):
+        pass_at_k(right, 5)
+
+
+def test_standard_errors_are_those_of_a_fixed_set():
+    rng = np.random.default_rng(0)
+    rates = rng.beta(0.5, 0.8, 200)
+    draws = [(rng.random((200, 4)) < rates[:, None]).astype(float) for _ in range(2000)]
+    truth = np.std([d.mean() for d in draws])
+    assert np.mean([fixed_set_error(d) for d in draws]) == pytest.approx(truth, rel=0.05)
+    assert truth == pytest.approx(evalstats.fixed_set_error(rates, 4), rel=0.05)
+    single = [d[:, :1] for d in draws]
+    assert np.mean([fixed_set_error(d) for d in single]) > np.std([d.mean() for d in single])
+
+
+def test_the_training_questions_are_always_the_same():
+    assert subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10)) and len(set(subset(30, 10))) == 10
+    assert subset(30, 500).tolist() == list(range(30))
+
+
+def test_what_an_evaluation_asks(tmp_path, monkeypatch):
+    asked = []
+    real = llm.evaluate.answer
+
+    def listening(run, engine, codec, problems, verifier, pool, shift, count, temperature, index):
+        right, checks = real(run, engine, codec, problems, verifier, pool, shift, count, temperature, index)
+        asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
+        return right, checks
+
+    monkeypatch.setattr(llm.evaluate, "answer", listening)
+    run = run_of(rounds=2, eval_every=2, samples=3, pass_at=(1, 3), train_subset=12, temperature=0.8)
+    outcome = train(run, tmp_path)
+    assert [call[:5] for call in asked] == [
+        (12, 0, 3, 0.8, 0),
+        (12, 0, 1, 0.0, 0),
+        (20, UNSEEN, 3, 0.8, 0),
+        (20, UNSEEN, 1, 0.0, 0),
+        *[(n, s, c, t, 2) for n, s, c, t in ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))],
+    ]
+    row, table = outcome.metrics.iloc[-1], asked[-2][5]
+    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1] and row.test_strict_error == fixed_set_error(table)
+    assert row.test_strict_pass_at_1 == pytest.approx(row.test_strict) and row.test_strict_pass_at_3 == table.max(1).mean()
+    assert row.test_greedy_strict == asked[-1][5].mean() and row.train_greedy_flexible >= row.train_greedy_strict
+    assert row.test_flexible >= row.test_strict > 0
+
+
+def test_the_validation_split_can_take_the_place_of_the_test_split(tmp_path):
+    a, b = (train(run_of(rounds=2, eval_every=2, split=split, samples=8), tmp_path / split).metrics for split in ("test", "validation"))
+    assert a.train_strict.equals(b.train_strict) and not a.test_strict.equals(b.test_strict)

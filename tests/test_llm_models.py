@@ -1,0 +1,161 @@
+"""Models and data of a run: a folder with a chat model, the tiny base model, and what is wrong with others, in one line."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+import llm.samples
+import llm.tiny
+from llm.codec import SymbolCodec, TextCodec
+from llm.config import Compute, Evaluation, LLMRun, Model, Tiny
+from llm.models import load_data, load_model
+from llm.policy import Policy
+from llm.tasks.load import TaskConfig, load
+from llm.tasks.symbols import END, PAD
+from llm.tiny import batch_rows, build, look, pretrained
+from llm.train import train
+from llm.verify import score
+from shared.design import Design
+from shared.errors import UserError
+from tests.tiny_models import small_model
+from tests.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
+
+WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+", "Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
+TEMPLATE = "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<turn> model{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A chat model with a tokenizer of words and two ids that end a response."""
+    place = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", bos_token="<s>", additional_special_tokens=["<turn>"])
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(place)
+    model = small_model(1, vocabulary=len(WORDS))
+    model.generation_config = GenerationConfig(eos_token_id=[2, 3], pad_token_id=0)
+    model.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Ten problems in the hub's columns, as files."""
+    place = tmp_path_factory.mktemp("data")
+    rows = [{"question": f"What is {a} + {a} ?", "answer": f"#### {2 * a}"} for a in range(10)]
+    for split in ("train", "test"):
+        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+def chat_run(folder, data, **more):
+    model = Model(str(folder), prompt_limit=40, response_limit=8)
+    design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
+    return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)
+
+
+def test_a_folder_with_a_chat_model_is_trained(folder, data, tmp_path):
+    run = chat_run(folder, data)
+    outcome = train(run, tmp_path)
+    assert outcome.curve.round.tolist() == [0, 1, 2] and outcome.metrics.canary[2] < 1e-5
+    records = pd.read_parquet(tmp_path / "rollouts")
+    ended = records[records.finished]
+    assert set(ended.tokens.map(lambda ids: ids[-1])) == {2, 3} and "<" not in "".join(ended.text)
+    assert same(outcome, train(run, tmp_path))
+
+
+def test_prompts_go_through_the_chat_template(folder, data):
+    model, codec = load_model(chat_run(folder, data))
+    assert isinstance(codec, TextCodec) and codec.stops == (2, 3) and model.dtype == torch.float32
+    prompt = load_data(chat_run(folder, data), codec).train.prompts[1]
+    assert codec.tokenizer.decode(prompt).startswith("<turn> user What is 1 + 1 ? Let's think step by step and output") and prompt[-2:] == (3, 5)
+    assert codec.encode("What is") == [WORDS.index("What"), WORDS.index("is")] and codec.decode([6, 9, 2]) == "#### 2"
+
+
+def broken(folder, tmp_path, **changes):
+    """A copy of a model's folder with files removed (None) or replaced."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for name, content in changes.items():
+        path = copy / name.replace("__", ".")
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_text(content)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer__json": None, "tokenizer_config__json": None}, "no tokenizer can be read: "),
+        ({"tokenizer__json": "{"}, "no tokenizer can be read: "),
+        ({"model__safetensors": None}, "no causal language model can be read: "),
+        ({"model__safetensors": "damaged"}, "no causal language model can be read: "),
+        ({"config__json": "{}"}, "can be read: "),
+        ({"chat_template__jinja": None}, "the tokenizer has no chat template, and the prompts of this task are chat messages"),
+    ],
+)
+def test_what_a_folder_lacks_is_one_line(folder, data, tmp_path, changes, message):
+    place = broken(folder, tmp_path, **changes)
+    with pytest.raises(UserError) as caught:
+        train(chat_run(place, data), tmp_path / "run")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_no_end_of_sequence_is_refused(folder):
+    _, codec = load_model(chat_run(folder, "unused"))
+    codec.tokenizer.eos_token = None
+    with pytest.raises(UserError, match="the model names no end-of-sequence id"):
+        TextCodec(codec.tokenizer, GenerationConfig(eos_token_id=None))
+
+
+def test_a_missing_column_is_one_line(folder, tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"question": "What is 1 + 1 ?"}\n')
+    with pytest.raises(UserError, match="column answer is missing"):
+        train(chat_run(folder, tmp_path), tmp_path / "run")
+
+
+# --- tiny ---
+
+
+def test_the_tiny_model_is_as_described():
+    model = build(Tiny())
+    assert sum(p.numel() for p in model.parameters()) == 109_376 and model.config.eos_token_id == END and model.config.pad_token_id == PAD
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build(Tiny()).parameters(), strict=True))
+    other = build(Tiny(seed=1))
+    assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
+
+
+def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
+    monkeypatch.setattr(llm.tiny, "score", llm.samples.score)
+    task, tiny, steps = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.05, check_every=10), []
+    first = pretrained(task, tiny, lambda step, rate: steps.append((step, rate)))
+    assert steps[-1][1] >= 0.05 and all(rate < 0.05 for _, rate in steps[:-1])
+    again = pretrained(task, tiny, lambda step, rate: pytest.fail("it was trained again"))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert look(Policy(again, Compute()), load(task)["validation"], steps[-1][0]) == steps[-1][1]
+    with pytest.raises(UserError, match=r"tiny\.target = 0\.99: Pass@1 is 0\.\d+ after tiny\.most_steps = 20 steps"):
+        pretrained(task, replace(tiny, target=0.99, most_steps=20))
+
+
+def test_the_two_sums_have_base_models_of_their_own():
+    model = {name: pretrained(TaskConfig(name, sizes=SIZES), TINY) for name in ("mod97", "mix97")}
+    assert not torch.equal(model["mod97"].lm_head.weight, model["mix97"].lm_head.weight)
+
+
+def test_symbols_are_read_and_written():
+    codec = SymbolCodec()
+    assert codec.encode("63+40%")[0] == 1 and codec.decode([*codec.encode("63+40%"), END]) == "63+40%" and codec.stops == (END,)
+    assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
+
+
+def test_batches_come_in_epoch_order():
+    epoch = [batch_rows(10, 3, 5, i).tolist() for i in range(3)]
+    assert len({c for batch in epoch for c in batch}) == 9
+    assert batch_rows(10, 3, 5, 3).tolist() != epoch[0] and batch_rows(10, 3, 6, 0).tolist() != epoch[0] and batch_rows(10, 3, 5, 0).tolist() == epoch[0]
