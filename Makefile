@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test lint bench clean
+.PHONY: study test test-llm lint bench clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
 
 test: .venv/installed-test
 	$(BIN)/python -m pytest
+
+test-llm: .venv/installed-llm
+	$(BIN)/python -m pytest $(wildcard tests/test_llm_*.py)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
@@ -31,6 +34,10 @@ $(BIN)/python:
 .venv/installed-test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@ .venv/installed
+
+.venv/installed-llm: .venv/installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm]'
+	touch $@
 
 .venv/installed-bench: .venv/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check jax torch

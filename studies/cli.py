@@ -128,10 +128,13 @@ def _parse(arguments: list[str]):
     if name in COMMANDS:
         return tyro.cli(COMMANDS[name], prog=f"rftlab {name}", args=arguments[1:])
     from studies.cli_run import Run, parse_run
+    from studies.cli_train import Train, parse_train
 
     if name == "run":
         return parse_run(arguments[1:])
-    return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run}, prog="rftlab", description=_ABOUT, args=arguments)
+    if name == "train":
+        return parse_train(arguments[1:])
+    return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
 
 
 def _guarded(work: Callable[[], int], console: Console) -> int:

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""What commands of the command line share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,3 +14,13 @@ class Common:
     """Threads; 0 means all cores. Results do not depend on it."""
     quiet: bool = False
     """No progress bars (for logs)."""
+
+
+def peek(arguments: list[str], flag: str, default: str) -> str:
+    """Value of a flag before the command line is parsed as a whole."""
+    for i, argument in enumerate(arguments):
+        if argument == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(flag + "="):
+            return argument.split("=", 1)[1]
+    return default

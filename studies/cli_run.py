@@ -14,7 +14,7 @@ from sim.environments import Linear
 from sim.optimizer import Optimizer
 from sim.responses import Sampler
 from studies.cards import CARDS, preset
-from studies.cli_common import Common
+from studies.cli_common import Common, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.league import Rules
 from studies.pairs import pair
@@ -117,16 +117,6 @@ def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves
     console.print(table)
 
 
-def _peek(arguments: list[str], flag: str, default: str) -> str:
-    """Value of a flag before the command line is parsed as a whole."""
-    for i, argument in enumerate(arguments):
-        if argument == flag and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(flag + "="):
-            return argument.split("=", 1)[1]
-    return default
-
-
 def start_of(name: str) -> Design:
     """The design that a preset's card runs on."""
     estimator, card = preset(name), CARDS[name]
@@ -137,6 +127,6 @@ def parse_run(arguments: list[str]) -> Run | League:
     """The command of the arguments after `run`; `--preset` and `--pair` decide what other flags start from."""
     if arguments[:1] == [LEAGUE]:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
-    name, of = _peek(arguments, "--preset", "paper_text"), pair(_peek(arguments, "--pair", "qwen-gsm8k"))
+    name, of = peek(arguments, "--preset", "paper_text"), pair(peek(arguments, "--pair", "qwen-gsm8k"))
     default = Run(preset=name, design=start_of(name), environment=of.environment, optimizer=of.optimizer)
     return tyro.cli(Run, prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))

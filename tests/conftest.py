@@ -1,4 +1,9 @@
-"""Settings of every test: hypothesis draws the same examples each time and leaves no database behind."""
+"""Settings of every test: hypothesis draws the same examples each time and leaves no database behind.
+
+Tests of the trainer need the extra `llm`; without it they are left out, and tests/test_llm_installed.py is skipped and says so.
+"""
+
+from importlib.util import find_spec
 
 import numba
 import numpy as np
@@ -7,6 +12,9 @@ from hypothesis import settings
 
 settings.register_profile("rftlab", deadline=None, derandomize=True, database=None)
 settings.load_profile("rftlab")
+
+NEED_TORCH = ("objective", "rollouts", "trainer", "canary", "checkpoint", "evaluate", "tiny", "records")
+collect_ignore = [] if find_spec("torch") and find_spec("transformers") else [f"test_llm_{name}.py" for name in NEED_TORCH]
 
 if numba.config.DISABLE_JIT:
     np.seterr(divide="ignore", invalid="ignore")  # what error_model="numpy" is for compiled code

@@ -1,0 +1,91 @@
+"""The command line of `rftlab train`: one run of a language model."""
+
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from llm.config import TINY, AdamW, Evaluation, LLMRun, Model
+from llm.tasks.load import TaskConfig
+from shared.design import Design
+from shared.errors import check
+from studies.cards import CARDS, preset
+from studies.cli_common import peek
+
+_SHORT = LLMRun(TaskConfig("mix97"), Model(TINY, response_limit=32), Design(32, 8, rounds=600), AdamW(rate=1e-4), Evaluation(train_subset=500))
+
+
+@dataclass(frozen=True)
+class Train:
+    """One run of a language model: `rftlab train --preset rloo --design.rounds 200 --seed 1`.
+
+    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU). Kill it at any moment: the same
+    command goes on from the last checkpoint. Curve, metrics, checkpoints and every rollout lie in FOLDER.
+    """
+
+    folder: Path = Path("results/train")
+    """Where the run lies; a folder belongs to one configuration."""
+    preset: str = "grpo"
+    """Estimator that the --design.estimator flags start from (`rftlab estimators` lists them)."""
+    quiet: bool = False
+    """No progress bar (for logs)."""
+    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: _SHORT)
+    """The run."""
+
+    def execute(self, console: Console) -> int:
+        """Train, and print the curve."""
+        check(bool(find_spec("torch") and find_spec("transformers")), "rftlab train needs torch and transformers: pip install 'rftlab[llm]'")
+        from llm.train import Report, train
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, disable=self.quiet, transient=True) as bar:
+            task = bar.add_task("starting", total=self.run.design.rounds)
+
+            def evaluated(found: dict[str, float]) -> None:
+                bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1") if name in found))
+
+            report = Report(
+                rounds=lambda done: bar.update(task, completed=done),
+                evaluated=evaluated,
+                remark=lambda text: console.print(text, style="yellow", markup=False),
+                pretraining=lambda step, rate: bar.update(task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"),
+            )
+            outcome = train(self.run, self.folder, report)
+        _show(console, outcome.curve)
+        if outcome.diverged_at is not None:
+            console.print(f"diverged at round {outcome.diverged_at}", style="red")
+        console.print(f"run: {self.folder}", markup=False, soft_wrap=True)
+        return 0
+
+
+def _show(console: Console, curve) -> None:
+    table = Table(box=None)
+    names = {
+        "round": "round",
+        "rollouts": "rollouts",
+        "tokens": "tokens",
+        "seconds": "seconds",
+        "train_pass_at_1": "train Pass@1",
+        "test_pass_at_1": "test Pass@1",
+    }
+    names |= {"reward": "reward", "kl": "KL", "zero_signal_fraction": "no signal"}
+    for title in names.values():
+        table.add_column(title, justify="right", overflow="fold")
+    for row in zip(*(getattr(curve, name) for name in names), strict=True):
+        table.add_row(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
+    console.print(table)
+
+
+def parse_train(arguments: list[str]) -> Train:
+    """The command of the arguments after `train`; `--preset` decides what the estimator's flags start from."""
+    name = peek(arguments, "--preset", "grpo")
+    estimator, card = preset(name), CARDS[name]
+    design = Design(32, card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling, rounds=600)
+    return tyro.cli(
+        Train, prog="rftlab train", args=arguments, default=Train(preset=name, run=replace(_SHORT, design=design)), config=(tyro.conf.AvoidSubcommands,)
+    )

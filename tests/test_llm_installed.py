@@ -1,0 +1,32 @@
+"""Says, as a skipped test, that the tests of the trainer were left out; and that they are all known to the rule that leaves them out."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NEED_TORCH, collect_ignore
+
+TESTS = Path(__file__).resolve().parent
+
+
+def test_the_trainer_is_tested():
+    if collect_ignore:
+        pytest.skip("the tests of the trainer need torch and transformers: make test-llm, or pip install 'rftlab[llm]'")
+
+
+def imports_torch(path: Path, seen: frozenset[Path] = frozenset()) -> bool:
+    """Whether a test module imports torch at its top, directly or through a helper beside it."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    helpers = {TESTS / f"{name.removeprefix('tests.')}.py" for name in names if name.startswith("tests.")}
+    return "torch" in names or any(imports_torch(helper, seen | {path}) for helper in helpers - seen if helper.exists())
+
+
+def test_every_test_that_imports_torch_is_left_out_where_it_is_missing():
+    need = {path.stem.removeprefix("test_llm_") for path in TESTS.glob("test_llm_*.py") if imports_torch(path)}
+    assert need <= set(NEED_TORCH)
