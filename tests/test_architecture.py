@@ -12,7 +12,15 @@ PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
 PURE = {"numpy", "numba"}
 DRAWING = ("studies/figures.py", "studies/league_figure.py", "studies/theory_figures.py")
-CONFINED = {"torch": ("llm/",), "transformers": ("llm/",), "vllm": ("llm/",), "seaborn": DRAWING, "matplotlib": DRAWING}
+CONFINED = {
+    "torch": ("llm/",),
+    "transformers": ("llm/",),
+    "vllm": ("llm/",),
+    "datasets": ("llm/",),
+    "math_verify": ("llm/",),
+    "seaborn": DRAWING,
+    "matplotlib": DRAWING,
+}
 
 
 def imports_of(source: str) -> set[str]:
