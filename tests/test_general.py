@@ -77,7 +77,7 @@ BASE = Design(
     epochs=2,
     minibatches=2,
 )
-WORLD, OTHER_SAMPLER = mixed_world(), Sampler(2, 0.4)
+WORLD, OTHER_SAMPLER = mixed_world(), Sampler(3, 0.4)
 
 
 def styled_run(sampler=None, design=BASE, sampling=None, seed=3, **estimator):
@@ -130,7 +130,15 @@ TOGETHER = {
         styled_run(OTHER_SAMPLER, kl=replace(PULL, anchor="old"), correction=Correction("ratio")),
         styled_run(OTHER_SAMPLER, kl=PULL, correction=Correction("ratio")),
     ),
+    "one update of several tries": (
+        styled_run(sampling=Sampling(tries=5), design=replace(BASE, epochs=1, minibatches=1)),
+        styled_run(design=replace(BASE, epochs=1, minibatches=1)),
+    ),
     "tries by difficulty": (styled_run(sampling=Sampling(tries=5, budget="difficulty")), styled_run(sampling=Sampling(tries=5))),
+    "tries, one update": (
+        styled_run(design=replace(BASE, epochs=1, minibatches=1), sampling=Sampling(tries=4)),
+        styled_run(design=replace(BASE, epochs=1, minibatches=1)),
+    ),
     "keep of tries by difficulty": (
         styled_run(sampling=Sampling(tries=3, keep=2, budget="difficulty")),
         styled_run(sampling=Sampling(tries=3, budget="difficulty")),
@@ -180,8 +188,8 @@ def test_every_knob_is_heard_with_one_token_too(name):
 
 WRONG = {
     "seed": styled_run(seed=4),
-    "noise": styled_run(Sampler(2, 0.41)),
-    "lag": styled_run(Sampler(1, 0.4)),
+    "noise": styled_run(Sampler(3, 0.41)),
+    "lag": styled_run(Sampler(2, 0.4)),
     "slope": styled_run(OTHER_SAMPLER),
     "jitter": styled_run(OTHER_SAMPLER),
 }
