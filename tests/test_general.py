@@ -135,10 +135,6 @@ TOGETHER = {
         styled_run(design=replace(BASE, epochs=1, minibatches=1)),
     ),
     "tries by difficulty": (styled_run(sampling=Sampling(tries=5, budget="difficulty")), styled_run(sampling=Sampling(tries=5))),
-    "tries, one update": (
-        styled_run(design=replace(BASE, epochs=1, minibatches=1), sampling=Sampling(tries=4)),
-        styled_run(design=replace(BASE, epochs=1, minibatches=1)),
-    ),
     "keep of tries by difficulty": (
         styled_run(sampling=Sampling(tries=3, keep=2, budget="difficulty")),
         styled_run(sampling=Sampling(tries=3, budget="difficulty")),
