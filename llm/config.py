@@ -124,6 +124,8 @@ class Compute:
 
     device: str = "cpu"
     """Where the model lives: cpu, cuda, cuda:1, ..."""
+    threads: int = 0
+    """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short to share."""
     precision: Precision = "fp32"
     """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
     sample_rows: int = 256
@@ -137,6 +139,7 @@ class Compute:
 
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
+        check(self.threads >= 0, f"compute.threads = {self.threads}; allowed: 0 (all cores) or more")
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
             check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
 

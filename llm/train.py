@@ -9,11 +9,13 @@ curve.parquet, metrics.parquet  as returned, after every evaluation
 import json
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 import pyarrow
+import torch
 
 from llm.checkpoint import Progress, check_config, resume, save
 from llm.codec import Codec
@@ -63,6 +65,22 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     """
     report, folder = report or Report(), Path(folder)
     _open(folder, run)
+    with threads_of(run):
+        return _train(run, folder, report, engine_of)
+
+
+@contextmanager
+def threads_of(run: LLMRun):
+    """Run what is inside on the threads that the run asks for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(run.compute.threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Policy, Codec], Engine] | None) -> Outcome:
     model, codec = load_model(run, report.pretraining)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)
@@ -108,13 +126,13 @@ def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:
             if done.diverged:
                 report.remark(f"weights or gradient are not finite at round {done.index}; the run ends")
                 _write(folder, tables, first, done.index + 1)
-                return _outcome(so_far, done.index)
+                return _outcome(folder, so_far, done.index)
             report.rounds(state.round)
         _write(folder, tables, first, state.round)
         if state.round % design.eval_every == 0:
             _evaluate(folder, trainer, so_far, seconds, report)
         save(folder, trainer, so_far._replace(seconds=seconds()))
-    return _outcome(so_far, None)
+    return _outcome(folder, so_far, None)
 
 
 def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> None:
@@ -122,7 +140,15 @@ def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> 
         write_rollouts(folder, tables, first, last)
 
 
-def _outcome(progress: Progress, diverged_at: int | None) -> Outcome:
+def _write_tables(folder: Path, progress: Progress) -> None:
+    with reported(folder, KEPT):
+        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(curve_of(progress.rows)._asdict()))))
+        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
+
+
+def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> Outcome:
+    """The outcome; its tables are written once more, in case those of a finished run were damaged."""
+    _write_tables(folder, progress)
     return Outcome(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
 
 
@@ -147,7 +173,5 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **trainer.meter.columns()})
     state.totals = {}
     trainer.meter.clear()
-    with reported(folder, KEPT):
-        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(curve_of(progress.rows)._asdict()))))
-        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
+    _write_tables(folder, progress)
     report.evaluated(progress.metrics[-1])

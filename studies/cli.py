@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -13,12 +13,14 @@ from shared.errors import UserError
 from studies.cards import PRESETS
 from studies.cli_common import Common
 from studies.experiments import EXPERIMENTS
-from studies.pairs import PAIRS
+from studies.pairs import Level, pairs_at
 
 BAD_INPUT, INTERRUPTED = 2, 130
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
-Pairs: {", ".join(PAIRS)}.
+Pairs of the simulator: {", ".join(pairs_at("sim"))}.
+
+Pairs of level llm: {", ".join(pairs_at("llm"))}.
 
 Studies: {", ".join(EXPERIMENTS)}.
 
@@ -33,20 +35,20 @@ class Reproduce(Common):
     Safe to interrupt: run the same command again and it goes on where it stopped.
     """
 
-    level: Literal["sim"] = "sim"
-    """What runs: the simulator."""
-    pairs: tuple[str, ...] = tuple(PAIRS)
-    """Model-dataset pairs."""
+    level: Level = "sim"
+    """What runs: the simulator, or real language models (they need the extra `llm`)."""
+    pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ()
+    """Model-dataset pairs; all of the level if left out."""
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
-    rounds: int = 2000
-    """Training rounds of every run."""
+    rounds: int | None = None
+    """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report."""
         from studies.reproduce import reproduce, study_of
 
-        reproduce(console, study_of(list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet)
+        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet)
         return 0
 
 
@@ -56,6 +58,8 @@ class Report:
 
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`."""
+    level: Level = "sim"
+    """Which of its studies."""
     quiet: bool = False
     """No progress bars (for logs)."""
 
@@ -63,7 +67,7 @@ class Report:
         """Write the report."""
         from studies.reproduce import read_study, write
 
-        write(console, read_study(self.results), self.results, self.quiet, {})
+        write(console, read_study(self.results, self.level), self.results, self.quiet, {})
         return 0
 
 

@@ -19,7 +19,7 @@ def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:
     """
     own = curves[curves["pair"] == pair_name]
     column = f"{split}_pass_at_1"
-    table = own[own["round"] == curves["round"].max()].pivot(index="seed", columns="cell", values=column)
+    table = own[own["round"] == own["planned_rounds"]].pivot(index="seed", columns="cell", values=column)
     base = own[own["round"] == 0].groupby("seed")[column].first()
     return table.reindex(index=base.index, columns=own["cell"].unique()).assign(base=base)
 

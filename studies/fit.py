@@ -17,30 +17,30 @@ from sim.environments import build
 from sim.run import Simulation, simulate
 from studies.endpoints import SPLITS
 from studies.experiments import EXPERIMENTS, cells_of
-from studies.pairs import PAIRS, Pair, pair
+from studies.pairs import PAIRS, Pair, pair, start_at
 from studies.published import published
 
 _POSITIVE, _FRACTION = ("nuisance", "kappa"), ("align", "rho")
 
 
-def _encode(known: Pair) -> np.ndarray:
+def _encode(known: Simulation) -> np.ndarray:
     environment = known.environment
     logs = [np.log(known.optimizer.rate), *(np.log(getattr(environment, name)) for name in _POSITIVE)]
     return np.array([*logs, *(logit(getattr(environment, name)) for name in _FRACTION), environment.base_format])
 
 
-def _decode(known: Pair, x: np.ndarray) -> Pair:
+def _decode(known: Simulation, x: np.ndarray) -> Simulation:
     names = dict(zip(_POSITIVE, np.exp(x[1:3]), strict=True)) | dict(zip(_FRACTION, expit(x[3:5]), strict=True))
     environment = replace(known.environment, base_format=float(x[5]), **{name: float(value) for name, value in names.items()})
     return replace(known, environment=environment, optimizer=replace(known.optimizer, rate=float(np.exp(x[0]))))
 
 
-def errors(known: Pair, seed: int) -> np.ndarray:
+def errors(known: Pair, run: Simulation, seed: int) -> np.ndarray:
     """Simulated less published Pass@1 of every published cell and the base model, train then test."""
-    world, found = build(known.environment), {split: [] for split in SPLITS}
+    world, found = build(run.environment), {split: [] for split in SPLITS}
     reported = {split: {cell: published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))} for split in SPLITS}
     for cell in (cell for cell, value in reported["test"].items() if value is not None):
-        curve = simulate(Simulation(known.environment, cell, known.optimizer, seed=seed), world).curve
+        curve = simulate(replace(run, design=cell, seed=seed), world).curve
         for split in SPLITS:
             found[split].append(getattr(curve, f"{split}_pass_at_1")[-1] - reported[split][cell])
     for split in SPLITS:
@@ -48,20 +48,21 @@ def errors(known: Pair, seed: int) -> np.ndarray:
     return np.concatenate([found[split] for split in SPLITS])
 
 
-def fit(name: str, evaluations: int, seed: int) -> Pair:
-    """The pair with fitted parameters; each improvement is printed."""
+def fit(name: str, evaluations: int, seed: int) -> Simulation:
+    """The simulation with fitted parameters; each improvement is printed."""
     known, best = pair(name), np.inf
     check(
         known.dataset == "gsm8k",
         f"pair = {name!r} has too few published cells to fit; allowed: {', '.join(n for n, p in PAIRS.items() if p.dataset == 'gsm8k')}",
     )
+    run = start_at(name, "sim")
 
     def loss(x: np.ndarray) -> float:
         nonlocal best
-        value = float(np.abs(errors(_decode(known, x), seed)).mean())
+        candidate = _decode(run, x)
+        value = float(np.abs(errors(known, candidate, seed)).mean())
         if value < best:
             best = value
-            candidate = _decode(known, x)
             print(
                 f"{value:.4f} rate={candidate.optimizer.rate:.4g}",
                 *(f"{k}={getattr(candidate.environment, k):.4g}" for k in (*_POSITIVE, *_FRACTION, "base_format")),
@@ -69,10 +70,10 @@ def fit(name: str, evaluations: int, seed: int) -> Pair:
             )
         return value
 
-    start = _encode(known)
+    start = _encode(run)
     simplex = np.vstack([start, start + np.diag([0.15, 0.15, 0.15, 0.3, 0.3, 0.3])])
     found = minimize(loss, start, method="Nelder-Mead", options={"initial_simplex": simplex, "maxfev": evaluations})
-    return _decode(known, found.x)
+    return _decode(run, found.x)
 
 
 if __name__ == "__main__":
@@ -83,5 +84,5 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     fitted = fit(arguments.pair, arguments.evaluations, arguments.seed)
     for seed in range(5):
-        train, test = np.abs(errors(fitted, seed)).reshape(2, -1).mean(axis=1)
+        train, test = np.abs(errors(pair(arguments.pair), fitted, seed)).reshape(2, -1).mean(axis=1)
         print(f"seed {seed}: mean absolute error {train:.4f} train, {test:.4f} test", flush=True)

@@ -23,7 +23,7 @@ from sim.run import Simulation
 from studies.cards import CARDS
 from studies.cards.card import Card
 from studies.experiments import label
-from studies.pairs import PAIRS, pair
+from studies.pairs import pairs_at, start_at
 from studies.points import Point
 from studies.stats import pooled_interval
 
@@ -54,7 +54,7 @@ class Rules:
     """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
 
     def __post_init__(self):
-        check(len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs), f"pairs = {self.pairs}; allowed: one or more of {', '.join(PAIRS)}, each once")
+        check(len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs), f"pairs = {self.pairs}; allowed: one or more of {', '.join(pairs_at('sim'))}, each once")
         check(self.seeds >= 2, f"seeds = {self.seeds}; allowed: 2 or more, because intervals are over seeds")
         check(self.rollouts >= 2, f"rollouts = {self.rollouts}; allowed: 2 or more, because most entrants need a group")
 
@@ -96,7 +96,7 @@ def points_of(rules: Rules) -> list[Point]:
     """Every run of the league once, although entrants may share it."""
     points = []
     for place, name in enumerate(rules.pairs):
-        known = pair(name)
+        known = start_at(name, "sim")
         environment = replace(known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
         for seed in seeds_of(rules, place):
             for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):

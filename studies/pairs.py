@@ -1,42 +1,65 @@
-"""The six model-dataset pairs: simulator presets whose learning curves resemble those the paper reports.
+"""The model-dataset pairs, and what stands for them at each level.
 
-The GSM8K parameters were fitted to the published GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the
-base model and experiment 1 in view, so agreement with published numbers is in-sample. Parameters trade off against each other: do not
-interpret them one by one.
+sim: a simulator preset whose learning curves resemble those that the paper reports. The GSM8K parameters were fitted to the published
+     GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the base model and experiment 1 in view, so agreement
+     with published numbers is in-sample. Parameters trade off against each other: do not interpret them one by one.
+llm: a real language model and how it is trained. The learning rates of `tiny` were chosen on the validation split (docs/llm.md).
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from shared.errors import check_choice
+from llm.config import TINY, AdamW, Compute, LLMRun, Model
+from llm.tasks.load import TaskConfig
+from llm.tasks.pools import Sizes
+from shared.design import Design
+from shared.errors import check, check_choice
 from sim.environments import Linear
 from sim.optimizer import Optimizer
+from sim.run import Simulation
 
+Level = Literal["sim", "llm"]
+LEVELS: tuple[str, ...] = get_args(Level)
 GSM8K, MATH = (7473, 1319), (7500, 5000)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A language model on a data set, as the paper names them, and its stand-in in the simulator."""
+    """A language model on a data set, with the run from which those of each level start; they set the design and the seed."""
 
     model: str
     dataset: str
-    environment: Linear
-    optimizer: Optimizer
+    sim: Simulation | None = None
+    llm: LLMRun | None = None
 
 
-def _pair(model: str, dataset: str, sizes: tuple[int, int], rate: float, **parameters: float) -> Pair:
-    return Pair(model, dataset, Linear(n_train=sizes[0], n_test=sizes[1], **parameters), Optimizer(rate=rate))
+def _simulated(model: str, dataset: str, sizes: tuple[int, int], rate: float, **parameters: float) -> Pair:
+    return Pair(model, dataset, Simulation(Linear(n_train=sizes[0], n_test=sizes[1], **parameters), optimizer=Optimizer(rate=rate)))
+
+
+def _tiny(task: str, rate: float) -> Pair:
+    """2,048 training problems, so that the largest batch of the experiments is an epoch, and 32 of them for 600 rounds are nine (the paper: eight and a half)."""
+    run = LLMRun(
+        TaskConfig(task, sizes=Sizes(train=2048)),
+        Model(TINY, response_limit=32),
+        Design(rounds=600, eval_every=50),
+        AdamW(rate=rate),
+        compute=Compute(threads=1),
+    )
+    return Pair(TINY, task, llm=run)
 
 
 _QWEN, _LLAMA, _OLMO = "Qwen2.5-0.5B-Instruct", "Llama-3.2-1B-Instruct", "OLMo-2-0425-1B-Instruct"
 
 PAIRS: dict[str, Pair] = {
-    "qwen-gsm8k": _pair(_QWEN, "gsm8k", GSM8K, 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
-    "llama-gsm8k": _pair(_LLAMA, "gsm8k", GSM8K, 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
-    "olmo-gsm8k": _pair(_OLMO, "gsm8k", GSM8K, 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6),
-    "qwen-math": _pair(_QWEN, "math", MATH, 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
-    "llama-math": _pair(_LLAMA, "math", MATH, 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
-    "olmo-math": _pair(_OLMO, "math", MATH, 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
+    "qwen-gsm8k": _simulated(_QWEN, "gsm8k", GSM8K, 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
+    "llama-gsm8k": _simulated(_LLAMA, "gsm8k", GSM8K, 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
+    "olmo-gsm8k": _simulated(_OLMO, "gsm8k", GSM8K, 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6),
+    "qwen-math": _simulated(_QWEN, "math", MATH, 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
+    "llama-math": _simulated(_LLAMA, "math", MATH, 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
+    "olmo-math": _simulated(_OLMO, "math", MATH, 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
+    "tiny-mix97": _tiny("mix97", 1e-4),
+    "tiny-mod97": _tiny("mod97", 3e-4),
 }
 
 
@@ -44,3 +67,15 @@ def pair(name: str) -> Pair:
     """The pair of that name; an unknown name is an error that lists the known ones."""
     check_choice("pair", name, tuple(PAIRS))
     return PAIRS[name]
+
+
+def pairs_at(level: Level) -> tuple[str, ...]:
+    """Names of the pairs that a level has."""
+    return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
+
+
+def start_at(name: str, level: Level) -> Simulation | LLMRun:
+    """The run from which those of a pair start at a level. Raises UserError for a pair that the level does not have."""
+    found = getattr(pair(name), level)
+    check(found is not None, f"pair = {name!r} does not run at level {level}; allowed: {', '.join(pairs_at(level))}")
+    return found

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sim.run import Outcome
 from studies.points import Point
 from studies.runner import Report
+from studies.store import Stored
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
         task = bar.add_task("compiling and starting", total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
-        def finished(point: Point, outcome: Outcome) -> None:
+        def finished(point: Point, outcome: Stored) -> None:
             left[point.pair] -= 1
             value = outcome.curve.test_pass_at_1[-1]
             result = f"diverged at round {outcome.diverged_at}" if outcome.diverged_at is not None else f"test Pass@1 {value:.3f}"
@@ -26,7 +26,12 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
             if left[point.pair] == 0 and not quiet:
                 console.print(f"[dim]{point.pair}: all runs finished")
 
-        yield Report(finished, lambda seconds: bar.advance(task, seconds), lambda text: console.print(text, style="yellow", markup=False))
+        yield Report(
+            finished,
+            lambda seconds: bar.advance(task, seconds),
+            lambda text: bar.update(task, description=text),
+            lambda text: console.print(text, style="yellow", markup=False),
+        )
 
 
 @contextmanager

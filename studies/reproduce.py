@@ -2,6 +2,7 @@
 
 import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,12 @@ from studies.about import commit, machine, versions
 from studies.claims import CLAIMS, judge
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS
-from studies.pairs import PAIRS, pair
-from studies.points import Point, points_of
+from studies.llm_runner import run_llm_points
+from studies.pairs import LEVELS, Level, pairs_at, start_at
+from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
 from studies.runner import available_threads, collect, run_points, split
 
-MANIFEST = "study.json"
 NOTES = [
     "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are: intervals show the spread of training.",
     "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims.",
@@ -29,14 +30,20 @@ NOTES = [
 class Study(NamedTuple):
     """What was asked for; kept in the results folder so that the report can be made again."""
 
+    level: Level
     pairs: list[str]
     seeds: int
-    rounds: int
-    eval_every: int
+    rounds: int | None
+    """None: each pair's own."""
 
     def points(self) -> list[Point]:
         """Every run of the study."""
-        return points_of(list(EXPERIMENTS.values()), self.pairs, self.seeds, self.rounds, self.eval_every)
+        return points_of(list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds)
+
+
+def manifest_of(root: Path, level: Level) -> Path:
+    """Where a results folder keeps what its study of a level was asked for."""
+    return root / f"study-{level}.json"
 
 
 def threads_of(asked: int) -> int:
@@ -45,15 +52,20 @@ def threads_of(asked: int) -> int:
     return asked or available_threads()
 
 
-def study_of(pairs: list[str], seeds: int, rounds: int) -> Study:
-    """A checked study; 21 evaluations per run, or fewer where the rounds do not divide."""
-    check(len(pairs) > 0, f"pairs: name at least one of {', '.join(PAIRS)}")
+def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> Study:
+    """A checked study; no pairs: all of the level."""
+    pairs = pairs or list(pairs_at(level))
     for name in pairs:
-        pair(name)
+        start_at(name, level)
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
     check(seeds >= 1, f"seeds = {seeds}; allowed: 1 or more")
-    check(rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
-    return Study(pairs, seeds, rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0))
+    check(rounds is None or rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
+    return Study(level, pairs, seeds, rounds)
+
+
+def has_llm() -> bool:
+    """Whether the extra `llm` is installed."""
+    return bool(find_spec("torch") and find_spec("transformers"))
 
 
 def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool) -> None:
@@ -61,29 +73,33 @@ def finish_points(console: Console, root: Path, points: list[Point], threads: in
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
         console.print(f"{len(finished)} of {len(points)} runs are there already")
+    simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
+    check(not real or has_llm(), "level llm needs torch and transformers: pip install 'rftlab[llm]'")
     with progress_of(console, todo, quiet) as report:
-        run_points(root, todo, threads, report)
+        run_points(root, simulated, threads, report)
+        run_llm_points(root, real, threads, report)
 
 
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:
     """Run the study, judge the claims, write the report; returns the report's path."""
     began = time.perf_counter()
     store.open_store(root)
-    store.write_atomically(root / MANIFEST, json.dumps(study._asdict(), indent=1).encode())
+    store.write_atomically(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
     finish_points(console, root, study.points(), threads_of(threads), quiet)
     return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {threads_of(threads)} threads"})
 
 
-def read_study(root: Path) -> Study:
-    """The study a results folder holds. Raises UserError where there is none or it is not readable."""
+def read_study(root: Path, level: Level) -> Study:
+    """The study of a level that a results folder holds. Raises UserError where there is none or it is not readable."""
     store.check_format(root)
+    manifest = manifest_of(root, level)
     try:
-        asked = Study(**json.loads((root / MANIFEST).read_text()))
-        return study_of(list(asked.pairs), asked.seeds, asked.rounds)
+        asked = Study(**json.loads(manifest.read_text()))
+        return study_of(asked.level, list(asked.pairs), asked.seeds, asked.rounds)
     except UserError:
         raise
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{root / MANIFEST} cannot be read ({error}); run `rftlab reproduce --results {root}` first") from None
+        raise UserError(f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first") from None
 
 
 def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[str, str]) -> Path:
@@ -110,6 +126,8 @@ def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[s
 
 
 def _about(study: Study, more: dict[str, str]) -> dict[str, str]:
-    configuration = f"{len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
-    seeds = f"0 to {study.seeds - 1}, {study.rounds} rounds each, evaluated every {study.eval_every}"
+    configuration = f"level {study.level}, {len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
+    usual = {schedule(start_at(name, study.level).design, study.rounds) for name in study.pairs}
+    rounds = "; ".join(f"{total} rounds, evaluated every {every}" for total, every in sorted(usual))
+    seeds = f"0 to {study.seeds - 1}, {rounds}"
     return {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds, "commit": commit(), "machine": machine(), **more, **versions()}

@@ -1,4 +1,4 @@
-"""Run what is not yet in the store, on all cores, and read back what is."""
+"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models in processes (llm_runner.py)."""
 
 import os
 import time
@@ -12,23 +12,28 @@ import pandas as pd
 
 from shared.errors import UserError
 from sim.environments import Environment, build
-from sim.run import Outcome, simulate
+from sim.run import simulate
 from sim.world import World
 from studies import store
 from studies.about import commit, versions
 from studies.points import Point
+from studies.store import Stored
 
 
 class Report(NamedTuple):
-    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), a remark."""
+    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done, a remark."""
 
-    finished: Callable[[Point, Outcome], None]
+    finished: Callable[[Point, Stored], None]
     advanced: Callable[[float], None]
+    doing: Callable[[str], None]
     remark: Callable[[str], None]
 
 
 class Results(NamedTuple):
-    """All curves in long form (columns pair, cell, then those of `Curve`), and a line for each run that diverged."""
+    """All curves in long form, and a line for each run that diverged.
+
+    Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where language models ran.
+    """
 
     curves: pd.DataFrame
     diverged: list[str]
@@ -53,7 +58,7 @@ class _Worlds:
             return self._worlds[environment]
 
 
-def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tuple[dict[Point, Outcome], list[Point]]:
+def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tuple[dict[Point, Stored], list[Point]]:
     """Finished points with their outcomes, and those to do. A damaged point is named, removed and to be done."""
     finished, todo = {}, []
     for point in points:
@@ -71,14 +76,14 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
 
 
 def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
-    """Run points side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`."""
+    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`."""
     worlds = _Worlds()
 
-    def work(point: Point) -> Outcome:
+    def work(point: Point) -> Stored:
         began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
         outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: report.advanced(share))
-        store.write(root, point, outcome, {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began})
-        return outcome
+        store.write(root, point, outcome, about_run(began))
+        return Stored(*outcome)
 
     with ThreadPoolExecutor(threads) as pool:
         waiting = {pool.submit(work, point): point for point in todo}
@@ -92,7 +97,12 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
             raise
 
 
-def _outcome(future: Future) -> Outcome:
+def about_run(began: float) -> dict:
+    """Facts that are kept beside a run which began at that time of `time.perf_counter`."""
+    return {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began}
+
+
+def _outcome(future: Future) -> Stored:
     try:
         return future.result()
     except OSError as error:
@@ -112,7 +122,10 @@ def collect(root: Path, points: list[Point]) -> Results:
         frame = pd.DataFrame(outcome.curve._asdict())
         frame.insert(0, "pair", point.pair)
         frame.insert(1, "cell", point.cell)
+        frame.insert(2, "planned_rounds", point.run.design.rounds)
+        if outcome.metrics is not None:
+            frame = frame.merge(outcome.metrics, on=["seed", "round"])
         frames.append(frame)
         if outcome.diverged_at is not None:
-            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: the gradient was not finite at round {outcome.diverged_at}")
+            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite at round {outcome.diverged_at}")
     return Results(pd.concat(frames, ignore_index=True), diverged)

@@ -1,12 +1,14 @@
-"""The results store: one folder per finished run, which appears whole or not at all.
+"""The results store: one folder per run.
 
     results/rftlab.json                                  marks the folder as ours
     results/<level>/<pair>/<point-id>/config.json        the canonical configuration
                                       curve.parquet      the learning curve
-                                      done.json          checksum of the curve, where it ended, commit, versions, seconds
+                                      metrics.parquet    level llm: what only a language model has, with checkpoints and rollouts beside it
+                                      done.json          checksums of the tables, where the run ended, commit, versions, seconds
 
-A run writes into a scratch folder beside the results and renames it into place. So a run killed at any moment leaves no half of a
-point, and of two processes that finish the same point the first one wins. Reading verifies the checksum and the configuration.
+A simulated run writes into a scratch folder beside the results and renames it into place, so it appears whole or not at all, and of two
+processes that finish the same point the first one wins. A language model trains in its folder, from which it can be resumed; it is
+finished when done.json is there. Reading verifies the checksums and the configuration.
 """
 
 import contextlib
@@ -18,6 +20,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -34,6 +37,14 @@ _REASONS = {
     errno.EACCES: "no permission",
     errno.EROFS: "the file system is read-only",
 }
+
+
+class Stored(NamedTuple):
+    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where a language model ran."""
+
+    curve: Curve
+    diverged_at: int | None
+    metrics: pd.DataFrame | None = None
 
 
 class Damaged(Exception):
@@ -94,11 +105,11 @@ def _scratch(root: Path) -> Path:
 
 def folder_of(root: Path, point: Point) -> Path:
     """Where a point is stored."""
-    return root / "sim" / point.pair / point.id
+    return root / point.level / point.pair / point.id
 
 
 def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
-    """Store a finished point. `about` (commit, versions, seconds) is kept beside it."""
+    """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
     frame = io.BytesIO()
     pd.DataFrame(outcome.curve._asdict()).to_parquet(frame, index=False)
     done = {"curve_sha256": hashlib.sha256(frame.getvalue()).hexdigest(), "diverged_at": outcome.diverged_at, **about}
@@ -116,28 +127,48 @@ def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def read(root: Path, point: Point) -> Outcome | None:
-    """A stored point, or None where there is none. Raises Damaged where what is stored cannot be trusted."""
+def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None:
+    """Declare finished what a language model wrote into its folder."""
     folder = folder_of(root, point)
-    if not folder.exists():
+    sums = {f"{table}_sha256": hashlib.sha256((folder / f"{table}.parquet").read_bytes()).hexdigest() for table in _tables(point)}
+    write_atomically(folder / "done.json", json.dumps({**sums, "diverged_at": diverged_at, **about}, indent=1).encode())
+
+
+def _tables(point: Point) -> tuple[str, ...]:
+    return ("curve", "metrics") if point.level == "llm" else ("curve",)
+
+
+def read(root: Path, point: Point) -> Stored | None:
+    """A finished point, or None where there is none. Raises Damaged where what is stored cannot be trusted."""
+    folder = folder_of(root, point)
+    if not (folder / "done.json" if point.level == "llm" else folder).exists():
         return None
     try:
-        config, data, done = ((folder / name).read_bytes() for name in ("config.json", "curve.parquet", "done.json"))
-        facts = json.loads(done)
-        diverged_at, checksum = facts["diverged_at"], facts["curve_sha256"]
+        config, facts = (json.loads((folder / name).read_bytes()) for name in ("config.json", "done.json"))
+        tables = {name: (folder / f"{name}.parquet").read_bytes() for name in _tables(point)}
+        diverged_at, sums = facts["diverged_at"], {name: facts[f"{name}_sha256"] for name in tables}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{folder}: {type(error).__name__}: {error}") from None
-    if config != canonical(point.config):
+    if canonical(config) != canonical(point.config):
         raise Damaged(f"{folder}: config.json is not the configuration that its name stands for")
-    if hashlib.sha256(data).hexdigest() != checksum:
-        raise Damaged(f"{folder}: curve.parquet does not match its checksum")
-    frame = pd.read_parquet(io.BytesIO(data))
-    return Outcome(Curve(*(frame[name].to_numpy() for name in Curve._fields)), diverged_at)
+    for name, data in tables.items():
+        if hashlib.sha256(data).hexdigest() != sums[name]:
+            raise Damaged(f"{folder}: {name}.parquet does not match its checksum")
+    frames = {name: pd.read_parquet(io.BytesIO(data)) for name, data in tables.items()}
+    return Stored(Curve(*(frames["curve"][name].to_numpy() for name in Curve._fields)), diverged_at, frames.get("metrics"))
 
 
 def discard(root: Path, point: Point) -> None:
-    """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did."""
+    """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
+
+    Of a language model only what says that it is finished goes: its checkpoints write the tables again.
+    """
+    folder = folder_of(root, point)
+    if point.level == "llm":
+        for name in ("done.json", "config.json"):
+            (folder / name).unlink(missing_ok=True)
+        return
     away = Path(tempfile.mkdtemp(dir=_scratch(root)))
     with contextlib.suppress(FileNotFoundError):
-        os.rename(folder_of(root, point), away / "damaged")
+        os.rename(folder, away / "damaged")
     shutil.rmtree(away, ignore_errors=True)

@@ -25,7 +25,7 @@ from sim.environments import build
 from sim.run import Simulation, simulate
 from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.pairs import pair
+from studies.pairs import start_at
 from tests.bench import cell as peer_cell
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
@@ -64,7 +64,7 @@ def rounds_of(design) -> int:
 
 def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     """Median seconds per round of every contender on one design, taken in turn."""
-    known, rounds = pair(PAIR), rounds_of(design)
+    known, rounds = start_at(PAIR, "sim"), rounds_of(design)
     run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
     advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
@@ -78,7 +78,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
 
 def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
     """The table of cells, and the grid."""
-    known, peak = pair(PAIR), peak_flops()
+    known, peak = start_at(PAIR, "sim"), peak_flops()
     world = build(known.environment)
     theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
     table = Table(title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s", title_justify="left")
@@ -115,7 +115,7 @@ def weigh_times(console: Console, n: int = 32_768) -> None:
 
 def grid(console: Console, threads: int, seeds: int) -> float:
     """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads."""
-    known = pair(PAIR)
+    known = start_at(PAIR, "sim")
     world = build(known.environment)
     runs = [Simulation(known.environment, design, known.optimizer, seed=seed) for seed in range(seeds) for design in cells_of(list(EXPERIMENTS.values()))]
     cpu = time.process_time()
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)")
     arguments, console = parser.parse_args(), Console(width=150)
     cores = os.sched_getaffinity(0)
-    simulate(Simulation(replace(pair(PAIR).environment, n_train=64, n_test=64)), build(replace(pair(PAIR).environment, n_train=64, n_test=64)))
+    simulate(Simulation(replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)), build(replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)))
     weigh_times(console)
     walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
