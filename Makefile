@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test test-llm lint bench clean
+.PHONY: study test test-llm reference lint bench clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
@@ -12,6 +12,10 @@ test: .venv/installed-test
 
 test-llm: .venv/installed-llm
 	$(BIN)/python -m pytest $(wildcard tests/test_llm_*.py)
+
+reference: .venv/installed-llm
+	$(BIN)/rftlab reproduce --level llm --seeds 3
+	$(BIN)/python -m studies.reference results
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

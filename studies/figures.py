@@ -127,6 +127,12 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     return means[means["seeds"] == means.groupby(_CELL)["seeds"].transform("max")]
 
 
+def rows_of(pairs: Iterable[str]) -> list[list[str]]:
+    """Pairs as figures arrange them: those of a data set in a row; in one row where each has a data set of its own."""
+    groups = list(by_dataset(pairs).values())
+    return groups if max(map(len, groups)) > 1 else [[pair for group in groups for pair in group]]
+
+
 def _on_axis(experiment: Experiment) -> int:
     """How many cells lie along the axis; a later one repeats a (batch size, rollouts) with another baseline set and stands beside it."""
     return len({(cell.batch_size, cell.rollouts) for cell in experiment.cells})
@@ -166,7 +172,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
     figure = Figure(figsize=(max(6.0, 2.2 * len(pairs) + 0.6), 5.4))
     axes = figure.subplots(2, len(pairs), sharex=True, squeeze=False)
     for row, split in zip(axes, SPLITS, strict=True):
-        for group in by_dataset(pairs).values():
+        for group in rows_of(pairs):
             for pair in group[1:]:
                 row[pairs.index(pair)].sharey(row[pairs.index(group[0])])
                 row[pairs.index(pair)].tick_params(labelleft=False)
@@ -199,11 +205,11 @@ def _curve_numbers(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.D
 
 @styled
 def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a data set form a row and share the y axis."""
+    """Pass@1 after training against the experiment's axis, one panel per pair; the pairs of a row share the y axis."""
     if len(experiment.cells) == 1:
         return _dumbbells(experiment, endpoints, pairs)
     numbers = endpoints[(endpoints["experiment"] == experiment.name) & endpoints["pair"].isin(pairs)]
-    groups = list(by_dataset(pairs).values())
+    groups = rows_of(pairs)
     columns = max(map(len, groups))
     figure = Figure(figsize=(max(6.0, 4.4 * columns), 2.3 * len(groups) + 1.1))
     axes = figure.subplots(len(groups), columns, sharey="row", squeeze=False)
@@ -218,12 +224,12 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
                 ax.label_outer()
         for ax in row[len(group) :]:
             ax.set_axis_off()
-    _legend(figure, [_key(f"{split}, simulated", colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()], numbers, _BAR)
+    _legend(figure, [_key(split, colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()], numbers, _BAR)
     return figure, numbers
 
 
 def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, **line) -> None:
-    """Simulated endpoints with intervals, joined along the axis; published ones hollow."""
+    """Endpoints with intervals, joined along the axis; published ones hollow."""
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
     places, lengths = np.arange(len(rows)), _lengths(rows)
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
@@ -257,14 +263,14 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
         ax.plot([*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **_HOLLOW)
     ax.set(xlabel="Pass@1", yticks=range(len(pairs)), yticklabels=map(pretty, pairs), ylim=(len(pairs) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
-    keys = [_key(f"{split}, simulated", colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()]
-    _legend(figure, [*keys, _key("base model, simulated", **_BAR)], numbers, _BAR | {"marker": "_"})
+    keys = [_key(split, colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()]
+    _legend(figure, [*keys, _key("base model", **_BAR)], numbers, _BAR | {"marker": "_"})
     return figure, numbers
 
 
 @styled
 def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
-    """Simulated against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each split's title."""
+    """Our against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))
     markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
     marks = {pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5} for pair, colour in zip(pairs, PALETTE, strict=False)}
@@ -274,7 +280,7 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
         for pair, mark in marks.items():
             rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
             ax.errorbar(rows["published"], rows["mean"], _lengths(rows), linestyle="none", elinewidth=1.2, **mark)
-        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"simulated {split} Pass@1")
+        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"our {split} Pass@1")
         ax.set_title("\n".join([f"{split} Pass@1", *errors[split]]))
     _legend(figure, [_key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()], numbers.assign(published=np.nan), _BAR)
     return figure, numbers

@@ -1,6 +1,6 @@
 """The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a summary for the terminal.
 
-curves      one row per run and evaluation: pair, cell, then the columns of shared.curve.Curve; a run that diverged has fewer rows
+curves      one row per run and evaluation: columns of studies.runner.Results; a run that diverged has fewer rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where undefined;
             the base model has the experiment and cell 'base'
 findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,9 +22,12 @@ from rich.text import Text
 from studies import figures
 from studies.endpoints import SPLITS, agreement
 from studies.experiments import BASELINE, Experiment, label
-from studies.figures import by_dataset, pretty, write_numbers, write_whole
+from studies.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
+from studies.language import PHASES, costs, gains, has_metrics
+from studies.pairs import Level
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
+LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
 _STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
 IN_SAMPLE = ("gsm8k", "math")
 """Data sets whose published endpoints were in view when the simulator's parameters were chosen."""
@@ -32,38 +35,54 @@ FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
 
 
+class Part(NamedTuple):
+    """The runs of one level in a report."""
+
+    level: Level
+    curves: pd.DataFrame
+    endpoints: pd.DataFrame
+    findings: list
+    diverged: list[str]
+    """A line for each run that diverged."""
+
+    @property
+    def pairs(self) -> list[str]:
+        """Its pairs, those of a data set together."""
+        return [pair for group in by_dataset(self.curves["pair"].unique()).values() for pair in group]
+
+
 def write_report(
     folder: Path,
     experiments: Iterable[Experiment],
-    curves: pd.DataFrame,
-    endpoints: pd.DataFrame,
-    findings: list,
+    main: Part,
+    beside: Part | None,
     about: dict[str, str],
-    diverged: list[str],
     notes: list[str],
     theory: str = "",
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Path:
     """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
 
-    theory: HTML of the section on theory checks, if any. `progress` hears (figures done, of how many).
+    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: HTML of the section on theory
+    checks, if any. `progress` hears (figures done, of how many).
     """
-    pairs = [pair for group in by_dataset(curves["pair"].unique()).values() for pair in group]
-    experiments = [e for e in experiments if curves["cell"].isin(map(label, e.cells)).any()]
+    parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
+    findings = [f for part in parts.values() for f in part.findings]
+    experiments = [e for e in experiments if main.curves["cell"].isin(map(label, e.cells)).any()]
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, endpoints))
+    write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])))
     write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
     context = {
-        "figures": _draw_all(folder / "figures", experiments, curves, endpoints, pairs, progress),
-        "experiments": [{"about": e, "rows": _endpoint_rows(e, endpoints, pairs)} for e in experiments],
-        "pairs": pairs,
+        "figures": _draw_all(folder / "figures", experiments, parts, progress),
+        "experiments": experiments,
+        "parts": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
+        "level": main.level,
         "columns": _columns(findings),
         "claims": _claims(findings),
-        "counts": {verdict: Counter(f.verdict for f in findings)[verdict] for verdict in VERDICTS},
-        "errors": agreement(endpoints).to_dict("records"),
-        "rounds": int(curves["round"].max()),
+        "counts": {verdict: Counter(f.verdict for f in main.findings)[verdict] for verdict in VERDICTS},
+        "errors": agreement(main.endpoints).to_dict("records"),
+        "rounds": int(main.curves["planned_rounds"].max()),
         "about": about,
-        "diverged": diverged,
         "notes": notes,
         "theory": Markup(theory),
     }
@@ -72,8 +91,9 @@ def write_report(
     return folder / "report.html"
 
 
-def terminal_summary(endpoints: pd.DataFrame, findings: list, console: Console) -> None:
-    """Verdicts as a matrix of claims and pairs, their counts, and the mean absolute errors."""
+def terminal_summary(parts: list[Part], console: Console) -> None:
+    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part."""
+    findings = [f for part in parts for f in part.findings]
     columns = _columns(findings)
     table = Table("claim")
     for pair in columns:
@@ -81,10 +101,10 @@ def terminal_summary(endpoints: pd.DataFrame, findings: list, console: Console) 
     for claim in _claims(findings):
         verdicts = [claim["pairs"][pair].verdict if pair in claim["pairs"] else "" for pair in columns]
         table.add_row(Text(claim["claim"]), *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts))
-    counts = Counter(f.verdict for f in findings)
+    counts = Counter(f.verdict for f in parts[0].findings)
     console.print(table)
     console.print(Text("   ").join(Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict]) for verdict, symbol in VERDICTS.items()))
-    for dataset, rows in agreement(endpoints).groupby("dataset", sort=False):
+    for dataset, rows in agreement(parts[0].endpoints).groupby("dataset", sort=False):
         errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
         console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
 
@@ -93,19 +113,18 @@ def _dataset_title(dataset: str) -> str:
     return pretty(dataset) + (" (in-sample)" if dataset in IN_SAMPLE else "")
 
 
-def _draw_all(
-    folder: Path, experiments: list[Experiment], curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str], progress: Callable
-) -> dict[str, str]:
+def _draw_all(folder: Path, experiments: list[Experiment], parts: dict[str, Part], progress: Callable) -> dict[str, str]:
     """Draws and saves every figure; data URI of each by name. Figures without anything to show are left out."""
     plans: dict[str, Callable[[], figures.Drawn]] = {}
-    if any(e.name in figures.OVERVIEW for e in experiments):
-        plans["overview"] = lambda: figures.overview(endpoints, next(iter(by_dataset(pairs).values())))
-    known = endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
-    if len(known):
-        plans["agreement"] = lambda: figures.agreement(known, _error_lines(endpoints))
-    for e in experiments:
-        plans[f"{e.name}-endpoints"] = lambda e=e: figures.tradeoff(e, endpoints, pairs)
-        plans[f"{e.name}-curves"] = lambda e=e: figures.learning_curves(e, curves, endpoints, pairs)
+    for prefix, part in parts.items():
+        if any(e.name in figures.OVERVIEW for e in experiments):
+            plans[f"{prefix}overview"] = lambda part=part: figures.overview(part.endpoints, rows_of(part.pairs)[0])
+        known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
+        if len(known):
+            plans[f"{prefix}agreement"] = lambda known=known, part=part: figures.agreement(known, _error_lines(part.endpoints))
+        for e in experiments:
+            plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(e, part.endpoints, part.pairs)
+            plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(e, part.curves, part.endpoints, part.pairs)
     uris = {}
     for done, (name, plan) in enumerate(plans.items()):
         progress(done, len(plans))
@@ -122,6 +141,14 @@ def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
     for row in agreement(endpoints).itertuples():
         lines[row.split].append(f"MAE {_dataset_title(row.dataset)} {row.mae:.3f} (n = {row.cells})")
     return lines
+
+
+def _tables(part: Part, experiments: list[Experiment]) -> dict[str, Any]:
+    """What the page says about a part: endpoints by experiment, and where language models ran the parts of their gains and their costs."""
+    found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged, "gains": [], "costs": []}
+    if has_metrics(part.curves):
+        found |= {"gains": gains(part.curves).to_dict("records"), "costs": costs(part.curves).to_dict("records")}
+    return found | {"rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments}}
 
 
 def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
@@ -153,10 +180,14 @@ def _findings_table(findings: list) -> pd.DataFrame:
     return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
 
 
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
 def _template():
     environment = Environment(
         autoescape=True, loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-")}
-    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "paper_rounds": BASELINE.rounds}
+    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": _signed}
+    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "paper_rounds": BASELINE.rounds, "phases": PHASES, "level_names": LEVEL_NAMES}
     return environment.get_template("report.html.j2")

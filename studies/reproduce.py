@@ -18,13 +18,20 @@ from studies.llm_runner import run_llm_points
 from studies.pairs import LEVELS, Level, pairs_at, start_at
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
-from studies.runner import available_threads, collect, run_points, split
+from studies.reference import REFERENCE_NOTE, reference
+from studies.runner import Results, available_threads, collect, run_points, split
 
-NOTES = [
-    "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are: intervals show the spread of training.",
-    "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims.",
-    "With one response token and one update per round, the estimators paper_text and paper_code coincide, so one of them is run.",
-]
+_PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims."
+NOTES = {
+    "sim": [
+        "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are: intervals show the spread of training.",
+        _PAIRED,
+        "With one response token and one update per round, the estimators paper_text and paper_code coincide, so one of them is run.",
+        f"Columns of the language model: {REFERENCE_NOTE}",
+    ],
+    "llm": ["The questions and the base model of a pair are the same for all its seeds: intervals show the spread of training.", _PAIRED],
+}
+"""What a reader of each level's report should know."""
 
 
 class Study(NamedTuple):
@@ -105,24 +112,41 @@ def read_study(root: Path, level: Level) -> Study:
 def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[str, str]) -> Path:
     """Make the report of a finished study from the store, and print its short form."""
     from studies.report import terminal_summary, write_report
+
+    folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
+    main = _part(study.level, collect(root, study.points()))
+    beside = _part("llm", reference()) if study.level == "sim" else None
+    theory, verdicts = _theory(console, folder, quiet) if study.level == "sim" else ("", "")
+    with steps_of(console, "drawing figures", quiet) as step:
+        path = write_report(folder, experiments, main, beside, _about(study, about), NOTES[study.level], theory, step)
+    terminal_summary([main] if beside is None else [main, beside], console)
+    for line in main.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+    console.print(f"{verdicts}report: {path}", markup=False, highlight=False, soft_wrap=True)
+    return path
+
+
+def report_of(root: Path, level: Level) -> Path:
+    """Folder of a level's report."""
+    return root / ("report" if level == "sim" else f"report-{level}")
+
+
+def _part(level: Level, results: Results):
+    from studies.report import Part
+
+    pairs = list(results.curves["pair"].unique())
+    return Part(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
+
+
+def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
+    """The report's section on theory checks, and their counts as a line for the terminal."""
     from studies.theory import ALL_CHECKS
     from studies.theory.command import counts_of, run_all
     from studies.theory.page import theory_section
 
-    results = collect(root, study.points())
-    endpoints = endpoint_table(results.curves, list(EXPERIMENTS.values()), study.pairs)
-    findings = judge(results.curves, study.pairs)
     with steps_of(console, "checking theory", quiet) as step:
         checks = run_all(ALL_CHECKS, tell=lambda check, done: step(ALL_CHECKS.index(check) + done, len(ALL_CHECKS)))
-    with steps_of(console, "drawing figures", quiet) as step:
-        facts, experiments, theory = _about(study, about), list(EXPERIMENTS.values()), theory_section(checks, root / "report" / "figures")
-        path = write_report(root / "report", experiments, results.curves, endpoints, findings, facts, results.diverged, NOTES, theory, step)
-    terminal_summary(endpoints, findings, console)
-    for line in results.diverged:
-        console.print(f"diverged: {line}", style="red", markup=False)
-    console.print(f"theory: {counts_of(checks)} (rftlab theory)", markup=False, highlight=False)
-    console.print(f"report: {path}", markup=False, soft_wrap=True)
-    return path
+    return theory_section(checks, folder / "figures"), f"theory: {counts_of(checks)} (rftlab theory)\n"
 
 
 def _about(study: Study, more: dict[str, str]) -> dict[str, str]:
