@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -49,7 +50,7 @@ def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], No
         shutil.rmtree(folder, ignore_errors=True)  # absent or damaged
     model = read_corpus(task, tiny, progress)
     config = json.dumps({"task": asdict(task), "tiny": asdict(tiny)}, indent=1).encode()
-    with reported(folder):
+    with reported(folder, also=SafetensorError):
         write_folder(folder, {"config.json": config, "model.safetensors": lambda path: save_file(model.state_dict(), path)})
     return model
 

@@ -175,6 +175,15 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
     assert same(whole, train(run, tmp_path / "parts"))
 
 
+def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monkeypatch):
+    """safetensors raises its own exception where writing fails, here a real one."""
+    real = llm.checkpoint.save_file
+    monkeypatch.setattr(llm.checkpoint, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
+    with pytest.raises(UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay") as caught:
+        train(run_of(rounds=4), tmp_path)
+    assert "\n" not in str(caught.value) and not list((tmp_path / "checkpoints").iterdir())
+
+
 def test_a_file_in_the_way_is_one_line(tmp_path):
     (tmp_path / "folder").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written: "):
