@@ -4,6 +4,7 @@ config.json                     the canonical configuration
 checkpoints/000100/             llm/checkpoint.py
 rollouts/000001-000100.parquet  llm/records.py
 curve.parquet, metrics.parquet  as returned, after every evaluation
+lock                            llm/lock.py
 """
 
 import json
@@ -19,6 +20,7 @@ from llm.checkpoint import Progress, check_config, resume, save
 from llm.codec import Codec
 from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
+from llm.lock import locked
 from llm.math_pool import MathPool
 from llm.models import load_data, load_model
 from llm.policy import Policy
@@ -59,9 +61,15 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
 
     engine_of: makes the engine that samples; by default the model itself samples.
-    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree.
+    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree; Busy where another
+    process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
+    with locked(folder, report.remark):
+        return _train(run, folder, report, engine_of)
+
+
+def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Policy, Codec], Engine] | None) -> Outcome:
     _open(folder, run)
     model, codec = load_model(run, report.pretraining)
     policy = Policy(model, run.compute, run.temperature)
@@ -76,10 +84,9 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
 
 
 def _open(folder: Path, run: LLMRun) -> None:
-    """Make the folder, or see that it is of this configuration."""
+    """Note the configuration in a new folder, or see that the folder is of this one."""
     config = config_of(run)
     with reported(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for place in (folder, folder / "checkpoints", folder / "rollouts"):
             sweep(place)
         if not (folder / "config.json").exists():
