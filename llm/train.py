@@ -26,6 +26,7 @@ from llm.models import load_data, load_model
 from llm.policy import Policy
 from llm.records import parquet, table_of, write_rollouts
 from llm.rollouts import Engine, HFEngine
+from llm.tracking import Tracker
 from llm.trainer import Trainer
 from llm.writing import reported, sweep, write_file
 from shared.curve import Curve, curve_of
@@ -49,8 +50,8 @@ class Report(NamedTuple):
 
     rounds: Callable[[int], None] = lambda rounds: None
     """Rounds done, after each."""
-    evaluated: Callable[[dict[str, float]], None] = lambda columns: None
-    """Metrics, after each evaluation."""
+    evaluated: Tracker = lambda round, columns: None
+    """The round and what was measured, columns of the curve and metrics, after each evaluation."""
     remark: Callable[[str], None] = lambda text: None
     """What a user should know."""
     pretraining: Callable[[int, float], None] = lambda step, rate: None
@@ -157,4 +158,4 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     with reported(folder, KEPT):
         write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(curve_of(progress.rows)._asdict()))))
         write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
-    report.evaluated(progress.metrics[-1])
+    report.evaluated(state.round, dict(zip(Curve._fields, progress.rows[-1], strict=True)) | progress.metrics[-1])
