@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -47,7 +48,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
         "arrays.safetensors": lambda path: save_arrays(_arrays(trainer.state), path),
         "state.json": json.dumps(_facts(trainer, progress), indent=1).encode(),
     }
-    with reported(target, "checkpoints that are there stay, run the same command again to go on from the last"):
+    with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
         write_folder(target, files)
     for old in sorted(place.glob("[0-9]*"))[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)

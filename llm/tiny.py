@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from llm.codec import SymbolCodec
 from llm.config import Compute, Tiny
+from llm.lock import locked
 from llm.policy import Policy
 from llm.random import EVALUATION, batch_rows
 from llm.responses import Responses, packed
@@ -40,18 +42,23 @@ LOOKS = 4
 
 def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = lambda step, rate: None) -> LlamaForCausalLM:
     """The base model of a task, from the cache or trained now; `progress` is told steps and Pass@1."""
-    folder, model = _cache() / _identity(task, tiny), build(tiny)
-    try:
-        verify_folder(folder)
+    folder = _cache() / _identity(task, tiny)
+    with locked(_cache(), lambda text: None, wait=True):
+        try:
+            verify_folder(folder)
+        except ValueError:
+            shutil.rmtree(folder, ignore_errors=True)  # absent or damaged
+            _read_into(folder, task, tiny, progress)
+        model = build(tiny)
         model.load_state_dict(load_file(folder / "model.safetensors"))
-        return model
-    except ValueError:
-        shutil.rmtree(folder, ignore_errors=True)  # absent or damaged
+    return model
+
+
+def _read_into(folder: Path, task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None]) -> None:
     model = read_corpus(task, tiny, progress)
     config = json.dumps({"task": asdict(task), "tiny": asdict(tiny)}, indent=1).encode()
-    with reported(folder):
+    with reported(folder, also=SafetensorError):
         write_folder(folder, {"config.json": config, "model.safetensors": lambda path: save_file(model.state_dict(), path)})
-    return model
 
 
 def _cache() -> Path:

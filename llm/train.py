@@ -4,6 +4,7 @@ config.json                     the canonical configuration
 checkpoints/000100/             llm/checkpoint.py
 rollouts/000001-000100.parquet  llm/records.py
 curve.parquet, metrics.parquet  as returned, after every evaluation
+lock                            llm/lock.py
 """
 
 import json
@@ -21,11 +22,13 @@ from llm.checkpoint import Progress, check_config, resume, save
 from llm.codec import Codec
 from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
+from llm.lock import locked
 from llm.math_pool import MathPool
 from llm.models import load_data, load_model
 from llm.policy import Policy
 from llm.records import parquet, table_of, write_rollouts
 from llm.rollouts import Engine, HFEngine
+from llm.tracking import Tracker
 from llm.trainer import Trainer
 from llm.writing import reported, sweep, write_file
 from shared.curve import Curve, curve_of
@@ -49,8 +52,8 @@ class Report(NamedTuple):
 
     rounds: Callable[[int], None] = lambda rounds: None
     """Rounds done, after each."""
-    evaluated: Callable[[dict[str, float]], None] = lambda columns: None
-    """Metrics, after each evaluation."""
+    evaluated: Tracker = lambda round, columns: None
+    """The round and what was measured, columns of the curve and metrics, after each evaluation."""
     remark: Callable[[str], None] = lambda text: None
     """What a user should know."""
     pretraining: Callable[[int, float], None] = lambda step, rate: None
@@ -61,11 +64,12 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
 
     engine_of: makes the engine that samples; by default the model itself samples.
-    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree.
+    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree; Busy where another
+    process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
-    _open(folder, run)
-    with threads_of(run):
+    with locked(folder, report.remark), threads_of(run):
+        _open(folder, run)
         return _train(run, folder, report, engine_of)
 
 
@@ -94,10 +98,9 @@ def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Polic
 
 
 def _open(folder: Path, run: LLMRun) -> None:
-    """Make the folder, or see that it is of this configuration."""
+    """Note the configuration in a new folder, or see that the folder is of this one."""
     config = config_of(run)
     with reported(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         for place in (folder, folder / "checkpoints", folder / "rollouts"):
             sweep(place)
         if not (folder / "config.json").exists():
@@ -174,4 +177,4 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     state.totals = {}
     trainer.meter.clear()
     _write_tables(folder, progress)
-    report.evaluated(progress.metrics[-1])
+    report.evaluated(state.round, dict(zip(Curve._fields, progress.rows[-1], strict=True)) | progress.metrics[-1])

@@ -1,4 +1,7 @@
-"""Files and folders that appear whole or not at all, and checksums that tell when one was damaged."""
+"""Files and folders that appear whole or not at all, and checksums that tell when one was damaged.
+
+The results store of the simulator writes with this too: the standard library is all that it needs.
+"""
 
 import contextlib
 import errno
@@ -9,8 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from shared.errors import UserError
 
@@ -23,14 +24,22 @@ _REASONS = {
 }
 
 
+def reason(error: OSError) -> str:
+    """A system error in words a user can act on."""
+    return _REASONS.get(error.errno, error.strerror or str(error))
+
+
 @contextlib.contextmanager
-def reported(place: Path, kept: str = "nothing that was there is lost") -> Iterator[None]:
-    """Turn a system error while writing at `place` into one line for the user."""
+def reported(place: Path, kept: str = "nothing that was there is lost", also: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Turn a system error while writing at `place` into one line for the user.
+
+    also: what a library raises in place of a system error.
+    """
     try:
         yield
     except OSError as error:
-        raise UserError(f"{place} cannot be written: {_REASONS.get(error.errno, error.strerror or str(error))}; {kept}") from None
-    except SafetensorError as error:
+        raise UserError(f"{place} cannot be written: {reason(error)}; {kept}") from None
+    except also as error:
         raise UserError(f"{place} cannot be written: {error}; {kept}") from None
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from llm.writing import reason
 from shared.errors import UserError
 from studies.cards import PRESETS
 from studies.cli_common import Common
@@ -143,8 +144,6 @@ def _parse(arguments: list[str]):
 
 def _guarded(work: Callable[[], int], console: Console) -> int:
     """Run a command; bad input is one line and status 2."""
-    from studies.store import reason
-
     try:
         return work()
     except UserError as error:

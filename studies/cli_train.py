@@ -12,6 +12,7 @@ from rich.table import Table
 
 from llm.config import TINY, AdamW, Evaluation, LLMRun, Model
 from llm.tasks.load import TaskConfig
+from llm.tracking import Kind, tracker_of
 from shared.design import Design
 from shared.errors import check
 from studies.cards import CARDS, preset
@@ -32,6 +33,8 @@ class Train:
     """Where the run lies; a folder belongs to one configuration."""
     preset: str = "grpo"
     """Estimator that the --design.estimator flags start from (`rftlab estimators` lists them)."""
+    tracker: Kind = "none"
+    """Where measurements are shown as well; the package of that name must be installed."""
     quiet: bool = False
     """No progress bar (for logs)."""
     run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: _SHORT)
@@ -42,12 +45,14 @@ class Train:
         check(bool(find_spec("torch") and find_spec("transformers")), "rftlab train needs torch and transformers: pip install 'rftlab[llm]'")
         from llm.train import Report, train
 
+        track = tracker_of(self.tracker, self.folder)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, disable=self.quiet, transient=True) as bar:
             task = bar.add_task("starting", total=self.run.design.rounds)
 
-            def evaluated(found: dict[str, float]) -> None:
-                bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1") if name in found))
+            def evaluated(done: int, found: dict[str, float]) -> None:
+                bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")))
+                track(done, found)
 
             report = Report(
                 rounds=lambda done: bar.update(task, completed=done),

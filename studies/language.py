@@ -25,8 +25,11 @@ def gains(curves: pd.DataFrame) -> pd.DataFrame:
         after = own[own["round"] == own["planned_rounds"]].set_index("seed")
         strict, flexible = (after[name] - before[name].reindex(after.index) for name in ("test_pass_at_1", "test_flexible"))
         parts = {"gain": strict, "reasoning": flexible, "format": strict - flexible}
-        levels = {f"{name}_{when}": part[column].mean() for name, column in (("strict", "test_pass_at_1"), ("flexible", "test_flexible"))
-                  for when, part in (("before", before), ("after", after))}
+        levels = {
+            f"{name}_{when}": part[column].mean()
+            for name, column in (("strict", "test_pass_at_1"), ("flexible", "test_flexible"))
+            for when, part in (("before", before), ("after", after))
+        }
         rows.append({"pair": pair, "cell": cell, "seeds": len(after), **levels} | _with_widths(parts))
     return pd.DataFrame(rows)
 

@@ -6,10 +6,11 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from llm.writing import write_file
 from studies.league import REFERENCES, Rules, findings, points_of, scores, table, verdict
 from studies.reproduce import finish_points, threads_of
 from studies.runner import collect
-from studies.store import open_store, write_atomically
+from studies.store import open_store
 
 FOLDER = "league"
 _COLOURS = {"better": "green", "worse": "red"}
@@ -27,9 +28,9 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     ranked, folder = table(scored), root / FOLDER
     figure, numbers = league(ranked)
     save(figure, folder, "league", numbers)
-    write_atomically(folder / "scores.csv", scored.to_csv(index=False, float_format="%.6f").encode())
+    write_file(folder / "scores.csv", scored.to_csv(index=False, float_format="%.6f").encode())
     text = "\n\n".join(findings(ranked))
-    write_atomically(folder / "findings.txt", (text + "\n").encode())
+    write_file(folder / "findings.txt", (text + "\n").encode())
     _show(console, ranked)
     console.print(text, markup=False, highlight=False)
     for line in results.diverged:

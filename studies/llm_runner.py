@@ -8,6 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
+from llm.writing import reason
 from shared.errors import UserError
 from studies import store
 from studies.points import Point
@@ -117,4 +118,4 @@ def _work(root: Path, point: Point, connection: Connection) -> None:
     except UserError as error:
         connection.send(("failed", str(error)))
     except OSError as error:
-        connection.send(("failed", f"{error.filename or 'results'} cannot be written: {store.reason(error)}; run the same command again to go on"))
+        connection.send(("failed", f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on"))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from llm.writing import write_file
 from shared.errors import UserError, check
 from studies import store
 from studies.about import commit, machine, versions
@@ -91,7 +92,7 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
     """Run the study, judge the claims, write the report; returns the report's path."""
     began = time.perf_counter()
     store.open_store(root)
-    store.write_atomically(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
+    write_file(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
     finish_points(console, root, study.points(), threads_of(threads), quiet)
     return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {threads_of(threads)} threads"})
 

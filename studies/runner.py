@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from llm.writing import reason
 from shared.errors import UserError
 from sim.environments import Environment, build
 from sim.run import simulate
@@ -106,7 +107,7 @@ def _outcome(future: Future) -> Stored:
     try:
         return future.result()
     except OSError as error:
-        raise UserError(f"{error.filename or 'results'} cannot be written: {store.reason(error)}; finished runs are kept, run the same command again") from None
+        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
 
 
 def collect(root: Path, points: list[Point]) -> Results:

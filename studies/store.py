@@ -24,19 +24,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from llm.writing import WRITING, reason, write_file
 from shared.curve import Curve
 from shared.errors import UserError, check
 from sim.run import Outcome
 from studies.points import Point, canonical
 
-MARKER, FORMAT = "rftlab.json", 1
-SCRATCH, WRITING = ".scratch", ".writing-"
-_REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "no permission",
-    errno.EROFS: "the file system is read-only",
-}
+MARKER, FORMAT, SCRATCH = "rftlab.json", 1, ".scratch"
 
 
 class Stored(NamedTuple):
@@ -59,7 +53,7 @@ def open_store(root: Path) -> Path:
         others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING)]
         if not (root / MARKER).exists():
             check(not others, f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab")
-            write_atomically(root / MARKER, json.dumps({"format": FORMAT}).encode())
+            write_file(root / MARKER, json.dumps({"format": FORMAT}).encode())
         check_format(root)
         probe = tempfile.mkdtemp(dir=_scratch(root))
         os.rmdir(probe)
@@ -76,25 +70,6 @@ def check_format(root: Path) -> None:
         raise UserError(f"{root} is not a results folder of rftlab (no readable {MARKER} in it)") from None
     known = isinstance(marker, dict) and marker.get("format") == FORMAT
     check(known, f"{root / MARKER} says {marker!r}; this version reads format {FORMAT}")
-
-
-def reason(error: OSError) -> str:
-    """A system error in words a user can act on."""
-    return _REASONS.get(error.errno, error.strerror or str(error))
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=WRITING)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _scratch(root: Path) -> Path:
@@ -118,7 +93,7 @@ def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
     scratch = Path(tempfile.mkdtemp(dir=_scratch(root)))
     try:
         for name, data in (("config.json", canonical(point.config)), ("curve.parquet", frame.getvalue()), ("done.json", json.dumps(done, indent=1).encode())):
-            write_atomically(scratch / name, data)
+            write_file(scratch / name, data)
         os.rename(scratch, target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -131,7 +106,7 @@ def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None
     """Declare finished what a language model wrote into its folder."""
     folder = folder_of(root, point)
     sums = {f"{table}_sha256": hashlib.sha256((folder / f"{table}.parquet").read_bytes()).hexdigest() for table in _tables(point)}
-    write_atomically(folder / "done.json", json.dumps({**sums, "diverged_at": diverged_at, **about}, indent=1).encode())
+    write_file(folder / "done.json", json.dumps({**sums, "diverged_at": diverged_at, **about}, indent=1).encode())
 
 
 def _tables(point: Point) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ DRAWING = ("studies/figures.py", "studies/league_figure.py", "studies/theory_fig
 CONFINED = {
     "torch": ("llm/",),
     "transformers": ("llm/",),
+    "safetensors": ("llm/",),
     "vllm": ("llm/",),
     "datasets": ("llm/",),
     "math_verify": ("llm/",),
@@ -69,7 +70,8 @@ def test_the_rule_can_be_broken(path, source):
 
 
 def test_the_simulator_path_never_imports_torch():
-    code = "import sys, studies.cli, studies.reproduce, studies.report, sim.run; print([m for m in ('torch', 'transformers', 'vllm') if m in sys.modules])"
+    extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm")
+    code = f"import sys, studies.cli, studies.cli_train, studies.league_run, studies.report, sim.run; print([m for m in {extra} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 

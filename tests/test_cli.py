@@ -53,6 +53,7 @@ BAD = {
     "unknown option": (("reproduce", "--sead", 3), "--sead"),
     "wrong type": (("reproduce", "--seeds", "many"), "many"),
     "unknown level": (("reproduce", "--level", "gpu"), "gpu"),
+    "unknown tracker": (("train", "--tracker", "pencil"), "pencil"),
     "unknown command": (("reprodcue",), "reprodcue"),
 }
 

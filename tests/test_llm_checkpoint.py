@@ -18,6 +18,7 @@ import torch
 import llm.checkpoint
 import llm.train
 import llm.writing
+from llm.lock import LOCK, Busy
 from llm.train import Report, train
 from shared.advantage import Advantage
 from shared.errors import UserError
@@ -175,6 +176,15 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
     assert same(whole, train(run, tmp_path / "parts"))
 
 
+def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monkeypatch):
+    """safetensors raises its own exception where writing fails, here a real one."""
+    real = llm.checkpoint.save_file
+    monkeypatch.setattr(llm.checkpoint, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
+    with pytest.raises(UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay") as caught:
+        train(run_of(rounds=4), tmp_path)
+    assert "\n" not in str(caught.value) and not list((tmp_path / "checkpoints").iterdir())
+
+
 def test_a_file_in_the_way_is_one_line(tmp_path):
     (tmp_path / "folder").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written: "):
@@ -184,7 +194,7 @@ def test_a_file_in_the_way_is_one_line(tmp_path):
 def test_nothing_is_pickled(tmp_path):
     train(run_of(rounds=4), tmp_path)
     names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {Path(name).suffix for name in names} == {".json", ".safetensors", ".parquet"}
+    assert {Path(name).suffix for name in names - {LOCK}} == {".json", ".safetensors", ".parquet"}
     facts = json.loads((tmp_path / "checkpoints" / "000004" / "state.json").read_bytes())
     assert len(facts["next"]["prompts"]) == 6 and facts["state"]["round"] == 4
 
@@ -213,19 +223,45 @@ train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), Re
 """
 
 
+def training(folder):
+    """A process that has trained a round."""
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+    assert child.stdout.readline() == "ready\n"
+    child.stdout.readline()
+    return child
+
+
+def kill(child):
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+
 def test_a_killed_process_goes_on_where_it_was(tmp_path):
     """kill -9 at moments that nothing but the clock decides, then to the end; the curve is that of a run that was left alone."""
     run = run_of(rounds=40, eval_every=4, checkpoint_every=2)
     whole = train(run, tmp_path / "whole")
     for wait in (0.05, 0.23):
-        child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path / "parts")], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
-        assert child.stdout.readline() == "ready\n"
-        child.stdout.readline()
+        child = training(tmp_path / "parts")
         time.sleep(wait)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
+        kill(child)
     remarks, rounds = [], []
     resumed = train(run, tmp_path / "parts", Report(remark=remarks.append, rounds=rounds.append))
     assert same(whole, resumed) and remarks == [] and rounds[-1:] in ([], [40])
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
+
+
+def test_a_second_process_is_refused_and_touches_nothing(tmp_path):
+    child = training(tmp_path)
+    child.send_signal(signal.SIGSTOP)  # in the middle of its work
+    os.waitpid(child.pid, os.WUNTRACED)
+    (tmp_path / ".writing-now").write_text("half of a file that the first process writes")
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    try:
+        with pytest.raises(Busy, match="another process is training here"):
+            train(run_of(rounds=40, eval_every=4, checkpoint_every=2), tmp_path)
+        assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    finally:
+        kill(child)
+    train(run_of(rounds=40, eval_every=4, checkpoint_every=2), tmp_path)
+    assert not (tmp_path / ".writing-now").exists()

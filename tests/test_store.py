@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from llm.writing import WRITING
 from shared.design import Design
 from shared.errors import UserError
 from shared.surrogate import Cispo, Clip, GeometricMean
@@ -144,7 +145,7 @@ def test_of_two_that_finish_the_same_point_the_first_wins(root):
 
 
 def test_a_process_killed_in_its_first_write_does_not_lock_the_folder(tmp_path):
-    (tmp_path / f"{store.WRITING}abc").write_text("{")
+    (tmp_path / f"{WRITING}abc").write_text("{")
     store.open_store(tmp_path)
     assert (tmp_path / store.MARKER).exists()
 

@@ -1,0 +1,39 @@
+"""One process at a time in a folder: a lock that the kernel takes back when its holder ends, however it ends.
+
+The file stays when the lock is gone. Removing it would let two processes hold locks on two files of one name.
+"""
+
+import contextlib
+import errno
+import fcntl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from llm.writing import reported
+from shared.errors import UserError
+
+LOCK = "lock"
+_WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
+"""Some network file systems have none."""
+
+
+class Busy(UserError):
+    """Another process trains in the folder."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, remark: Callable[[str], None], wait: bool = False) -> Iterator[None]:
+    """Make the folder, and keep it for this process. Where another one has it, wait; or raise Busy, at once and without a change to anything."""
+    with reported(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise Busy(f"{folder}: another process is training here; wait for it or name another folder") from None
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            remark(f"{folder}: this file system has no locks; see to it that no other process trains here")
+        yield
