@@ -54,10 +54,8 @@ class Rules:
     """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
 
     def __post_init__(self):
-        check(
-            len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs),
-            f"pairs = {self.pairs}; allowed: one or more of {', '.join(pairs_at('sim'))}, each once",
-        )
+        once = len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs)
+        check(once, f"pairs = {self.pairs}; allowed: one or more of {', '.join(pairs_at('sim'))}, each once")
         check(self.seeds >= 2, f"seeds = {self.seeds}; allowed: 2 or more, because intervals are over seeds")
         check(self.rollouts >= 2, f"rollouts = {self.rollouts}; allowed: 2 or more, because most entrants need a group")
 

@@ -38,7 +38,7 @@ def _simulated(model: str, dataset: str, sizes: tuple[int, int], rate: float, **
 
 
 def _tiny(task: str, rate: float) -> Pair:
-    """2,048 training problems, so that the largest batch of the experiments is an epoch, and 32 of them for 600 rounds are nine (the paper: eight and a half)."""
+    """2,048 training problems: the largest batch of the experiments is an epoch, and 600 rounds of 32 are nine (in the paper 2,000 are eight and a half)."""
     run = LLMRun(
         TaskConfig(task, sizes=Sizes(train=2048)),
         Model(TINY, response_limit=32),

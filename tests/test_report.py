@@ -13,11 +13,13 @@ from shared.curve import Curve
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.figures import mean_curves, save, tradeoff
-from studies.report import VERDICTS, terminal_summary, write_report
+from studies.language import PHASES, costs, gains
+from studies.report import VERDICTS, Part, terminal_summary, write_report
 from studies.stats import interval
 
 CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
 PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
+TINY = ["tiny-mix97", "tiny-mod97"]
 HOSTILE = '"><script>alert(1)</script>'
 ARXIV = "https://arxiv.org/abs/2601.22532"
 
@@ -32,7 +34,19 @@ def curves_of(pairs, seeds):
                 for at in (0, 1000, 2000):
                     train, test = rng.uniform(0.1, 0.9, 2)
                     rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
-    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields])
+    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
+
+
+def with_metrics(curves):
+    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to it after."""
+    flexible = curves["test_pass_at_1"] + 0.1 * (curves["round"] == 0)
+    phases = {f"{kind}_{phase}": at for at, phase in enumerate(PHASES, 1) for kind in ("seconds", "peak_mb")}
+    return curves.assign(train_flexible=flexible, test_flexible=flexible, **phases)
+
+
+def part(curves, text="plain", level="sim", **changes):
+    pairs = list(dict.fromkeys(curves["pair"]))
+    return Part(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(**changes)
 
 
 def findings_of(pairs, text="a < b"):
@@ -44,9 +58,7 @@ def findings_of(pairs, text="a < b"):
 
 
 def write(folder, curves, text="plain"):
-    pairs = list(dict.fromkeys(curves["pair"]))
-    endpoints = endpoint_table(curves, CHOSEN, pairs)
-    return write_report(folder, CHOSEN, curves, endpoints, findings_of(pairs, text), {"command": text, text: "1"}, [text], [text])
+    return write_report(folder, CHOSEN, part(curves, text), None, {"command": text, text: "1"}, [text])
 
 
 def short_run(table):
@@ -123,8 +135,7 @@ def test_equal_inputs_give_equal_files(tmp_path):
 def test_one_pair_and_one_seed(tmp_path):
     curves = curves_of(PAIRS[:1], seeds=1)
     seen = []
-    endpoints = endpoint_table(curves, CHOSEN, PAIRS[:1])
-    path = write_report(tmp_path, EXPERIMENTS.values(), curves, endpoints, [], {}, [], [], progress=lambda done, total: seen.append((done, total)))
+    path = write_report(tmp_path, EXPERIMENTS.values(), part(curves), None, {}, [], progress=lambda done, total: seen.append((done, total)))
     assert "±" not in path.read_text()
     assert seen[0][0] == 0
     assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))
@@ -133,7 +144,7 @@ def test_one_pair_and_one_seed(tmp_path):
 def test_a_pair_the_paper_does_not_report_is_drawn_without_published_numbers(tmp_path):
     curves = curves_of(PAIRS[2:], seeds=2)
     endpoints = endpoint_table(curves, CHOSEN, PAIRS[2:]).assign(published=np.nan, difference=np.nan)
-    page = write_report(tmp_path, CHOSEN, curves, endpoints, [], {}, [], []).read_text()
+    page = write_report(tmp_path, CHOSEN, part(curves, endpoints=endpoints), None, {}, []).read_text()
     assert not (tmp_path / "figures" / "agreement.svg").exists()
     assert "The paper reports no endpoint" in page
 
@@ -150,12 +161,48 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_terminal_summary_is_short_and_literal(capsys):
-    curves = curves_of(PAIRS, seeds=2)
-    findings = findings_of(PAIRS)
-    findings[0].claim = "[red]claim[/red]"
-    terminal_summary(endpoint_table(curves, CHOSEN, PAIRS), findings, Console(width=100))
+    main, beside = part(curves_of(PAIRS, seeds=2)), part(curves_of(TINY, seeds=2), level="llm")
+    main.findings[0].claim = "[red]claim[/red]"
+    terminal_summary([main, beside], Console(width=100))
     shown = capsys.readouterr().out
     assert "[red]claim[/red]" in shown
     assert "✓ reproduced 3" in shown
     assert "GSM8K (in-sample)" in shown
     assert len(shown.splitlines()) <= 30
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A report of one simulated pair with two language models beside it."""
+    main, beside = part(curves_of(PAIRS[:1], seeds=2)), part(with_metrics(curves_of(TINY, seeds=2)), level="llm")
+    return write_report(tmp_path_factory.mktemp("both"), CHOSEN, main, beside, {}, []), beside
+
+
+def test_language_models_stand_beside_the_simulator(both):
+    path, beside = both
+    page = path.read_text()
+    assert page.count("On a small language model") == len(CHOSEN)
+    assert set(pd.read_csv(path.parent / "endpoints.csv")["pair"]) == {PAIRS[0], *TINY}
+    drawn = pd.read_csv(path.parent / "figures" / "llm-tradeoff-endpoints.csv")
+    expected = beside.endpoints[beside.endpoints["experiment"] == "tradeoff"]["mean"]
+    assert drawn["mean"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
+    assert "✓</strong>" not in page and "<strong>✓ 1</strong>" in page  # counts are those of the simulated pair alone
+
+
+def test_gains_are_split_into_format_and_reasoning(both):
+    table = gains(both[1].curves)
+    assert table["gain"].to_numpy() == pytest.approx((table["reasoning"] + table["format"]).to_numpy())
+    assert table["format"].to_numpy() == pytest.approx(0.1)
+    own = both[1].curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'").pivot(index="seed", columns="round", values="test_pass_at_1")
+    known = interval((own[2000] - own[0]).to_numpy())
+    assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.mean, known.high - known.mean))
+    assert "Format and reasoning" in both[0].read_text()
+
+
+def test_a_report_of_language_models_says_where_time_and_memory_went(tmp_path):
+    curves = with_metrics(curves_of(TINY[:1], seeds=2))
+    page = write_report(tmp_path, CHOSEN, part(curves, level="llm"), None, {}, []).read_text()
+    table = costs(curves)
+    assert table["ms_update"].to_numpy() == pytest.approx(1000 * 3 * (PHASES.index("update") + 1) / 2000)
+    assert set(table["peak_mb"]) == {len(PHASES)}
+    assert "Time and memory" in page and "on language models" in page and "in-sample" not in page

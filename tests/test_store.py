@@ -21,7 +21,7 @@ from studies.points import Point, points_of
 from studies.runner import Report, collect, run_points, split
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
-QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None)
+QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
 
 
 def point_of(seed=0, rounds=4, **design):
@@ -209,5 +209,5 @@ def test_a_diverged_run_is_marked_and_the_others_go_on(root):
 def test_every_shared_cell_runs_once():
     from studies.experiments import EXPERIMENTS
 
-    planned = points_of(list(EXPERIMENTS.values()), ["qwen-gsm8k", "olmo-math"], 3, 20, 1)
+    planned = points_of(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
     assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25

@@ -114,7 +114,7 @@ def curves_of(values, base=0.02, seeds=4, spread=0.001, pair_name="qwen-gsm8k"):
             final = values.get(cell, 0.575) + spread * np.sin(7 * seed + i)
             for step, test in ((0, base), (2000, final)):
                 rows.append({"pair": pair_name, "cell": cell, "seed": seed, "round": step, "train_pass_at_1": test * 1.2, "test_pass_at_1": test})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(planned_rounds=2000)
 
 
 def verdicts(curves):

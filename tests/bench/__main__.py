@@ -133,9 +133,8 @@ def main() -> None:
     parser.add_argument("--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)")
     arguments, console = parser.parse_args(), Console(width=150)
     cores = os.sched_getaffinity(0)
-    simulate(
-        Simulation(replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)), build(replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64))
-    )
+    small = replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)
+    simulate(Simulation(small), build(small))
     weigh_times(console)
     walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
