@@ -1,4 +1,4 @@
-"""The command line of `rftlab run`: one study, one design, or the league."""
+"""The command line of `rftlab run`: one study or one design, simulated or on a language model; or the league."""
 
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
@@ -7,32 +7,30 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from llm.config import AdamW, Compute, Evaluation, LLMRun, Model
+from llm.tasks.load import TaskConfig
 from shared.advantage import Advantage
 from shared.design import Design
-from shared.errors import check
+from shared.errors import check, check_choice
 from sim.environments import Linear
 from sim.optimizer import Optimizer
 from sim.responses import Sampler
+from sim.run import Simulation
 from studies.cards import CARDS, preset
 from studies.cli_common import Common, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.league import Rules
-from studies.pairs import pair
+from studies.pairs import LEVELS, pairs_at, start_at
 
 SINGLE, LEAGUE = "cell", "league"
 
 
 @dataclass(frozen=True)
-class Run(Common):
-    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
-
-    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
-    """
+class Study(Common):
+    """What a study has at every level."""
 
     study: tyro.conf.Positional[str] = SINGLE
     """Study, or `cell` for one design, or `league` for all estimators (`rftlab run league --help`)."""
-    level: Literal["sim"] = "sim"
-    """What runs: the simulator."""
     pair: str = "qwen-gsm8k"
     """Model-dataset pair."""
     seeds: int = 5
@@ -41,25 +39,21 @@ class Run(Common):
     """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of surrogate and mask."""
     design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
     """The design."""
-    sampler: Sampler = field(default_factory=Sampler)
-    """How the policy that samples differs from the one that is trained."""
-    environment: Linear = field(default_factory=Linear)
-    """The pair's problem, to change."""
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    """The pair's update rule, to change."""
+
+    def start(self) -> Simulation | LLMRun:
+        """The run of which the study changes design and seed."""
+        raise NotImplementedError
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from sim.run import Simulation
         from studies.points import Point
         from studies.reproduce import finish_points, threads_of
         from studies.runner import collect
         from studies.store import open_store
 
         check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
-        chosen = self._experiment()
-        runs = [Simulation(self.environment, cell, self.optimizer, self.sampler, seed=seed) for cell in chosen.cells for seed in range(self.seeds)]
-        points = [Point(self.pair, run) for run in runs]
+        chosen, start = self._experiment(), self.start()
+        points = [Point(self.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
         finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet)
         results = collect(self.results, points)
         _show_endpoints(console, chosen, self.pair, results.curves)
@@ -84,6 +78,55 @@ class Run(Common):
             estimator = replace(estimator, advantage=Advantage("none"))
         own = {name: getattr(cell, name) for name in ("batch_size", "rollouts", "support_rollouts", "replay_window")}
         return replace(self.design, estimator=estimator, **own)
+
+
+@dataclass(frozen=True)
+class Run(Study):
+    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
+
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.
+    """
+
+    level: Literal["sim"] = "sim"
+    """What runs: the simulator, or with llm a language model."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    environment: Linear = field(default_factory=Linear)
+    """The pair's problem, to change."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """The pair's update rule, to change."""
+
+    def start(self) -> Simulation:
+        """The pair's simulation with this command's changes."""
+        return replace(start_at(self.pair, "sim"), sampler=self.sampler, environment=self.environment, optimizer=self.optimizer)
+
+
+@dataclass(frozen=True)
+class RunModel(Study):
+    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.rate 3e-4`.
+
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    Kill it at any moment: the same command goes on from the last checkpoints.
+    """
+
+    level: Literal["llm"] = "llm"
+    """What runs: a language model, or with sim the simulator."""
+    task: TaskConfig = field(default_factory=TaskConfig)
+    """The pair's problems, to change."""
+    model: Model = field(default_factory=Model)
+    """The pair's model, to change."""
+    optimizer: AdamW = field(default_factory=AdamW)
+    """The pair's update rule, to change."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """What is measured."""
+    compute: Compute = field(default_factory=Compute)
+    """How the work is cut into pieces."""
+
+    def start(self) -> LLMRun:
+        """The pair's run with this command's changes."""
+        own = {name: getattr(self, name) for name in ("task", "model", "optimizer", "evaluation", "compute")}
+        return replace(start_at(self.pair, "llm"), **own)
 
 
 @dataclass(frozen=True)
@@ -123,10 +166,21 @@ def start_of(name: str) -> Design:
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
 
 
-def parse_run(arguments: list[str]) -> Run | League:
-    """The command of the arguments after `run`; `--preset` and `--pair` decide what other flags start from."""
+def parse_run(arguments: list[str]) -> Study | League:
+    """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start from."""
     if arguments[:1] == [LEAGUE]:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
-    name, of = peek(arguments, "--preset", "paper_text"), pair(peek(arguments, "--pair", "qwen-gsm8k"))
-    default = Run(preset=name, design=start_of(name), environment=of.environment, optimizer=of.optimizer)
-    return tyro.cli(Run, prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+    level, name = peek(arguments, "--level", "sim"), peek(arguments, "--preset", "paper_text")
+    check_choice("level", level, LEVELS)
+    chosen = peek(arguments, "--pair", pairs_at(level)[0])
+    default = _defaults(level, chosen, name)
+    return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+
+
+def _defaults(level: str, chosen: str, name: str) -> Study:
+    start = start_at(chosen, level)
+    design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
+    if level == "sim":
+        return Run(pair=chosen, preset=name, design=design, environment=start.environment, optimizer=start.optimizer)
+    own = {key: getattr(start, key) for key in ("task", "model", "optimizer", "evaluation", "compute")}
+    return RunModel(pair=chosen, preset=name, design=design, **own)

@@ -1,0 +1,112 @@
+"""Studies of language models: runs side by side in processes, a store from which they resume, the command that does it all."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import llm.samples
+import llm.verify
+from llm.lock import locked
+from llm.train import train
+from shared.errors import UserError
+from shared.estimator import Estimator
+from studies import store
+from studies.llm_runner import run_llm_points
+from studies.points import Point, points_of
+from studies.runner import Report, collect, split
+from tests.tiny_runs import one_cache, run_of  # noqa: F401
+
+MOVES = Estimator(entropy=0.1)
+"""The models of these tests solve nothing, so it is the bonus that moves them."""
+
+
+def point_of(seed=0, **choices):
+    return Point("tiny-mix97", run_of(rounds=4, eval_every=2, seed=seed, threads=1, estimator=MOVES, **choices))
+
+
+@pytest.fixture(autouse=True)
+def real_scores(one_cache, monkeypatch):  # noqa: F811
+    """Processes of their own know nothing of this one's patches."""
+    monkeypatch.setattr(llm.samples, "score", llm.verify.score)
+
+
+def quiet(**heard):
+    silent = {name: lambda *what: None for name in Report._fields}
+    return Report(**silent | heard)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return store.open_store(tmp_path / "results")
+
+
+def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
+    todo, finished, advanced = [point_of(), point_of(seed=1), point_of(rollouts=2)], [], []
+    run_llm_points(root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append))
+    assert set(finished) == set(todo)
+    assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
+    found = collect(root, todo)
+    for point in todo:
+        table = train(point.run, store.folder_of(root, point)).curve  # read, not run again
+        mine = found.curves.query(f"cell == '{point.cell}' and seed == {point.run.seed}")
+        assert mine["tokens"].tolist() == table.tokens.tolist() and len(mine) == 3
+    alone = train(todo[0].run, tmp_path / "alone")
+    stored = store.read(root, todo[0])
+    assert stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
+    assert stored.metrics["test_flexible"].tolist() == alone.metrics["test_flexible"].tolist()
+    assert split(root, todo, print)[1] == []
+
+
+def test_one_that_fails_is_named_and_the_others_go_on(root):
+    bad, good, remarks = point_of(seed=1), point_of(), []
+    with locked(store.folder_of(root, bad), remarks.append), pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"):
+        run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
+    assert "seed 1" in remarks[0]
+    assert store.read(root, good) is not None and store.read(root, bad) is None
+
+
+def test_a_killed_process_is_named_and_its_run_resumes(root, monkeypatch):
+    point, whole = point_of(), point_of(seed=1)
+    pids = []
+
+    class Doomed(run_llm_points.__globals__["_PROCESSES"].Process):
+        def start(self):
+            super().start()
+            pids.append(self.pid)
+
+    monkeypatch.setattr(run_llm_points.__globals__["_PROCESSES"], "Process", Doomed)
+    with pytest.raises(UserError, match="its process ended with status -9"):
+        run_llm_points(root, [point], 1, quiet(advanced=lambda cost: os.kill(pids[-1], signal.SIGKILL)))
+    assert store.read(root, point) is None
+    run_llm_points(root, [point, whole], 1, quiet())
+    assert store.read(root, point).curve.round.tolist() == [0, 2, 4]
+
+
+def test_a_damaged_table_is_written_again_from_the_checkpoint(root):
+    point, remarks = point_of(), []
+    run_llm_points(root, [point], 1, quiet())
+    before, folder = collect(root, [point]).curves, store.folder_of(root, point)
+    (folder / "curve.parquet").write_bytes(b"damaged")
+    assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
+    checkpoints = {path.name for path in (folder / "checkpoints").iterdir()}
+    run_llm_points(root, [point], 1, quiet())
+    pd.testing.assert_frame_equal(collect(root, [point]).curves, before)
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == checkpoints
+
+
+def test_an_unfinished_run_is_not_damaged(root):
+    point = point_of()
+    train(point.run, store.folder_of(root, point))
+    assert store.read(root, point) is None
+    assert split(root, [point], print)[1] == [point]
+
+
+def test_points_differ_where_their_runs_do():
+    planned = points_of([], "llm", ["tiny-mix97"], 1, None)
+    assert planned == []
+    a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
+    assert a.id != b.id and a.level == "llm" and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
