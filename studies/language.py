@@ -8,9 +8,14 @@ from studies.stats import interval
 PHASES = ("sample", "score", "log_probs", "update", "evaluate")
 
 
-def has_metrics(curves: pd.DataFrame) -> bool:
-    """Whether language models ran."""
+def has_gains(curves: pd.DataFrame) -> bool:
+    """Whether curves are of language models, which two rules score."""
     return "test_flexible" in curves
+
+
+def has_costs(curves: pd.DataFrame) -> bool:
+    """Whether curves say where time and memory went; those of the shipped reference runs do not."""
+    return f"seconds_{PHASES[0]}" in curves
 
 
 def gains(curves: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from studies import figures
 from studies.endpoints import SPLITS, agreement
 from studies.experiments import BASELINE, Experiment, label
 from studies.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
-from studies.language import PHASES, costs, gains, has_metrics
+from studies.language import PHASES, costs, gains, has_costs, has_gains
 from studies.pairs import Level
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
@@ -145,9 +145,9 @@ def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
 
 def _tables(part: Part, experiments: list[Experiment]) -> dict[str, Any]:
     """What the page says about a part: endpoints by experiment, and where language models ran the parts of their gains and their costs."""
-    found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged, "gains": [], "costs": []}
-    if has_metrics(part.curves):
-        found |= {"gains": gains(part.curves).to_dict("records"), "costs": costs(part.curves).to_dict("records")}
+    found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
+    found["gains"] = gains(part.curves).to_dict("records") if has_gains(part.curves) else []
+    found["costs"] = costs(part.curves).to_dict("records") if has_costs(part.curves) else []
     return found | {"rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments}}
 
 
