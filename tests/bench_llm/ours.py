@@ -1,0 +1,57 @@
+"""Our trainer on a case, in a process of its own: `python -m tests.bench_llm.ours CASE`."""
+
+import sys
+import time
+from dataclasses import replace
+
+import torch
+
+import llm.meter
+from llm.config import AdamW, LLMRun, Model
+from llm.math_pool import MathPool
+from llm.models import load_data, load_model
+from llm.policy import Policy
+from llm.rollouts import HFEngine
+from llm.tasks.load import TaskConfig
+from llm.trainer import Trainer
+from shared.design import Design
+from shared.kl import KL
+from studies.cards import preset
+from tests.bench_llm.case import BETA, Case, given, report
+
+NEVER = (-1,)
+"""Stops that are no token: every response is as long as it may be."""
+
+
+def run_of(case: Case) -> LLMRun:
+    """TRL's defaults in our words; the model of `tiny` is the one that its folder was made from."""
+    estimator = replace(preset("grpo_trl"), kl=KL("k3", BETA, bounded=False))
+    design = Design(case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator)
+    source = "tiny" if case.task == "mix97" else case.folder
+    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate))
+
+
+def main() -> None:
+    """Rounds, one after the other."""
+    case = given(sys.argv[1])
+    torch.set_num_threads(case.threads)
+    llm.meter.reset_peak = lambda device: None  # the peak of the whole process is wanted
+    run = run_of(case)
+    model, codec = load_model(run)
+    policy = Policy(model, run.compute, run.temperature)
+    engine = HFEngine(policy, NEVER if case.full else codec.stops)
+    seconds, rewards, lengths = [], [], []
+    with MathPool() as pool:
+        trainer = Trainer(run, policy, engine, codec, load_data(run, codec), pool)
+        for _ in range(case.rounds + 1):
+            began = time.perf_counter()
+            done = trainer.round()
+            seconds.append(time.perf_counter() - began)
+            rewards.append(float(done.rewards.mean()))
+            lengths.append(float(done.samples.rollouts.responses.lengths.mean()))
+    print({name: round(value, 2) for name, value in trainer.meter.seconds.items()}, file=sys.stderr)
+    report(seconds, rewards, lengths)
+
+
+if __name__ == "__main__":
+    main()
