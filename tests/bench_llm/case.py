@@ -1,9 +1,11 @@
 """What both trainers are given, and what each reports."""
 
 import json
-import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
+
+import torch
 
 from llm.meter import peak_megabytes
 from llm.tasks.load import TaskConfig, load
@@ -38,6 +40,8 @@ class Measured(NamedTuple):
 
     seconds: list[float]
     """Of each round after the first."""
+    processor: list[float]
+    """Processor seconds of the same rounds, of all threads: what other work on the machine disturbs less."""
     rewards: list[float]
     """Mean strict reward of each round, the first included."""
     length: float
@@ -61,14 +65,25 @@ def argument(case: Case) -> str:
     return json.dumps(asdict(case))
 
 
-def report(seconds: list[float], rewards: list[float], lengths: list[float]) -> None:
-    """Print what was measured, for the process that asked; the first round warms up."""
-    done = Measured(seconds[1:], rewards, sum(lengths) / len(lengths), peak_megabytes(_CPU))
-    print(json.dumps(done._asdict()), file=sys.stdout, flush=True)
+class Clock:
+    """Seconds of rounds, by the wall and by the processor."""
+
+    def __init__(self):
+        self.marks = [self._now()]
+
+    def _now(self) -> tuple[float, float]:
+        return time.perf_counter(), time.process_time()
+
+    def lap(self) -> None:
+        """A round is over, and the next one begins."""
+        self.marks.append(self._now())
+
+    def laps(self, which: int) -> list[float]:
+        """Seconds of each round after the first, which warms up; 0: by the wall, 1: by the processor."""
+        return [after[which] - before[which] for before, after in zip(self.marks[1:], self.marks[2:], strict=False)]
 
 
-class _Cpu(NamedTuple):
-    type: str = "cpu"
-
-
-_CPU = _Cpu()
+def report(clock: Clock, rewards: list[float], lengths: list[float]) -> None:
+    """Print what was measured, for the process that asked."""
+    done = Measured(clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device("cpu")))
+    print(json.dumps(done._asdict()), flush=True)

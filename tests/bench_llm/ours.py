@@ -1,7 +1,6 @@
 """Our trainer on a case, in a process of its own: `python -m tests.bench_llm.ours CASE`."""
 
 import sys
-import time
 from dataclasses import replace
 
 import torch
@@ -17,7 +16,7 @@ from llm.trainer import Trainer
 from shared.design import Design
 from shared.kl import KL
 from studies.cards import preset
-from tests.bench_llm.case import BETA, Case, given, report
+from tests.bench_llm.case import BETA, Case, Clock, given, report
 
 NEVER = (-1,)
 """Stops that are no token: every response is as long as it may be."""
@@ -40,17 +39,17 @@ def main() -> None:
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)
     engine = HFEngine(policy, NEVER if case.full else codec.stops)
-    seconds, rewards, lengths = [], [], []
+    rewards, lengths = [], []
     with MathPool() as pool:
         trainer = Trainer(run, policy, engine, codec, load_data(run, codec), pool)
+        clock = Clock()
         for _ in range(case.rounds + 1):
-            began = time.perf_counter()
             done = trainer.round()
-            seconds.append(time.perf_counter() - began)
+            clock.lap()
             rewards.append(float(done.rewards.mean()))
             lengths.append(float(done.samples.rollouts.responses.lengths.mean()))
     print({name: round(value, 2) for name, value in trainer.meter.seconds.items()}, file=sys.stderr)
-    report(seconds, rewards, lengths)
+    report(clock, rewards, lengths)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ As it comes: eight rows at a time, gradient checkpointing. `fast`: all rows at o
 
 import sys
 import tempfile
-import time
 
 import torch
 from datasets import Dataset
@@ -14,27 +13,25 @@ from trl import GRPOConfig, GRPOTrainer
 
 from llm.math_pool import MathPool
 from llm.verify import score
-from tests.bench_llm.case import BETA, Case, given, problems, report
+from tests.bench_llm.case import BETA, Case, Clock, given, problems, report
 
 ROWS = 8
 """Rows of a pass, TRL's default."""
 
 
-class Clock(TrainerCallback):
-    """Seconds from the end of one optimiser step to the end of the next: rollouts, rewards, the reference and the update."""
+class Laps(TrainerCallback):
+    """From the end of one optimiser step to the end of the next: rollouts, rewards, the reference and the update."""
 
     def __init__(self):
-        self.seconds, self.last = [], None
+        self.clock = None
 
     def on_train_begin(self, args, state, control, **more):
         """Start."""
-        self.last = time.perf_counter()
+        self.clock = Clock()
 
     def on_step_end(self, args, state, control, **more):
         """A round is over."""
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
+        self.clock.lap()
 
 
 class Reward:
@@ -85,15 +82,15 @@ def main() -> None:
     case, fast = given(sys.argv[1]), sys.argv[2:] == ["fast"]
     torch.set_num_threads(case.threads)
     task = problems(case)
-    train, clock = task["train"], Clock()
+    train, laps = task["train"], Laps()
     prompts = [f"<start>{prompt}" if isinstance(prompt, str) else prompt for prompt in train.prompts]
     data = Dataset.from_dict({"prompt": prompts, "answer": list(train.answers)})
     with MathPool() as pool, tempfile.TemporaryDirectory() as folder:
         reward = Reward(task.verifier, pool)
         tokenizer = AutoTokenizer.from_pretrained(case.folder)
-        trainer = GRPOTrainer(case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[clock])
+        trainer = GRPOTrainer(case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[laps])
         trainer.train()
-    report(clock.seconds, reward.rewards, reward.lengths)
+    report(laps.clock, reward.rewards, reward.lengths)
 
 
 if __name__ == "__main__":
