@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test test-llm reference lint bench clean
+.PHONY: study test test-llm reference lint bench bench-llm clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
@@ -23,6 +23,9 @@ lint: .venv/installed-test
 
 bench: .venv/installed-bench
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" $(BIN)/python -m tests.bench
+
+bench-llm: .venv/installed-bench-llm
+	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2 $(SMOLLM2))
 
 clean:
 	rm -rf .venv build *.egg-info
@@ -45,4 +48,8 @@ $(BIN)/python:
 
 .venv/installed-bench: .venv/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check jax torch
+	touch $@
+
+.venv/installed-bench-llm: .venv/installed-llm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check accelerate gguf 'trl>=1.16'
 	touch $@

@@ -1,6 +1,7 @@
 """A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole batch."""
 
 import copy
+import inspect
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from llm.config import Compute
-from llm.responses import Responses, micro_batches, numbers_of, token_indices
+from llm.packing import ALONE, Sharing, micro_batches, read
+from llm.responses import Responses, token_indices
+
+PAIRS = 4
+"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured 8 at width 64, 4 at 576."""
 
 
 class Policy:
@@ -18,6 +23,7 @@ class Policy:
     def __init__(self, model: nn.Module, compute: Compute, temperature: float = 1.0):
         """model: a Hugging Face causal language model; its dropout is turned off."""
         self.model, self.compute, self.temperature = model, compute, temperature
+        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if shares_prompts(model) else ALONE
         silence_dropout(model)
         if compute.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -38,31 +44,30 @@ class Policy:
         """Everything that is trained, tied weights once."""
         return self.model.named_parameters()
 
+    def micro_batches(self, responses: Responses) -> list[np.ndarray]:
+        """All rows, in parts that are small enough for one pass."""
+        return micro_batches(responses, self.compute.micro_tokens, self.sharing)
+
     def log_probs(self, responses: Responses, rows: np.ndarray, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from.
 
-        Equal responses to one prompt go through the model once.
+        Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as pays.
         """
-        heads, which = np.unique(numbers_of(responses, rows), return_inverse=True)
-        if len(heads) < len(rows):
-            starts = np.concatenate([[0], np.cumsum(responses.lengths[rows[heads]])])
-            spread = torch.from_numpy(token_indices(starts, which)).to(self.compute.device)
-            columns = self.log_probs(responses, rows[heads], with_entropy)
-            return tuple(None if column is None else column.index_select(0, spread) for column in columns)
         self.settle()
-        ids, places = padded(responses, rows)
-        device = self.compute.device
-        targets = torch.from_numpy(responses.tokens[token_indices(responses.starts, rows)]).to(device)
+        reading = read(responses, rows, self.sharing)
+        ids, positions, segment, places, targets, spread = (torch.from_numpy(array).to(self.compute.device) for array in reading)
+        arguments = {"position_ids": positions, "attention_mask": blinders(segment, self.model.dtype)} if reading.shared else {}
         with autocast(self.compute):
-            hidden = self.model.base_model(input_ids=torch.from_numpy(ids).to(device), use_cache=False).last_hidden_state
-            hidden = hidden.reshape(-1, hidden.shape[-1])[torch.from_numpy(places).to(device)]
-            return in_chunks(self.model.get_output_embeddings(), hidden, targets, self.temperature, with_entropy, self.compute.logit_rows)
+            hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
+            hidden = hidden.reshape(-1, hidden.shape[-1])[places]
+            columns = in_chunks(self.model.get_output_embeddings(), hidden, targets, self.temperature, with_entropy, self.compute.logit_rows)
+        return columns if len(spread) == len(targets) else tuple(None if column is None else column.index_select(0, spread) for column in columns)
 
     @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:
         """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient."""
         out = np.empty(len(responses.tokens))
-        for rows in micro_batches(responses, self.compute.micro_tokens):
+        for rows in self.micro_batches(responses):
             out[token_indices(responses.starts, rows)] = self.log_probs(responses, rows)[0].cpu()
         return out
 
@@ -81,20 +86,19 @@ def silence_dropout(model: nn.Module) -> None:
             module.attention_dropout = 0.0
 
 
-def padded(responses: Responses, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts with responses as (len(rows), longest) ids, and the flat places (n,) of the states that predict the response tokens.
+def shares_prompts(model: nn.Module) -> bool:
+    """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask allows, and has no other memory."""
+    config, takes = model.config, inspect.signature(model.base_model.forward).parameters
+    full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(config, "sliding_window", None)
+    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in ("sdpa", "eager")
+    return full and known and not getattr(model, "_is_stateful", False) and {"position_ids", "attention_mask"} <= takes.keys()
 
-    Padding stands on the right, where a causal model never looks from a real token: no attention mask is needed.
-    """
-    totals = responses.totals[rows]
-    width = int(totals.max())
-    ids, places = np.zeros((len(rows), width), dtype=np.int64), []
-    for at, row in enumerate(rows):
-        prompt, response = responses.prompts[responses.group[row]], responses.response(row)
-        ids[at, : len(prompt)] = prompt
-        ids[at, len(prompt) : totals[at]] = response
-        places.append(np.arange(at * width + len(prompt) - 1, at * width + totals[at] - 1))
-    return ids, np.concatenate(places)
+
+def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own segment (S, L), and -inf elsewhere."""
+    asks, seen = segment[:, :, None], segment[:, None, :]
+    sees = ((seen == 0) | (seen == asks)).tril()
+    return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill_(~sees, -torch.inf)[:, None]
 
 
 def in_chunks(head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool, size: int):

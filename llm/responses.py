@@ -55,21 +55,3 @@ def numbers_of(responses: Responses, rows: np.ndarray) -> np.ndarray:
     """A number (n,) for each of some rows; equal responses to one prompt have the same, the place of the first of them among the rows."""
     first: dict[tuple[int, bytes], int] = {}
     return np.array([first.setdefault((responses.group[row], responses.response(row).tobytes()), at) for at, row in enumerate(rows)], dtype=np.int64)
-
-
-def micro_batches(responses: Responses, budget: int) -> list[np.ndarray]:
-    """Rows, sorted by length and cut so that different responses x longest stays within `budget` tokens; a longer one goes alone.
-
-    Longest first. Equal responses to one prompt stay together: they are one sequence for the model.
-    """
-    totals, number = responses.totals, numbers_of(responses, np.arange(len(responses.group)))
-    order = np.lexsort((number, -totals))
-    opens = np.diff(number[order], prepend=-1) != 0
-    parts, first, heads = [], 0, np.flatnonzero(opens)
-    ends = np.append(heads[1:], len(order))
-    while first < len(heads):
-        count = max(1, budget // int(totals[order[heads[first]]]))
-        last = min(first + count, len(heads)) - 1
-        parts.append(order[heads[first] : ends[last]])
-        first += count
-    return parts

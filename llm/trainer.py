@@ -211,7 +211,7 @@ class Trainer:
             if self.run.compares_tokens:
                 current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
                 part = masked(estimator, part, current, self._keys(len(tokens)))
-            done = accumulate(self.policy, estimator, part, mine, self.run.compute.micro_tokens, on_policy)
+            done = accumulate(self.policy, estimator, part, mine, on_policy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1
             state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=len(done.logp))

@@ -8,7 +8,7 @@ import torch
 
 from llm.config import AdamW
 from llm.objective import objective, part_of
-from llm.responses import Responses, micro_batches, token_indices
+from llm.responses import Responses, token_indices
 from shared.aggregation import shares
 from shared.estimator import Estimator
 from shared.prepare import Batch
@@ -34,15 +34,15 @@ def rate_at(spec: AdamW, step: int) -> float:
     return spec.rate * min(1.0, (step + 1) / max(1, spec.warmup))
 
 
-def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, budget: int, on_policy: bool = False) -> Updated:
-    """Add the gradient of -J, entropy bonus included, to the parameters of a policy; `budget` tokens at a time.
+def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, on_policy: bool = False) -> Updated:
+    """Add the gradient of -J, entropy bonus included, to the parameters of a policy, micro-batch by micro-batch.
 
-    J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding. policy: has log_probs.
+    J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding. policy: has micro_batches and log_probs.
     on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not read.
     """
     bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
     total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
-    for rows in micro_batches(responses, budget):
+    for rows in policy.micro_batches(responses):
         tokens = token_indices(responses.starts, rows)
         logp, entropy = policy.log_probs(responses, rows, with_entropy=bonus is not None)
         found[tokens] = logp.detach().cpu()

@@ -8,8 +8,9 @@ import torch
 
 from llm.config import AdamW
 from llm.objective import objective, part_of
+from llm.packing import ALONE, micro_batches
 from llm.policy import in_chunks
-from llm.responses import Responses, micro_batches, packed, token_indices
+from llm.responses import Responses, packed, token_indices
 from llm.update import accumulate, rate_at, step
 from shared.advantage import Advantage
 from shared.aggregation import Aggregation
@@ -23,7 +24,7 @@ from sim.optimizer import Optimizer
 from sim.rounds import train_rounds
 from sim.run import Simulation
 from sim.setup import plan_of, start_state, work_of
-from tests.tiny_models import random_responses, small_model, small_policy
+from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [
     Aggregation("token_mean"),
@@ -73,14 +74,14 @@ def autograd_objective(model, responses, rewards, batch, estimator):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=lambda a: a.kind)
 @pytest.mark.parametrize("budget", [1, 40, 10**6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype):
+def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, exact_norms):  # noqa: F811
     """To 1e-6 of the gradient's norm in float32, for any split; and for each number against rounding in float64."""
     surrogate = Clip(0.2, 0.28, dual=3.0)
     estimator = Estimator(Advantage("group_mean", "group_std"), surrogate, KL("k3", 0.05, bounded=False), aggregation, entropy=0.02)
     responses = random_responses(3)
     batch, rewards = batch_of(estimator, responses)
-    policy, twin = small_policy(0, dtype=dtype), small_model(0).to(dtype)
-    done = accumulate(policy, estimator, batch, responses, budget)
+    policy, twin = small_policy(0, dtype=dtype, micro_tokens=budget), small_model(0).to(dtype)
+    done = accumulate(policy, estimator, batch, responses)
     expected = autograd_objective(twin, responses, rewards, batch, estimator)
     (-expected).backward()
     tolerance = 1e-6 if dtype == torch.float32 else 1e-14
@@ -98,8 +99,8 @@ def test_a_flipped_sign_or_a_lost_micro_batch_would_be_seen():
     batch, _ = batch_of(estimator, responses)
 
     def gradient(batch):
-        policy = small_policy(0)
-        accumulate(policy, estimator, batch, responses, 40)
+        policy = small_policy(0, micro_tokens=40)
+        accumulate(policy, estimator, batch, responses)
         return torch.cat([p.grad.flatten() for _, p in policy.named_parameters()])
 
     lost = batch.share.copy()
@@ -146,6 +147,7 @@ def test_equal_responses_go_through_the_model_once():
     results = []
     for together in (True, False):
         policy, seen = small_policy(0, dtype=torch.float64), []
+        policy.sharing = ALONE
         policy.model.model.register_forward_hook(lambda module, args, kwargs, out, seen=seen: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
         parts = [np.arange(40)] if together else [np.array([row]) for row in range(40)]
         columns = [policy.log_probs(repeated, part, with_entropy=True) for part in parts]
@@ -193,10 +195,10 @@ def test_never_more_logits_than_a_chunk():
 def test_gradient_checkpointing_changes_nothing(checkpointing):
     responses, estimator = random_responses(6), Estimator()
     batch, _ = batch_of(estimator, responses)
-    policy = small_policy(0, gradient_checkpointing=checkpointing)
-    accumulate(policy, estimator, batch, responses, 60)
-    plain = small_policy(0)
-    accumulate(plain, estimator, batch, responses, 60)
+    policy = small_policy(0, gradient_checkpointing=checkpointing, micro_tokens=60)
+    accumulate(policy, estimator, batch, responses)
+    plain = small_policy(0, micro_tokens=60)
+    accumulate(plain, estimator, batch, responses)
     for (_, a), (_, b) in zip(policy.named_parameters(), plain.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad)
 
@@ -232,6 +234,9 @@ class Table(torch.nn.Module):
         super().__init__()
         self.base, self.shift = torch.tensor(base), torch.nn.Parameter(torch.zeros(base.shape, dtype=torch.float64))
 
+    def micro_batches(self, responses):
+        return micro_batches(responses, 6)
+
     def log_probs(self, responses, rows, with_entropy=False):
         contexts = [responses.prompts[responses.group[row]][0] for row in rows]
         pi = torch.log_softmax(self.base[contexts] + self.shift[contexts], -1)
@@ -265,7 +270,7 @@ def test_a_step_lands_where_the_simulators_does(name):
         part = part_of(frozen, rows)
         if design.minibatches > 1:
             part = part._replace(share=part.share * design.minibatches, kl_share=part.kl_share * design.minibatches)
-        accumulate(table, design.estimator, part, everything.take(rows), budget=6)
+        accumulate(table, design.estimator, part, everything.take(rows))
         step(table, optimizer, AdamW(rate=0.05, clip=math.inf), u)
     expected = state.theta[:-1].reshape(6, 5)
     assert np.abs(expected).max() > 1e-3

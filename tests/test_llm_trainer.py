@@ -117,9 +117,9 @@ def test_responses_that_are_not_kept_teach_nothing(tmp_path):
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
     parts, real = [], llm.trainer.accumulate
 
-    def listening(policy, estimator, batch, responses, budget, on_policy):
+    def listening(policy, estimator, batch, responses, on_policy):
         parts.append((batch, responses))
-        return real(policy, estimator, batch, responses, budget, on_policy)
+        return real(policy, estimator, batch, responses, on_policy)
 
     monkeypatch.setattr(llm.trainer, "accumulate", listening)
     estimator = Estimator(kl=KL("k3", 0.05), aggregation=Aggregation("token_mean"), correction=Correction(correction))

@@ -1,6 +1,7 @@
 """Models small enough for a test: random Llamas, and random responses to random prompts."""
 
 import numpy as np
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -41,3 +42,18 @@ def random_responses(seed, groups=5, rollouts=3, longest=9):
     prompts = tuple(tuple(int(i) for i in rng.integers(3, VOCABULARY, rng.integers(2, 8))) for _ in range(groups))
     tokens, starts = packed([rng.integers(2, VOCABULARY, rng.integers(1, longest + 1)).tolist() for _ in range(groups * rollouts)])
     return Responses(prompts, np.repeat(np.arange(groups), rollouts), tokens, starts)
+
+
+@pytest.fixture
+def exact_norms(monkeypatch):
+    """Norms and rotations of these models are float32 whatever their weights are, which would hide differences below 1e-7."""
+    monkeypatch.setattr(torch.Tensor, "to", _not_narrower(torch.Tensor.to))
+    monkeypatch.setattr(torch.Tensor, "float", lambda self: self if self.dtype == torch.float64 else self.to(torch.float32))
+
+
+def _not_narrower(to):
+    def kept(self, *args, **more):
+        narrower = self.dtype == torch.float64 and torch.float32 in (*args, *more.values())
+        return self if narrower else to(self, *args, **more)
+
+    return kept

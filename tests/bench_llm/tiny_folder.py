@@ -1,0 +1,25 @@
+"""The tiny model as a folder that transformers can read, with a tokenizer of its symbols."""
+
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from llm.config import Tiny
+from llm.tasks.load import TaskConfig
+from llm.tasks.symbols import END, PAD, START, SYMBOLS
+from llm.tiny import pretrained
+
+
+def write_tiny(folder: Path) -> None:
+    """Save the base model of `mix97`, from the cache or pre-trained now."""
+    pretrained(TaskConfig("mix97"), Tiny()).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Each symbol is a token, and text has no spaces."""
+    words = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token=SYMBOLS[PAD]))
+    words.pre_tokenizer, words.decoder = pre_tokenizers.Split(Regex("####|."), "isolated"), decoders.Fuse()
+    special = {f"{name}_token": SYMBOLS[i] for name, i in (("bos", START), ("eos", END), ("pad", PAD))}
+    return PreTrainedTokenizerFast(tokenizer_object=words, clean_up_tokenization_spaces=False, **special)
