@@ -1,7 +1,15 @@
 """What commands of the command line share."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+NEEDS_LLM = "needs torch and transformers: pip install 'rftlab[llm]'"
+
+
+def has_llm() -> bool:
+    """Whether the extra `llm` is installed."""
+    return bool(find_spec("torch") and find_spec("transformers"))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sim.run import Simulation
 from studies.cards import CARDS, preset
 from studies.cli_common import Common, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
+from studies.language import cost_table, has_costs
 from studies.league import Rules
 from studies.pairs import LEVELS, pairs_at, start_at
 
@@ -26,7 +27,7 @@ SINGLE, LEAGUE = "cell", "league"
 
 
 @dataclass(frozen=True)
-class Study(Common):
+class StudyCommand(Common):
     """What a study has at every level."""
 
     study: tyro.conf.Positional[str] = SINGLE
@@ -57,6 +58,8 @@ class Study(Common):
         finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet)
         results = collect(self.results, points)
         _show_endpoints(console, chosen, self.pair, results.curves)
+        if has_costs(results.curves):
+            console.print(cost_table(results.curves))
         for line in results.diverged:
             console.print(f"diverged: {line}", style="red", markup=False)
         return 0
@@ -81,7 +84,7 @@ class Study(Common):
 
 
 @dataclass(frozen=True)
-class Run(Study):
+class Run(StudyCommand):
     """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
 
     A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
@@ -103,7 +106,7 @@ class Run(Study):
 
 
 @dataclass(frozen=True)
-class RunModel(Study):
+class RunModel(StudyCommand):
     """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.rate 3e-4`.
 
     A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
@@ -166,7 +169,7 @@ def start_of(name: str) -> Design:
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
 
 
-def parse_run(arguments: list[str]) -> Study | League:
+def parse_run(arguments: list[str]) -> StudyCommand | League:
     """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start from."""
     if arguments[:1] == [LEAGUE]:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
@@ -177,7 +180,7 @@ def parse_run(arguments: list[str]) -> Study | League:
     return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
 
 
-def _defaults(level: str, chosen: str, name: str) -> Study:
+def _defaults(level: str, chosen: str, name: str) -> StudyCommand:
     start = start_at(chosen, level)
     design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     if level == "sim":

@@ -1,7 +1,6 @@
 """The command line of `rftlab train`: one run of a language model."""
 
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +9,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from llm.config import TINY, AdamW, Evaluation, LLMRun, Model
-from llm.tasks.load import TaskConfig
+from llm.config import LLMRun
 from llm.tracking import Kind, tracker_of
-from shared.design import Design
 from shared.errors import check
-from studies.cards import CARDS, preset
-from studies.cli_common import peek
+from studies.cli_common import NEEDS_LLM, has_llm, peek
+from studies.cli_run import start_of
+from studies.language import cost_table
+from studies.pairs import start_at
+from studies.runner import long_form
 
-_SHORT = LLMRun(TaskConfig("mix97"), Model(TINY, response_limit=32), Design(32, 8, rounds=600), AdamW(rate=1e-4), Evaluation(train_subset=500))
+_START = start_at("tiny-mix97", "llm")
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Train:
     """Where measurements are shown as well; the package of that name must be installed."""
     quiet: bool = False
     """No progress bar (for logs)."""
-    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: _SHORT)
+    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: _START)
     """The run."""
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve."""
-        check(bool(find_spec("torch") and find_spec("transformers")), "rftlab train needs torch and transformers: pip install 'rftlab[llm]'")
+        check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from llm.train import Report, train
 
         track = tracker_of(self.tracker, self.folder)
@@ -62,6 +62,7 @@ class Train:
             )
             outcome = train(self.run, self.folder, report)
         _show(console, outcome.curve)
+        console.print(cost_table(long_form(self.run.task.name, self.run.design, outcome.curve, outcome.metrics)))
         if outcome.diverged_at is not None:
             console.print(f"diverged at round {outcome.diverged_at}", style="red")
         console.print(f"run: {self.folder}", markup=False, soft_wrap=True)
@@ -89,8 +90,5 @@ def _show(console: Console, curve) -> None:
 def parse_train(arguments: list[str]) -> Train:
     """The command of the arguments after `train`; `--preset` decides what the estimator's flags start from."""
     name = peek(arguments, "--preset", "grpo")
-    estimator, card = preset(name), CARDS[name]
-    design = Design(32, card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling, rounds=600)
-    return tyro.cli(
-        Train, prog="rftlab train", args=arguments, default=Train(preset=name, run=replace(_SHORT, design=design)), config=(tyro.conf.AvoidSubcommands,)
-    )
+    run = replace(_START, design=replace(start_of(name), rounds=_START.design.rounds, eval_every=_START.design.eval_every))
+    return tyro.cli(Train, prog="rftlab train", args=arguments, default=Train(preset=name, run=run), config=(tyro.conf.AvoidSubcommands,))

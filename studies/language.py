@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from rich.table import Table
 
 from studies.stats import interval
 
@@ -57,3 +58,13 @@ def costs(curves: pd.DataFrame) -> pd.DataFrame:
         peaks = {f"peak_mb_{phase}": own[f"peak_mb_{phase}"].max() for phase in PHASES}
         rows.append({"pair": pair, "cell": cell, "ms": sum(times.values()), **times, "peak_mb": max(peaks.values()), **peaks})
     return pd.DataFrame(rows)
+
+
+def cost_table(curves: pd.DataFrame) -> Table:
+    """Milliseconds of `costs` by phase, and the largest memory of any, for the terminal."""
+    table = Table(title="ms per round, by phase", title_justify="left", box=None)
+    for name in ("cell", "all", *(phase.replace("_", " ") for phase in PHASES), "peak MB"):
+        table.add_column(name, justify="left" if name == "cell" else "right")
+    for row in costs(curves).to_dict("records"):
+        table.add_row(row["cell"], *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))), f"{row['peak_mb']:.0f}")
+    return table

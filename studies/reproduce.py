@@ -2,7 +2,6 @@
 
 import json
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from shared.errors import UserError, check
 from studies import store
 from studies.about import commit, machine, versions
 from studies.claims import CLAIMS, judge
+from studies.cli_common import NEEDS_LLM, has_llm
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS
 from studies.llm_runner import run_llm_points
@@ -71,18 +71,13 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> 
     return Study(level, pairs, seeds, rounds)
 
 
-def has_llm() -> bool:
-    """Whether the extra `llm` is installed."""
-    return bool(find_spec("torch") and find_spec("transformers"))
-
-
 def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool) -> None:
     """Run whatever of `points` is not in the store yet."""
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
         console.print(f"{len(finished)} of {len(points)} runs are there already")
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
-    check(not real or has_llm(), "level llm needs torch and transformers: pip install 'rftlab[llm]'")
+    check(not real or has_llm(), f"level llm {NEEDS_LLM}")
     with progress_of(console, todo, quiet) as report:
         run_points(root, simulated, threads, report)
         run_llm_points(root, real, threads, report)

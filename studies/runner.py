@@ -11,12 +11,15 @@ from typing import NamedTuple
 import pandas as pd
 
 from llm.writing import reason
+from shared.curve import Curve
+from shared.design import Design
 from shared.errors import UserError
 from sim.environments import Environment, build
 from sim.run import simulate
 from sim.world import World
 from studies import store
 from studies.about import commit, versions
+from studies.experiments import label
 from studies.points import Point
 from studies.store import Stored
 
@@ -120,13 +123,16 @@ def collect(root: Path, points: list[Point]) -> Results:
             raise UserError(f"{damage}; run the same study again to redo it") from None
         if outcome is None:
             raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
-        frame = pd.DataFrame(outcome.curve._asdict())
-        frame.insert(0, "pair", point.pair)
-        frame.insert(1, "cell", point.cell)
-        frame.insert(2, "planned_rounds", point.run.design.rounds)
-        if outcome.metrics is not None:
-            frame = frame.merge(outcome.metrics, on=["seed", "round"])
-        frames.append(frame)
+        frames.append(long_form(point.pair, point.run.design, outcome.curve, outcome.metrics))
         if outcome.diverged_at is not None:
             diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite at round {outcome.diverged_at}")
     return Results(pd.concat(frames, ignore_index=True), diverged)
+
+
+def long_form(pair: str, design: Design, curve: Curve, metrics: pd.DataFrame | None) -> pd.DataFrame:
+    """A run as rows of `Results.curves`."""
+    frame = pd.DataFrame(curve._asdict())
+    frame.insert(0, "pair", pair)
+    frame.insert(1, "cell", label(design))
+    frame.insert(2, "planned_rounds", design.rounds)
+    return frame if metrics is None else frame.merge(metrics, on=["seed", "round"])
