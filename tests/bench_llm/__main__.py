@@ -3,7 +3,7 @@
 Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and threads. Each trainer runs in a
 fresh process, one after the other, so that its peak memory is its own. The first round of each warms up and is not timed; medians of the others.
 Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours as it comes
-(2,048 tokens a pass) and `small` (512).
+(2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient checkpointing).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Our trainer on a case, in a process of its own: `python -m tests.bench_llm.ours CASE [small]`.
 
-As it comes: 2,048 tokens a pass. `small`: 512, which saves memory.
+As it comes: 2,048 tokens a pass. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves memory.
 """
 
 import sys
@@ -21,8 +21,8 @@ from shared.kl import KL
 from studies.cards import preset
 from tests.bench_llm.case import BETA, Case, Clock, given, report
 
-SMALL = 512
-"""Tokens of a pass that hold a group of SmolLM2."""
+SMALL = Compute(micro_tokens=512, logit_rows=128, gradient_checkpointing=True)
+"""A pass holds a group of SmolLM2."""
 NEVER = (-1,)
 """Stops that are no token: every response is as long as it may be."""
 
@@ -31,9 +31,8 @@ def run_of(case: Case, small: bool) -> LLMRun:
     """TRL's defaults in our words; the model of `tiny` is the one that its folder was made from."""
     estimator = replace(preset("grpo_trl"), kl=KL("k3", BETA, bounded=False))
     design = Design(case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator)
-    compute = Compute(micro_tokens=SMALL) if small else Compute()
     source = "tiny" if case.task == "mix97" else case.folder
-    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate), compute=compute)
+    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate), compute=SMALL if small else Compute())
 
 
 def main() -> None:
