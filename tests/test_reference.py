@@ -1,0 +1,66 @@
+"""The reference runs of language models that come with the package, and the choice of their learning rates."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shared.curve import Curve
+from studies import reference as shipped
+from studies import store
+from studies.experiments import EXPERIMENTS, cells_of, label
+from studies.pairs import start_at
+from studies.points import points_of
+from studies.rates import CELLS, points_at, scores
+from studies.reference import COLUMNS, export, reference
+
+
+def test_reference_runs_are_whole_studies():
+    curves = reference().curves
+    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) <= {"tiny-mix97", "tiny-mod97"}
+    for pair, own in curves.groupby("pair"):
+        usual = start_at(pair, "llm").design
+        assert set(own["cell"]) == {label(cell) for cell in cells_of(list(EXPERIMENTS.values()))}
+        assert set(own["planned_rounds"]) == {usual.rounds}
+        ended = own.groupby(["cell", "seed"])["round"].agg(["max", "count"])
+        assert set(ended["max"]) == {usual.rounds} and set(ended["count"]) == {usual.rounds // usual.eval_every + 1}
+        assert ended.reset_index().groupby("cell")["seed"].apply(tuple).nunique() == 1
+        assert own["test_pass_at_1"].between(0, 1).all()
+        assert own["test_pass_at_1"].max() > own["test_pass_at_1"].iloc[0] + 0.3
+
+
+def test_exported_runs_come_back(tmp_path, monkeypatch):
+    root = store.open_store(tmp_path / "results")
+    points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 20)
+    for point in points:
+        folder, rounds = store.folder_of(root, point), np.array([0, 10, 20])
+        folder.mkdir(parents=True)
+        columns = {name: np.arange(3.0) for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
+        metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name or "greedy" in name}
+        pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
+        pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
+        (folder / "config.json").write_text(json.dumps(point.config))
+        store.seal(root, point, None, {})
+    monkeypatch.setattr("studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
+    (root / "study-llm.json").write_text(json.dumps({"level": "llm", "pairs": ["tiny-mod97"], "seeds": 2, "rounds": 20}))
+    monkeypatch.setattr(shipped, "FILE", tmp_path / "tiny.parquet")
+    export(root)
+    curves = reference().curves
+    assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
+    assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
+    curves.iloc[:-1].to_parquet(tmp_path / "tiny.parquet")
+    assert reference().diverged == ["tiny-mod97, 32x1-minimalist, seed 1: diverged after round 10"]
+
+
+def test_a_rate_is_judged_on_the_validation_split_by_all_its_cells():
+    start = start_at("tiny-mix97", "llm")
+    (slow, fast) = points_at("tiny-mix97", [1e-5, 1e-2], 2)
+    assert {point.run.evaluation.split for point in slow + fast} == {"validation"} and start.evaluation.split == "test"
+    assert {point.run.optimizer.rate for point in fast} == {1e-2} and {point.run.design.batch_size for point in fast} == {1, 32, 256}
+    assert replace(slow[0].run, optimizer=start.optimizer, evaluation=start.evaluation, design=start.design) == start
+    rows = [(label(cell), seed, at, 600, 0.1 * at / 600) for cell in CELLS for seed in (0, 1) for at in (0, 600)]
+    curves = pd.DataFrame(rows, columns=["cell", "seed", "round", "planned_rounds", "test_pass_at_1"])
+    assert scores(curves).tolist() == pytest.approx([0.1] * 4)
+    assert scores(curves[:-1])[label(CELLS[-1])] == pytest.approx(0.05)  # a seed that diverged counts as 0
