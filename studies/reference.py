@@ -27,11 +27,13 @@ def reference() -> Results:
 
 
 def export(root: Path) -> None:
-    """Take the runs of a results folder's study of level llm as the shipped ones."""
+    """Take the runs of a results folder's study of level llm as the shipped ones of its pairs; those of other pairs stay."""
     from studies.reproduce import read_study
 
-    curves = collect(root, read_study(root, "llm").points()).curves
-    curves[list(COLUMNS)].to_parquet(Path(str(FILE)), index=False, compression="zstd")
+    study = read_study(root, "llm")
+    fresh, there = collect(root, study.points()).curves[list(COLUMNS)], reference().curves
+    kept = there[~there["pair"].isin(study.pairs)]
+    pd.concat([kept, fresh], ignore_index=True).to_parquet(Path(str(FILE)), index=False, compression="zstd")
 
 
 if __name__ == "__main__":

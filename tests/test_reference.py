@@ -45,9 +45,14 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         store.seal(root, point, None, {})
     monkeypatch.setattr("studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     (root / "study-llm.json").write_text(json.dumps({"level": "llm", "pairs": ["tiny-mod97"], "seeds": 2, "rounds": 20}))
+    before = reference().curves.head(2).assign(pair="other")
+    before.to_parquet(tmp_path / "tiny.parquet")
     monkeypatch.setattr(shipped, "FILE", tmp_path / "tiny.parquet")
     export(root)
+    export(root)
     curves = reference().curves
+    pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True))
+    curves = curves.iloc[2:]
     assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
     assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
     curves.iloc[:-1].to_parquet(tmp_path / "tiny.parquet")
