@@ -51,7 +51,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
     export(root)
     export(root)
     curves = reference().curves
-    pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True))
+    pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True), check_dtype=False)
     curves = curves.iloc[2:]
     assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
     assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
