@@ -44,7 +44,7 @@ def root(tmp_path):
 
 
 def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
-    todo, finished, advanced = [point_of(), point_of(seed=1), point_of(rollouts=2)], [], []
+    todo, finished, advanced = [point_of(), point_of(seed=1, rollouts=2)], [], []
     run_llm_points(root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append))
     assert set(finished) == set(todo)
     assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
@@ -63,7 +63,7 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
 def test_one_that_fails_is_named_and_the_others_go_on(root):
     bad, good, remarks = point_of(seed=1), point_of(), []
     with locked(store.folder_of(root, bad), remarks.append), pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"):
-        run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
+        run_llm_points(root, [bad, good], 2, quiet(remark=remarks.append))
     assert "seed 1" in remarks[0]
     assert store.read(root, good) is not None and store.read(root, bad) is None
 
@@ -82,14 +82,19 @@ def test_a_killed_process_is_named_and_its_run_resumes(root):
     assert store.read(root, point).curve.round.tolist() == [0, 20, 40, 60]
 
 
+def finish(root, point):
+    """What a process of its own does, in this one."""
+    store.seal(root, point, train(point.run, store.folder_of(root, point)).diverged_at, {})
+
+
 def test_a_damaged_table_is_written_again_from_the_checkpoint(root):
     point, remarks = point_of(), []
-    run_llm_points(root, [point], 1, quiet())
+    finish(root, point)
     before, folder = collect(root, [point]).curves, store.folder_of(root, point)
     (folder / "curve.parquet").write_bytes(b"damaged")
     assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
     checkpoints = {path.name for path in (folder / "checkpoints").iterdir()}
-    run_llm_points(root, [point], 1, quiet())
+    finish(root, point)
     pd.testing.assert_frame_equal(collect(root, [point]).curves, before)
     assert {path.name for path in (folder / "checkpoints").iterdir()} == checkpoints
 
