@@ -51,5 +51,5 @@ if __name__ == "__main__":
     finish_points(console, store.open_store(arguments.results), [point for of_rate in runs for point in of_rate], threads_of(0), False)
     table = pd.DataFrame({rate: scores(collect(arguments.results, of_rate).curves) for rate, of_rate in zip(arguments.rates, runs, strict=True)}).T
     table["mean"] = table.mean(axis=1)
-    console.print(table.round(3).to_string(), markup=False, highlight=False)
+    console.print(table.round(3).to_string(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"highest mean: {table['mean'].idxmax():g}")
