@@ -13,6 +13,8 @@ from shared.mask import Unmasked
 VERSION = 1
 """Raised when a change makes equal configurations give other curves."""
 TINY = "tiny"
+PHASES = ("sample", "score", "log_probs", "update", "evaluate")
+"""Parts of a run whose seconds and memory are measured."""
 Precision = Literal["fp32", "bf16"]
 
 

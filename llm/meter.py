@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-PHASES = ("sample", "score", "log_probs", "update", "evaluate")
+from llm.config import PHASES
+
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
+from llm.config import PHASES
 from studies.stats import interval
-
-PHASES = ("sample", "score", "log_probs", "update", "evaluate")
 
 
 def has_gains(curves: pd.DataFrame) -> bool:

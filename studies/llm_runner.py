@@ -1,5 +1,6 @@
 """Run language models side by side, each in a process of its own: its memory is its own, and one that is killed takes no other with it."""
 
+import contextlib
 import multiprocessing
 import signal
 import time
@@ -74,7 +75,10 @@ def _hear(root: Path, connection: Connection, running: dict[Connection, _Running
     except EOFError:
         run.process.join()
         del running[connection]
-        stored = store.read(root, point)
+        try:
+            stored = store.read(root, point)
+        except store.Damaged as damage:
+            return f"{name}: damaged, run the same command again to redo it: {damage}"
         if stored is None:
             return f"{name}: its process ended with status {run.process.exitcode}"
         report.finished(point, stored)
@@ -110,12 +114,13 @@ def _work(root: Path, point: Point, connection: Connection) -> None:
         remark=lambda text: connection.send(("remark", text)),
         pretraining=lambda step, rate: connection.send(("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")),
     )
-    try:
-        outcome = train(point.run, store.folder_of(root, point), told)
-        store.seal(root, point, outcome.diverged_at, about_run(began))
-    except BrokenPipeError:
-        return  # the parent is gone; the last checkpoint stays
-    except UserError as error:
-        connection.send(("failed", str(error)))
-    except OSError as error:
-        connection.send(("failed", f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on"))
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
+        try:
+            outcome = train(point.run, store.folder_of(root, point), told)
+            store.seal(root, point, outcome.diverged_at, about_run(began))
+        except BrokenPipeError:
+            raise
+        except UserError as error:
+            connection.send(("failed", str(error)))
+        except OSError as error:
+            connection.send(("failed", f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on"))

@@ -5,12 +5,14 @@ rate with the highest mean Pass@1 after training goes into `studies/pairs.py`.
 """
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
+from shared.errors import UserError
 from studies import store
 from studies.experiments import BASELINE, EXPERIMENTS, label
 from studies.pairs import start_at
@@ -40,7 +42,8 @@ def scores(curves: pd.DataFrame) -> pd.Series:
     return last.reindex(map(label, CELLS), fill_value=0.0) / curves["seed"].nunique()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pair")
     parser.add_argument("--rates", type=float, nargs="+", default=list(RATES))
@@ -53,3 +56,11 @@ if __name__ == "__main__":
     table["mean"] = table.mean(axis=1)
     console.print(table.round(3).to_string(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"highest mean: {table['mean'].idxmax():g}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"rates: {error}", file=sys.stderr)
+        sys.exit(2)
