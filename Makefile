@@ -14,7 +14,7 @@ test-llm: .venv/installed-llm
 	$(BIN)/python -m pytest $(wildcard tests/test_llm_*.py)
 
 reference: .venv/installed-llm
-	$(BIN)/rftlab reproduce --level llm --seeds 3
+	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 --seeds 3
 	$(BIN)/python -m studies.reference results
 
 lint: .venv/installed-test

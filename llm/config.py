@@ -12,10 +12,12 @@ from shared.mask import Unmasked
 
 VERSION = 1
 """Raised when a change makes equal configurations give other curves."""
-TINY = "tiny"
+TINY, SMOLLM2 = "tiny", "smollm2-135m"
+"""Models that need no hub."""
 PHASES = ("sample", "score", "log_probs", "update", "evaluate")
 """Parts of a run whose seconds and memory are measured."""
 Precision = Literal["fp32", "bf16"]
+EngineName = Literal["hf", "vllm"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Model:
     """Which model is trained, and how long its prompts and responses may be."""
 
     source: str = TINY
-    """`tiny`, or a folder (or a name on the hub) with a causal language model and its tokenizer."""
+    """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a causal language model and its tokenizer."""
     tiny: Tiny = field(default_factory=Tiny)
     """What `tiny` is; not read for other models."""
     prompt_limit: int = 512
@@ -106,7 +108,9 @@ class Evaluation:
     greedy: bool = True
     """Whether the greedy response to each question is scored too."""
     train_subset: int = 500
-    """Training questions in the evaluation, always the same; at most all of them."""
+    """Training questions in the evaluation, always the same; at most all of them. 0: all."""
+    test_subset: int = 0
+    """The same for the unseen ones."""
     split: str = "test"
     """The split of unseen questions: test, or validation for choices that the test split must not decide."""
     pass_at: tuple[int, ...] = ()
@@ -114,7 +118,8 @@ class Evaluation:
 
     def __post_init__(self):
         check(self.samples >= 1, f"evaluation.samples = {self.samples}; allowed: 1 or more")
-        check(self.train_subset >= 1, f"evaluation.train_subset = {self.train_subset}; allowed: 1 or more")
+        for name in ("train_subset", "test_subset"):
+            check(getattr(self, name) >= 0, f"evaluation.{name} = {getattr(self, name)}; allowed: 0 (all) or more")
         check_choice("evaluation.split", self.split, ("test", "validation"))
         for k in self.pass_at:
             check(1 <= k <= self.samples, f"evaluation.pass_at = {k}; allowed: 1 to evaluation.samples = {self.samples}")
@@ -122,7 +127,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Compute:
-    """How the work is cut into pieces that fit the machine. Every choice here changes results by rounding only."""
+    """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by rounding only."""
 
     device: str = "cpu"
     """Where the model lives: cpu, cuda, cuda:1, ..."""
@@ -130,6 +135,10 @@ class Compute:
     """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short to share."""
     precision: Precision = "fp32"
     """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
+    engine: EngineName = "hf"
+    """What samples: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal in distribution only."""
+    cache_gb: float = 4.0
+    """Memory for the keys and values of vLLM."""
     sample_rows: int = 256
     """Responses that are sampled side by side."""
     micro_tokens: int = 2048
@@ -141,6 +150,8 @@ class Compute:
 
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
+        check_choice("compute.engine", self.engine, get_args(EngineName))
+        check(self.cache_gb > 0, f"compute.cache_gb = {self.cache_gb}; allowed: more than 0")
         check(self.threads >= 0, f"compute.threads = {self.threads}; allowed: 0 (all cores) or more")
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
             check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")

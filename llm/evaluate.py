@@ -17,7 +17,7 @@ UNSEEN = 1 << 31
 
 def evaluate(run: LLMRun, engine: Engine, codec: Codec, data: Data, pool: MathPool, round_index: int) -> tuple[dict[str, float], Checks]:
     """Columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and what math-verify did."""
-    parts = {"train": (data.train.take(subset(len(data.train.answers), run.evaluation.train_subset)), 0), "test": (data.test, UNSEEN)}
+    parts = {"train": (_part(data.train, run.evaluation.train_subset), 0), "test": (_part(data.test, run.evaluation.test_subset), UNSEEN)}
     columns, checks = {}, Checks()
     for part, (problems, shift) in parts.items():
         settings = [("", run.evaluation.samples, run.temperature)] + ([("greedy_", 1, 0.0)] if run.evaluation.greedy else [])
@@ -41,8 +41,13 @@ def answer(run, engine, codec, problems: Problems, verifier, pool, shift: int, c
     return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
 
 
+def _part(problems: Problems, size: int) -> Problems:
+    n = len(problems.answers)
+    return problems.take(subset(n, size or n))
+
+
 def subset(n: int, size: int) -> np.ndarray:
-    """The training problems that are evaluated: the same for every run and every seed."""
+    """The problems that are evaluated: the same for every run and every seed."""
     return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])
 
 

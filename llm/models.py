@@ -10,7 +10,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from llm.codec import Codec, SymbolCodec, TextCodec
-from llm.config import TINY, LLMRun
+from llm.config import SMOLLM2, TINY, LLMRun
+from llm.smollm2 import smollm2_folder
 from llm.tasks.load import load
 from llm.tasks.task import Split, fitting
 from llm.tiny import pretrained
@@ -44,18 +45,22 @@ class Data(NamedTuple):
 
 
 def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None) -> tuple[nn.Module, Codec]:
-    """The base model, float32, on its device; and its codec. Raises UserError for a source that has not all of it."""
+    """The base model, float32, on its device; and its codec. Raises UserError for a source that has not all of it, and for a device that is not there."""
+    try:
+        torch.empty(1, device=run.compute.device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and its build of torch") from None
     if run.model.source == TINY:
         model, codec = pretrained(run.task, run.model.tiny, progress), SymbolCodec()
     else:
-        model, codec = _from_source(run.model.source)
+        model, codec = _from_source(str(smollm2_folder()) if run.model.source == SMOLLM2 else run.model.source)
     room = getattr(model.config, "max_position_embeddings", None)
     longest = run.model.prompt_limit + run.model.response_limit
     check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
     try:
         return model.to(run.compute.device), codec
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}") from None
+    except RuntimeError as error:
+        raise UserError(f"compute.device = {run.compute.device!r}: the model does not fit: {_line(error)}") from None
 
 
 def _from_source(source: str) -> tuple[nn.Module, Codec]:

@@ -39,7 +39,7 @@ class Reproduce(Common):
     level: Level = "sim"
     """What runs: the simulator, or real language models (they need the extra `llm`)."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ()
-    """Model-dataset pairs; all of the level if left out."""
+    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
     rounds: int | None = None

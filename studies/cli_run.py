@@ -21,7 +21,7 @@ from studies.cli_common import Common, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.language import cost_table, has_costs
 from studies.league import Rules
-from studies.pairs import LEVELS, pairs_at, start_at
+from studies.pairs import LEVELS, start_at, usual_pairs
 
 SINGLE, LEAGUE = "cell", "league"
 
@@ -175,7 +175,7 @@ def parse_run(arguments: list[str]) -> StudyCommand | League:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
     level, name = peek(arguments, "--level", "sim"), peek(arguments, "--preset", "paper_text")
     check_choice("level", level, LEVELS)
-    chosen = peek(arguments, "--pair", pairs_at(level)[0])
+    chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
 

@@ -3,13 +3,14 @@
 sim: a simulator preset whose learning curves resemble those that the paper reports. The GSM8K parameters were fitted to the published
      GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the base model and experiment 1 in view, so agreement
      with published numbers is in-sample. Parameters trade off against each other: do not interpret them one by one.
-llm: a real language model and how it is trained. The learning rates of `tiny` were chosen on the validation split (docs/llm.md).
+llm: a real language model and how it is trained. Models of the paper run with its hyper-parameters, on a GPU; they are evaluated on fixed parts of
+     the train and test sets, the paper on all of them. The learning rates of `tiny` were chosen on the validation split (docs/llm.md).
 """
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from llm.config import TINY, AdamW, Compute, LLMRun, Model
+from llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
 from llm.tasks.load import TaskConfig
 from llm.tasks.pools import Sizes
 from shared.design import Design
@@ -20,7 +21,8 @@ from sim.run import Simulation
 
 Level = Literal["sim", "llm"]
 LEVELS: tuple[str, ...] = get_args(Level)
-GSM8K, MATH = (7473, 1319), (7500, 5000)
+SIZES = {"gsm8k": (7473, 1319), "math": (7500, 5000)}
+"""Problems to train and to test on."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,19 @@ class Pair:
     llm: LLMRun | None = None
 
 
-def _simulated(model: str, dataset: str, sizes: tuple[int, int], rate: float, **parameters: float) -> Pair:
-    return Pair(model, dataset, Simulation(Linear(n_train=sizes[0], n_test=sizes[1], **parameters), optimizer=Optimizer(rate=rate)))
+def _paper(owner: str, model: str, dataset: str, rate: float, **parameters: float) -> Pair:
+    """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
+    n_train, n_test = SIZES[dataset]
+    simulation = Simulation(Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(rate=rate))
+    run = LLMRun(
+        TaskConfig(dataset),
+        Model(f"{owner}/{model}"),
+        Design(rounds=2000, eval_every=100),
+        AdamW(rate=1e-6),
+        Evaluation(greedy=False, train_subset=500, test_subset=1319),
+        Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384),
+    )
+    return Pair(model, dataset, simulation, run)
 
 
 def _tiny(task: str, rate: float) -> Pair:
@@ -49,17 +62,26 @@ def _tiny(task: str, rate: float) -> Pair:
     return Pair(TINY, task, llm=run)
 
 
-_QWEN, _LLAMA, _OLMO = "Qwen2.5-0.5B-Instruct", "Llama-3.2-1B-Instruct", "OLMo-2-0425-1B-Instruct"
+_SMOLLM2 = LLMRun(
+    TaskConfig("words", sizes=Sizes(train=2048, validation=200, test=200)),
+    Model(SMOLLM2, prompt_limit=256, response_limit=32),
+    Design(rounds=40, eval_every=10),
+    AdamW(rate=1e-5),
+    Evaluation(greedy=False, train_subset=200),
+    Compute(logit_rows=256),
+)
+_QWEN, _LLAMA, _OLMO = ("Qwen", "Qwen2.5-0.5B-Instruct"), ("meta-llama", "Llama-3.2-1B-Instruct"), ("allenai", "OLMo-2-0425-1B-Instruct")
 
 PAIRS: dict[str, Pair] = {
-    "qwen-gsm8k": _simulated(_QWEN, "gsm8k", GSM8K, 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
-    "llama-gsm8k": _simulated(_LLAMA, "gsm8k", GSM8K, 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
-    "olmo-gsm8k": _simulated(_OLMO, "gsm8k", GSM8K, 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6),
-    "qwen-math": _simulated(_QWEN, "math", MATH, 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
-    "llama-math": _simulated(_LLAMA, "math", MATH, 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
-    "olmo-math": _simulated(_OLMO, "math", MATH, 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
+    "qwen-gsm8k": _paper(*_QWEN, "gsm8k", 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
+    "llama-gsm8k": _paper(*_LLAMA, "gsm8k", 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
+    "olmo-gsm8k": _paper(*_OLMO, "gsm8k", 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6),
+    "qwen-math": _paper(*_QWEN, "math", 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
+    "llama-math": _paper(*_LLAMA, "math", 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
+    "olmo-math": _paper(*_OLMO, "math", 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
     "tiny-mix97": _tiny("mix97", 1e-4),
     "tiny-mod97": _tiny("mod97", 3e-4),
+    "smollm2-words": Pair("SmolLM2-135M-Instruct", "words", llm=_SMOLLM2),
 }
 
 
@@ -72,6 +94,11 @@ def pair(name: str) -> Pair:
 def pairs_at(level: Level) -> tuple[str, ...]:
     """Names of the pairs that a level has."""
     return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
+
+
+def usual_pairs(level: Level) -> tuple[str, ...]:
+    """The pairs of a study that names none: all that need neither a GPU nor an hour for a cell."""
+    return pairs_at("sim") if level == "sim" else tuple(name for name in pairs_at("llm") if PAIRS[name].model == TINY)
 
 
 def start_at(name: str, level: Level) -> Simulation | LLMRun:

@@ -16,7 +16,7 @@ from studies.cli_common import NEEDS_LLM, has_llm
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS
 from studies.llm_runner import run_llm_points
-from studies.pairs import LEVELS, Level, pairs_at, start_at
+from studies.pairs import LEVELS, Level, start_at, usual_pairs
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
 from studies.reference import REFERENCE_NOTE, reference
@@ -61,8 +61,8 @@ def threads_of(asked: int) -> int:
 
 
 def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> Study:
-    """A checked study; no pairs: all of the level."""
-    pairs = pairs or list(pairs_at(level))
+    """A checked study; no pairs: the level's usual ones."""
+    pairs = pairs or list(usual_pairs(level))
     for name in pairs:
         start_at(name, level)
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")

@@ -50,7 +50,7 @@ BAD = {
     "negative threads": (("reproduce", "--threads", -1), "threads = -1; allowed: 0 (all) or more"),
     "field that the study sets": (("run", "rollouts", "--batch-size", 64), "batch_size = 64: study rollouts sets it"),
     "pair of another level": (("reproduce", "--pair", "tiny-mix97"), "pair = 'tiny-mix97' does not run at level sim; allowed: qwen-gsm8k"),
-    "pair without a model": (("run", "cell", "--level", "llm", "--pair", "qwen-math"), "does not run at level llm; allowed: tiny-mix97"),
+    "pair without a simulation": (("run", "cell", "--level", "sim", "--pair", "smollm2-words"), "does not run at level sim; allowed: qwen-gsm8k"),
     "level of a run": (("run", "cell", "--level", "gpu"), "level = 'gpu' is unknown; allowed: sim, llm"),
     "no results": (("report",), "is not a results folder of rftlab"),
     "unknown option": (("reproduce", "--sead", 3), "--sead"),
