@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test test-llm reference lint bench bench-llm clean
+.PHONY: study test test-llm test-vllm reference lint bench bench-llm clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
@@ -12,6 +12,9 @@ test: .venv/installed-test
 
 test-llm: .venv/installed-llm
 	$(BIN)/python -m pytest $(wildcard tests/test_llm_*.py)
+
+test-vllm: .venv/installed-vllm
+	$(BIN)/python -m pytest tests/test_vllm.py
 
 reference: .venv/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 --seeds 3
@@ -44,6 +47,10 @@ $(BIN)/python:
 
 .venv/installed-llm: .venv/installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm]'
+	touch $@
+
+.venv/installed-vllm: .venv/installed-llm tests/install_vllm.py
+	$(BIN)/python -m tests.install_vllm
 	touch $@
 
 .venv/installed-bench: .venv/installed-test

@@ -1,5 +1,6 @@
 """Seconds and peak memory of the phases of a run."""
 
+import ctypes
 import resource
 import time
 from contextlib import contextmanager
@@ -62,3 +63,10 @@ def peak_megabytes(device: torch.device) -> float:
         return int(line.split()[1]) * 1024 / 1e6
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def trim_heap() -> None:
+    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in blocks of its own sizes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

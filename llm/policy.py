@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from llm.config import Compute
+from llm.head import Reading, token_log_probs
 from llm.packing import ALONE, Sharing, micro_batches, read
 from llm.responses import Responses, token_indices
 
@@ -60,7 +60,7 @@ class Policy:
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
-            columns = in_chunks(self.model.get_output_embeddings(), hidden, targets, self.temperature, with_entropy, self.compute.logit_rows)
+            columns = token_log_probs(self.model.get_output_embeddings(), hidden, targets, Reading(self.temperature, with_entropy, self.compute.logit_rows))
         return columns if len(spread) == len(targets) else tuple(None if column is None else column.index_select(0, spread) for column in columns)
 
     @torch.no_grad()
@@ -99,23 +99,3 @@ def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     asks, seen = segment[:, :, None], segment[:, None, :]
     sees = ((seen == 0) | (seen == asks)).tril()
     return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill_(~sees, -torch.inf)[:, None]
-
-
-def in_chunks(head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool, size: int):
-    """`token_log_probs` of hidden (n, d), `size` tokens at a time; the backward pass computes the logits of a chunk again."""
-    arguments = [(head, hidden[i : i + size], targets[i : i + size], temperature, with_entropy) for i in range(0, len(targets), size)]
-    if len(arguments) == 1 or not torch.is_grad_enabled():
-        parts = [token_log_probs(*argument) for argument in arguments]
-    else:
-        parts = [checkpoint(token_log_probs, *argument, use_reentrant=False) for argument in arguments]
-    logp, entropy = zip(*parts, strict=True)
-    return torch.cat(logp), torch.cat(entropy) if with_entropy else None
-
-
-def token_log_probs(head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, with_entropy: bool):
-    """log pi(target) (n,) of softmax(head(hidden) / temperature), hidden (n, d); and its entropy -sum pi log pi (n,), or None."""
-    logits = head(hidden)
-    logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
-    norm = logits.logsumexp(-1)
-    logp = logits.gather(-1, targets[:, None])[:, 0] - norm
-    return logp, norm - (torch.softmax(logits, -1) * logits).sum(-1) if with_entropy else None

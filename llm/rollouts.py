@@ -1,6 +1,6 @@
 """Rollouts: one small interface for engines that sample, and an engine that is a Hugging Face model itself.
 
-What is promised: a token is a function of the policy's distribution and of one uniform, which depends on (seed, stream, round, prompt,
+What is promised of the latter: a token is a function of the policy's distribution and of one uniform, which depends on (seed, stream, round, prompt,
 rollout, position) alone. So the split into batches and the order of work change tokens only where rounding moves a distribution across
 its uniform, about once in 10^7 tokens in fp32; log-probabilities agree to rounding, not bit for bit. Equal calls give equal bits.
 """
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from llm.meter import trim_heap
 from llm.policy import Policy, autocast
 from llm.random import uniforms
 from llm.responses import Responses
@@ -43,6 +44,9 @@ class Engine(Protocol):
     def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
         """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy."""
 
+    def rest(self) -> None:
+        """Free memory that is of no use until the next sync; nothing is sampled before it."""
+
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
 
@@ -58,6 +62,11 @@ class HFEngine:
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
         self.policy = policy
+
+    def rest(self) -> None:
+        """The weights are those that are trained; what sampling left of its cache goes."""
+        if self.stops.device.type == "cpu":
+            trim_heap()
 
     @torch.inference_mode()
     def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:

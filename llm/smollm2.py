@@ -59,10 +59,7 @@ def _fetched(place: Path) -> Path:
 def _unpacked(place: Path) -> Path:
     """Weights as float32 safetensors, beside the tokenizer and its chat template."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32)
-    except ImportError as error:
-        raise UserError(f"model.source = 'smollm2-135m': {error}; install it with: pip install gguf") from None
+    model = AutoModelForCausalLM.from_pretrained(place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32)
     model.save_pretrained(place / "model")
     AutoTokenizer.from_pretrained(place, gguf_file=FILE).save_pretrained(place / "model")
     return place / "model"

@@ -63,7 +63,7 @@ class Report(NamedTuple):
 def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Callable[[Policy, Codec], Engine] | None = None) -> Outcome:
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
 
-    engine_of: makes the engine that samples; by default the model itself samples.
+    engine_of: makes the engine that samples, in place of `compute.engine`.
     Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree; Busy where another
     process trains in the folder.
     """
@@ -92,9 +92,17 @@ def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Polic
         if count:
             report.remark(f"{split}: {count} problems left out, prompts longer than model.prompt_limit = {run.model.prompt_limit} tokens")
     with MathPool() as pool:
-        engine = engine_of(policy, codec) if engine_of else HFEngine(policy, codec.stops)
+        engine = engine_of(policy, codec) if engine_of else _engine(run, policy, codec)
         trainer = Trainer(run, policy, engine, codec, data, pool)
         return _rounds(folder, trainer, report)
+
+
+def _engine(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
+    if run.compute.engine == "hf":
+        return HFEngine(policy, codec.stops)
+    from llm.vllm_engine import VLLMEngine
+
+    return VLLMEngine(run, policy, codec)
 
 
 def _open(folder: Path, run: LLMRun) -> None:

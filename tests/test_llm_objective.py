@@ -9,7 +9,6 @@ import torch
 from llm.config import AdamW
 from llm.objective import objective, part_of
 from llm.packing import ALONE, micro_batches
-from llm.policy import in_chunks
 from llm.responses import Responses, packed, token_indices
 from llm.update import accumulate, rate_at, step
 from shared.advantage import Advantage
@@ -179,16 +178,6 @@ def test_chunks_of_logits_change_nothing():
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
-
-
-def test_never_more_logits_than_a_chunk():
-    """Forward and backward: no tensor of the head has more rows than a chunk."""
-    seen, head = [], torch.nn.Linear(8, 50)
-    head.register_forward_hook(lambda module, args, out: seen.append(out.shape[0]))
-    hidden = torch.randn(23, 8, requires_grad=True)
-    logp, _ = in_chunks(head, hidden, torch.randint(0, 50, (23,)), 1.0, False, 5)
-    logp.sum().backward()
-    assert max(seen) == 5 and sum(seen) == 2 * 23
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -1,0 +1,169 @@
+"""An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
+
+Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own, a function of (seed, stream,
+round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is updated.
+"""
+
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from llm.codec import Codec
+from llm.config import LLMRun
+from llm.policy import Policy
+from llm.random import philox
+from llm.responses import Responses, packed
+from llm.rollouts import Draws, Rollouts
+from shared.errors import UserError, check
+
+OLDEST = (0, 32)
+"""The version of vLLM that this was tested with; its interfaces change from version to version."""
+BLOCK = 32
+"""Tokens of a block of the cache: prompts are shared in whole blocks."""
+_IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+
+
+class VLLMEngine:
+    """Samples with vLLM."""
+
+    def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
+        """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing, too old, or cannot hold the model."""
+        vllm, self.run, self.stops = _vllm(), run, sorted(codec.stops)
+        self.cuda = torch.device(run.compute.device).type == "cuda"
+        if not self.cuda:
+            _keep_weights_plain()
+            _keep_llvm_quiet()
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"), _told("vLLM cannot be started"):
+            _write_config(policy.model, Path(folder))
+            self.engine = vllm.LLM(**_arguments(run, folder, self.cuda))
+        policy.model.base_model.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
+        self.parameters, self.asleep = vllm.SamplingParams, False
+        self.sync(policy)
+
+    def sync(self, policy: Policy) -> None:
+        """Take over the weights of the policy, and forget what was computed with the old ones."""
+        with _told("vLLM did not take the weights"):
+            if self.asleep:
+                self.engine.wake_up(tags=["weights"])
+            self.engine.apply_model(lambda model: _load(model, policy))
+            if self.asleep:
+                self.engine.wake_up(tags=["kv_cache"])
+                self.asleep = False
+            self.engine.reset_prefix_cache()
+
+    def rest(self) -> None:
+        """Give the GPU's memory back until the next sync."""
+        if self.cuda:
+            self.engine.sleep(level=2)
+            self.asleep = True
+
+    def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
+        """As `Engine.sample`."""
+        group = np.repeat(np.arange(len(prompts)), counts)
+        rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+        common = {"temperature": temperature, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.stops, "ignore_eos": True, "detokenize": False}
+        settings = [self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)]
+        requests = [{"prompt_token_ids": list(prompts[g])} for g in group]
+        with _told("vLLM failed while sampling"):
+            found = [done.outputs[0] for done in self.engine.generate(requests, settings, use_tqdm=False)]
+        tokens, starts = packed([one.token_ids for one in found])
+        logp = [at[token].logprob for one in found for token, at in zip(one.token_ids, one.logprobs, strict=True)]
+        finished = np.array([one.finish_reason == "stop" for one in found], dtype=bool)
+        return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
+
+
+def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
+    """A seed below 2^63 for each response (n,), of prompts and rollouts with these numbers."""
+    counters = np.stack([np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)])
+    words = philox(draws.seed, counters)
+    return [int(high >> np.uint64(1)) << 32 | int(low) for high, low in zip(words[0], words[1], strict=True)]
+
+
+def _vllm():
+    os.environ.update({name: os.environ.get(name, value) for name, value in _IN_PROCESS.items()})
+    try:
+        import vllm
+    except ImportError as error:
+        raise UserError(f"compute.engine = 'vllm': {error}; allowed: hf, or install vllm (docs/llm.md)") from None
+    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
+    check(version >= OLDEST, f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {OLDEST[0]}.{OLDEST[1]} or newer")
+    return vllm
+
+
+def _arguments(run: LLMRun, folder: str, cuda: bool) -> dict:
+    compute = run.compute
+    return {
+        "model": folder,
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "dtype": "bfloat16" if compute.precision == "bf16" else "float32",
+        "max_model_len": run.model.prompt_limit + run.model.response_limit,
+        "max_num_seqs": compute.sample_rows,
+        "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
+        "block_size": BLOCK,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "enforce_eager": not cuda,
+        "enable_sleep_mode": cuda,
+        "distributed_executor_backend": "uni",
+        "generation_config": "vllm",
+        "seed": 0,
+    }
+
+
+def _write_config(model: torch.nn.Module, folder: Path) -> None:
+    """The architecture alone; weights come with `sync`."""
+    config = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(config, default=str))
+
+
+def _load(model: torch.nn.Module, policy: Policy) -> None:
+    with torch.no_grad():
+        model.load_weights((name, parameter.detach()) for name, parameter in policy.named_parameters())
+
+
+def _keep_weights_plain() -> None:
+    """On a CPU, have vLLM multiply by its parameters as they are.
+
+    It would pack copies of them for its kernels, and a later load would leave some of the copies stale without a word, a tied head's among them.
+    """
+    from vllm.model_executor.layers import utils
+
+    def plain(layer: torch.nn.Module, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    utils.dispatch_cpu_unquantized_gemm = plain
+
+
+def _keep_llvm_quiet() -> None:
+    """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers to any name: to `__dict__` as well."""
+    from llvmlite.binding.ffi import lib
+
+    kind = type(lib)
+    answer = kind.__getattr__
+
+    def named(library, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return answer(library, name)
+
+    kind.__getattr__ = named
+
+
+@contextmanager
+def _told(what: str):
+    """An error of vLLM as one line; its own parts raise what they like."""
+    try:
+        yield
+    except Exception as error:
+        logging.getLogger(__name__).debug(what, exc_info=True)
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{what}: {said[:300]}; finished rounds up to the last checkpoint are kept") from error
