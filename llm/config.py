@@ -1,5 +1,6 @@
 """The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at once."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
@@ -100,6 +101,23 @@ class AdamW:
 
 
 @dataclass(frozen=True)
+class LoRA:
+    """Low-rank adapters (2106.09685): weights W are frozen and read as W + alpha / rank B A, and A and B alone are trained. Needs peft."""
+
+    rank: int = 0
+    """Rank of B A. 0: no adapters, all weights are trained."""
+    alpha: float = 32.0
+    """Size of what is added, times the rank."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the head nor embeddings."""
+
+    def __post_init__(self):
+        check(self.rank >= 0, f"lora.rank = {self.rank}; allowed: 0 (all weights are trained) or more")
+        check(0 < self.alpha < math.inf, f"lora.alpha = {self.alpha}; allowed: more than 0, and finite")
+        check(self.rank > 0 or not self.targets, f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more")
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What is measured every `design.eval_every` rounds."""
 
@@ -173,6 +191,8 @@ class LLMRun:
     """What is measured."""
     compute: Compute = field(default_factory=Compute)
     """How the work is cut into pieces."""
+    lora: LoRA = field(default_factory=LoRA)
+    """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
     canary: float | None = None
@@ -180,7 +200,7 @@ class LLMRun:
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
     seed: int = 0
-    """Seed of the order of prompts and of every sampled token."""
+    """Seed of the order of prompts, of every sampled token and of adapters."""
 
     def __post_init__(self):
         check(self.temperature > 0, f"temperature = {self.temperature}; allowed: more than 0")

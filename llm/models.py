@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from llm.codec import Codec, SymbolCodec, TextCodec
 from llm.config import SMOLLM2, TINY, LLMRun
+from llm.lora import library, with_adapters
 from llm.smollm2 import smollm2_folder
 from llm.tasks.load import load
 from llm.tasks.task import Split, fitting
@@ -45,7 +46,11 @@ class Data(NamedTuple):
 
 
 def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None) -> tuple[nn.Module, Codec]:
-    """The base model, float32, on its device; and its codec. Raises UserError for a source that has not all of it, and for a device that is not there."""
+    """The base model, float32, on its device, with the run's adapters; and its codec.
+
+    Raises UserError for a source that has not all of it, a device that is not there, and adapters that cannot be made.
+    """
+    library(run.lora)
     try:
         torch.empty(1, device=run.compute.device)
     except (RuntimeError, AssertionError) as error:
@@ -58,7 +63,7 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step
     longest = run.model.prompt_limit + run.model.response_limit
     check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
     try:
-        return model.to(run.compute.device), codec
+        return with_adapters(model.to(run.compute.device), run.lora, run.seed), codec
     except RuntimeError as error:
         raise UserError(f"compute.device = {run.compute.device!r}: the model does not fit: {_line(error)}") from None
 

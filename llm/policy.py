@@ -10,6 +10,7 @@ from torch import nn
 
 from llm.config import Compute
 from llm.head import Reading, token_log_probs
+from llm.lora import adapted_layers, turned_off, whole_weights
 from llm.packing import ALONE, Sharing, micro_batches, read
 from llm.responses import Responses, token_indices
 
@@ -29,6 +30,10 @@ class Policy:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.settle()
 
+    def reference(self) -> "Policy | Unadapted":
+        """The policy before it learns, for as long as one likes: the same model without its adapters, or else a frozen copy."""
+        return Unadapted(self) if adapted_layers(self.model) else self.frozen_copy()
+
     def frozen_copy(self) -> "Policy":
         """A copy that never learns."""
         model = copy.deepcopy(self.model)
@@ -41,8 +46,12 @@ class Policy:
             self.model.train(self.compute.gradient_checkpointing and torch.is_grad_enabled())
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Everything that is trained, tied weights once."""
-        return self.model.named_parameters()
+        """Everything that is trained, tied weights once: adapters alone where there are any."""
+        return ((name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All weights, tied ones once, under the names of the model without adapters, which are added to them one tensor at a time."""
+        return whole_weights(self.model)
 
     def micro_batches(self, responses: Responses) -> list[np.ndarray]:
         """All rows, in parts that are small enough for one pass."""
@@ -70,6 +79,18 @@ class Policy:
         for rows in self.micro_batches(responses):
             out[token_indices(responses.starts, rows)] = self.log_probs(responses, rows)[0].cpu()
         return out
+
+
+class Unadapted:
+    """The base policy inside a policy with adapters, which has the weights of both."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+
+    def all_log_probs(self, responses: Responses) -> np.ndarray:
+        """As `Policy.all_log_probs`, with the adapters turned off."""
+        with turned_off(self.policy.model):
+            return self.policy.all_log_probs(responses)
 
 
 def autocast(compute: Compute):

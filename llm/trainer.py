@@ -73,9 +73,9 @@ class Trainer:
     """Policy, reference, engine and data of a run, with its state."""
 
     def __init__(self, run: LLMRun, policy: Policy, engine: Engine, codec: Codec, data: Data, pool: MathPool):
-        """policy: the base model; a frozen copy of it becomes the reference where the estimator asks for one."""
+        """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
         self.run, self.policy, self.engine, self.codec, self.data, self.pool = run, policy, engine, codec, data, pool
-        self.reference = policy.frozen_copy() if run.needs_reference else None
+        self.reference = policy.reference() if run.needs_reference else None
         self.optimizer = optimizer_of(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
         self.state = start_state(run, len(data.train.answers))

@@ -127,7 +127,7 @@ def _write_config(model: torch.nn.Module, folder: Path) -> None:
 
 def _load(model: torch.nn.Module, policy: Policy) -> None:
     with torch.no_grad():
-        model.load_weights((name, parameter.detach()) for name, parameter in policy.named_parameters())
+        model.load_weights((name, weight.detach()) for name, weight in policy.weights())
 
 
 def _keep_weights_plain() -> None:

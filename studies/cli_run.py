@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from llm.config import AdamW, Compute, Evaluation, LLMRun, Model
+from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
 from llm.tasks.load import TaskConfig
 from shared.advantage import Advantage
 from shared.design import Design
@@ -125,10 +125,12 @@ class RunModel(StudyCommand):
     """What is measured."""
     compute: Compute = field(default_factory=Compute)
     """How the work is cut into pieces."""
+    lora: LoRA = field(default_factory=LoRA)
+    """Whether all weights are trained, or adapters beside them."""
 
     def start(self) -> LLMRun:
         """The pair's run with this command's changes."""
-        own = {name: getattr(self, name) for name in ("task", "model", "optimizer", "evaluation", "compute")}
+        own = {name: getattr(self, name) for name in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
         return replace(start_at(self.pair, "llm"), **own)
 
 
@@ -185,5 +187,5 @@ def _defaults(level: str, chosen: str, name: str) -> StudyCommand:
     design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     if level == "sim":
         return Run(pair=chosen, preset=name, design=design, environment=start.environment, optimizer=start.optimizer)
-    own = {key: getattr(start, key) for key in ("task", "model", "optimizer", "evaluation", "compute")}
+    own = {key: getattr(start, key) for key in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
     return RunModel(pair=chosen, preset=name, design=design, **own)

@@ -12,7 +12,8 @@ if importlib.util.find_spec("vllm") is None:
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from llm.config import Compute, LLMRun, Model
+from llm.config import Compute, LLMRun, LoRA, Model
+from llm.lora import with_adapters
 from llm.policy import Policy
 from llm.random import EVALUATION, ROLLOUT
 from llm.rollouts import Draws, HFEngine
@@ -79,6 +80,17 @@ def test_log_probs_are_those_of_the_policy_after_every_update(name, tied):
         assert gap(policy, sample(engine, draws=Draws(0, ROLLOUT, index))) > 0.1
         engine.sync(policy)
     assert gap(policy, sample(engine, temperature=0.0)) < 1e-4
+
+
+def test_adapters_are_in_the_weights_that_it_takes():
+    engine, policy = engine_of(with_adapters(model_of(), LoRA(4), seed=0))
+    for _ in range(2):
+        assert gap(policy, sample(engine)) < 1e-4
+        with torch.no_grad():
+            for _, parameter in policy.named_parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        assert gap(policy, sample(engine)) > 0.01
+        engine.sync(policy)
 
 
 def test_temperature_divides_the_logits():

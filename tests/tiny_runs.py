@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import llm.samples
-from llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny
+from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
 from llm.math_pool import Checks
 from llm.tasks.load import TaskConfig
 from llm.tasks.pools import Sizes
@@ -21,8 +21,8 @@ GRPO = Estimator(kl=KL("k3", 0.05))
 
 
 def run_of(rollouts=4, rounds=8, task="mix97", eval_every=4, **more):
-    """A run; keywords of Design, LLMRun, Evaluation and Compute find their place."""
-    places = {"evaluation": Evaluation, "compute": Compute, "optimizer": AdamW, "design": Design}
+    """A run; keywords of Design, LLMRun, LoRA, Evaluation and Compute find their place."""
+    places = {"evaluation": Evaluation, "compute": Compute, "lora": LoRA, "optimizer": AdamW, "design": Design}
     parts = {name: {key: more.pop(key) for key in list(more) if key in kind.__dataclass_fields__ and key != "device"} for name, kind in places.items()}
     parts["design"] = {"batch_size": 6, "rollouts": rollouts, "rounds": rounds, "eval_every": eval_every, "estimator": GRPO} | parts["design"]
     parts["optimizer"] = {"rate": 3e-3} | parts["optimizer"]

@@ -1,0 +1,80 @@
+"""LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out, rank) are trained.
+
+B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays of its class and says itself where they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import torch
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from llm.config import LoRA
+from shared.errors import UserError, check_choice
+
+ADAPTER = "default"
+"""Name of the only adapter of a layer."""
+
+
+def library(lora: LoRA) -> ModuleType | None:
+    """The package peft, where a run has adapters. Raises UserError where it is missing."""
+    if lora.rank == 0:
+        return None
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError(f"lora.rank = {lora.rank} needs the package peft: {error}; pip install 'rftlab[lora]'") from None
+    return peft
+
+
+def with_adapters(model: nn.Module, lora: LoRA, seed: int) -> nn.Module:
+    """The model itself, now with adapters drawn from a seed and everything else frozen; as it was for rank 0."""
+    peft = library(lora)
+    if peft is None:
+        return model
+    config = peft.LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=_targets(model, lora), lora_dropout=0.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return peft.inject_adapter_in_model(config, model, ADAPTER)
+
+
+def _targets(model: nn.Module, lora: LoRA) -> list[str]:
+    """Full names of the layers that get adapters: linear ones, the head left out."""
+    head = model.get_output_embeddings()
+    full = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head]
+    short = {name: name.rpartition(".")[2] for name in full}
+    for target in lora.targets:
+        check_choice("lora.targets", target, tuple(sorted(set(short.values()))))
+    return [name for name in full if not lora.targets or short[name] in lora.targets]
+
+
+def adapted_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers that have adapters, by name."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+
+
+@contextmanager
+def turned_off(model: nn.Module) -> Iterator[None]:
+    """What is inside sees the base model: the layers alone, without what adapters add."""
+    layers = adapted_layers(model).values()
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+
+
+@torch.no_grad()
+def whole_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of the model as it would be without adapters and of the same policy: W + alpha / rank B A, made when asked for; tied ones once."""
+    layers = adapted_layers(model)
+    for name, parameter in model.named_parameters():
+        layer, _, own = name.partition(".base_layer.")
+        if own:
+            yield f"{layer}.{own}", parameter + layers[layer].get_delta_weight(ADAPTER) if own == "weight" else parameter
+        elif name.partition(".lora_")[0] not in layers:
+            yield name, parameter
