@@ -49,7 +49,7 @@ class Reproduce(Common):
         """Run the study and write its report."""
         from studies.reproduce import reproduce, study_of
 
-        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet)
+        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet, self.engine)
         return 0
 
 
