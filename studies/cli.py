@@ -73,6 +73,21 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Status:
+    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time left."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from studies.status import show
+
+        show(console, self.results)
+        return 0
+
+
+@dataclass(frozen=True)
 class Estimators:
     """Estimator cards: formula, ddof, eps, rule for a group of one, source."""
 
@@ -124,7 +139,7 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Theory, Report, Estimators, Doctor)}
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Theory, Report, Status, Estimators, Doctor)}
 
 
 def _parse(arguments: list[str]):
