@@ -43,7 +43,7 @@ $(BIN)/python:
 	touch $@ .venv/installed
 
 .venv/installed-llm: .venv/installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm,ray]'
 	touch $@
 
 .venv/installed-bench: .venv/installed-test

@@ -13,7 +13,7 @@ from hypothesis import settings
 settings.register_profile("rftlab", deadline=None, derandomize=True, database=None)
 settings.load_profile("rftlab")
 
-NEED_TORCH = ("studies", "objective", "packing", "rollouts", "trainer", "canary", "checkpoint", "command", "evaluate", "models")
+NEED_TORCH = ("studies", "objective", "packing", "rollouts", "trainer", "canary", "checkpoint", "command", "evaluate", "models", "ray")
 collect_ignore = [] if find_spec("torch") and find_spec("transformers") else [f"test_llm_{name}.py" for name in NEED_TORCH]
 
 if numba.config.DISABLE_JIT:

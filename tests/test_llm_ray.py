@@ -17,6 +17,7 @@ from llm.config import Model
 from llm.lock import LOCK
 from shared.errors import UserError
 from shared.estimator import Estimator
+from shared.jit import CACHE_FOLDER
 from studies import ray_runner, store
 from studies.llm_runner import run_llm_points
 from studies.points import Point
@@ -37,7 +38,7 @@ def trained(seed=0, rounds=4, **more):
 
 
 SIMS = [simulated(seed, rollouts=4) for seed in range(3)]
-LONG = replace(trained(), run=run_of(rounds=300, eval_every=300, checkpoint_every=20, threads=1, estimator=MOVES))
+LONG = replace(trained(), run=run_of(rounds=120, eval_every=120, checkpoint_every=10, threads=1, estimator=MOVES))
 MODELS = [trained(seed=1), LONG]
 BAD = replace(trained(), run=replace(trained().run, model=Model("/nowhere/model"), task=replace(trained().run.task, name="words")))
 
@@ -82,6 +83,7 @@ def spread(tmp_path_factory, model_cache):
     report = Report(lambda point, stored: finished.append((point, stored)), advanced.append, lambda text: None, remarks.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
+        patch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))
         patch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for everything else on the machine
         patch.delenv("RAY_ADDRESS", raising=False)
         killer = threading.Thread(target=kill_in_the_middle, args=(root, killed), daemon=True)
