@@ -7,6 +7,7 @@ not its failure, so it is told once and not tried again.
 import contextlib
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,8 @@ from studies.store import Stored
 NEEDS_RAY = "engine ray needs Ray: pip install 'rftlab[ray]'"
 RETRIES = 3
 """Workers that may die under a run before it counts as failed."""
+_ANSWER = 10.0
+"""Seconds in which a cluster must answer."""
 _STORE_BYTES = 100_000_000
 """Memory for what tasks return, which is curves."""
 _WORLDS = Worlds()
@@ -77,6 +80,8 @@ def _cluster(threads: int) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address, quiet = os.environ.get("RAY_ADDRESS"), {"log_to_driver": False, "logging_level": "ERROR"}
     own = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    if address:
+        _reach(address)
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise
@@ -85,6 +90,16 @@ def _cluster(threads: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise UserError where nobody answers at host:port: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdigit():
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER).close()
+    except OSError as error:
+        raise UserError(f"Ray: no cluster answers at RAY_ADDRESS = {address}: {reason(error)}") from None
 
 
 @contextlib.contextmanager

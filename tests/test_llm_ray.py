@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -170,6 +171,15 @@ def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
         [sys.executable, "-c", code, "reproduce", "--engine", "ray"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=with_root()
     )
     assert (done.returncode, done.stderr) == (2, "rftlab: engine ray needs Ray: pip install 'rftlab[ray]'\n")
+
+
+def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(tmp_path, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(UserError, match=f"no cluster answers at RAY_ADDRESS = {address}: Connection refused"):
+        run_on_ray(store.open_store(tmp_path / "results"), SIMS, 1, Report(*[print] * 4))
 
 
 def with_root(**more):
