@@ -46,7 +46,7 @@ $(BIN)/python:
 	touch $@ .venv/installed
 
 .venv/installed-llm: .venv/installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm,lora]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,llm,lora,ray]'
 	touch $@
 
 .venv/installed-vllm: .venv/installed-llm tests/install_vllm.py

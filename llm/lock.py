@@ -6,6 +6,7 @@ The file stays when the lock is gone. Removing it would let two processes hold l
 import contextlib
 import errno
 import fcntl
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from shared.errors import UserError
 LOCK = "lock"
 _WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 """Some network file systems have none."""
+_GLANCE = 0.05
+"""Seconds, far more than `held` has the lock."""
 
 
 class Busy(UserError):
@@ -29,7 +32,7 @@ def locked(folder: Path, remark: Callable[[str], None], wait: bool = False) -> I
         file = (folder / LOCK).open("ab")
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            _take(file, wait)
         except BlockingIOError:
             raise Busy(f"{folder}: another process is training here; wait for it or name another folder") from None
         except OSError as error:
@@ -37,3 +40,28 @@ def locked(folder: Path, remark: Callable[[str], None], wait: bool = False) -> I
                 raise
             remark(f"{folder}: this file system has no locks; see to it that no other process trains here")
         yield
+
+
+def _take(file, wait: bool) -> None:
+    """The lock of an open file; a second try after one who only looked."""
+    with contextlib.suppress(BlockingIOError):
+        return fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    time.sleep(_GLANCE)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def held(folder: Path) -> bool:
+    """Whether a process has the folder, seen without waiting or writing; False too where the file system has no locks."""
+    try:
+        file = (folder / LOCK).open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+        return False

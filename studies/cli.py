@@ -49,7 +49,7 @@ class Reproduce(Common):
         """Run the study and write its report."""
         from studies.reproduce import reproduce, study_of
 
-        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet)
+        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet, self.engine)
         return 0
 
 
@@ -69,6 +69,21 @@ class Report:
         from studies.reproduce import read_study, write
 
         write(console, read_study(self.results, self.level), self.results, self.quiet, {})
+        return 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time left."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from studies.status import show
+
+        show(console, self.results)
         return 0
 
 
@@ -124,7 +139,7 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Theory, Report, Estimators, Doctor)}
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Theory, Report, Status, Estimators, Doctor)}
 
 
 def _parse(arguments: list[str]):

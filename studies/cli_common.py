@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 NEEDS_LLM = "needs torch and transformers: pip install 'rftlab[llm]'"
+
+
+Engine = Literal["local", "ray"]
 
 
 def has_llm() -> bool:
@@ -20,6 +24,8 @@ class Common:
     """Results folder; finished runs in it are not run again."""
     threads: int = 0
     """Threads; 0 means all cores. Results do not depend on it."""
+    engine: Engine = "local"
+    """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`; the cluster of RAY_ADDRESS or its own)."""
     quiet: bool = False
     """No progress bars (for logs)."""
 

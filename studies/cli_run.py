@@ -55,7 +55,7 @@ class StudyCommand(Common):
         check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
         chosen, start = self._experiment(), self.start()
         points = [Point(self.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
-        finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet)
+        finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet, self.engine)
         results = collect(self.results, points)
         _show_endpoints(console, chosen, self.pair, results.curves)
         if has_costs(results.curves):
@@ -148,7 +148,7 @@ class League(Common):
         """Run the league."""
         from studies.league_run import run_league
 
-        run_league(console, self.rules, self.results, self.threads, self.quiet)
+        run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
         return 0
 
 

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from llm.writing import write_file
+from studies.cli_common import Engine
 from studies.league import REFERENCES, Rules, findings, points_of, scores, table, verdict
 from studies.reproduce import finish_points, threads_of
 from studies.runner import collect
@@ -16,13 +17,13 @@ FOLDER = "league"
 _COLOURS = {"better": "green", "worse": "red"}
 
 
-def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool) -> Path:
+def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
     """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league; returns that folder."""
     from studies.figures import save
     from studies.league_figure import league
 
     points = points_of(rules)
-    finish_points(console, open_store(root), points, threads_of(threads), quiet)
+    finish_points(console, open_store(root), points, threads_of(threads), quiet, engine)
     results = collect(root, points)
     scored = scores(rules, results.curves)
     ranked, folder = table(scored), root / FOLDER

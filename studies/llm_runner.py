@@ -7,13 +7,18 @@ import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from llm.lock import Busy
 from llm.writing import reason
 from shared.errors import UserError
 from studies import store
 from studies.points import Point
 from studies.runner import Report, about_run
+from studies.store import Stored
+
+if TYPE_CHECKING:
+    from llm.train import Report as Told
 
 _PROCESSES = multiprocessing.get_context("spawn")
 _TOLD = 0.2
@@ -27,29 +32,69 @@ class _Running(NamedTuple):
     """Rounds that its bar knows of."""
 
 
+class _Failure(NamedTuple):
+    why: str
+    alike: bool
+    """Whether it would hit the other runs of the pair too: bad input, no GPU, no model."""
+
+
 def run_llm_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
-    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all others ended, where one failed."""
-    waiting, running, failures = _ordered(todo), {}, []
+    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all others ended, where one failed.
+
+    Where one fails before its first round, the waiting runs of its pair are not started.
+    """
+    waiting, running, failures = ordered(todo), {}, []
     try:
         while waiting or running:
             while waiting and len(running) < _side_by_side(waiting[0], threads):
                 running |= [_start(root, waiting.pop(0))]
             for connection in wait(list(running)):
-                failure = _hear(root, connection, running, report)
+                point, failure = running[connection].point, _hear(root, connection, running, report)
                 if failure:
-                    report.remark(failure)
-                    failures.append(failure)
+                    failures.append(f"{point.name}: {failure.why}")
+                    kept = [other for other in waiting if not failure.alike or other.pair != point.pair]
+                    skipped, waiting = len(waiting) - len(kept), kept
+                    report.remark(failures[-1] + (f"; {skipped} more runs of {point.pair} would fail alike and are not started" if skipped else ""))
     finally:
         for run in running.values():
             run.process.terminate()
+    check_all_done(failures, todo)
+
+
+def check_all_done(failures: list[str], todo: list[Point]) -> None:
+    """Raise UserError where a run failed."""
     if failures:
         raise UserError(f"{len(failures)} of {len(todo)} runs failed, the last: {failures[-1]}; finished runs are kept")
 
 
-def _ordered(todo: list[Point]) -> list[Point]:
+def ordered(todo: list[Point]) -> list[Point]:
     """Seed by seed, the longest runs of a seed first, so that cores are busy to the end."""
     places = {key: i for i, key in enumerate(dict.fromkeys((point.pair, point.run.seed) for point in todo))}
     return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
+
+
+def train_point(root: Path, point: Point, told: "Told") -> None:
+    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished. Raises UserError where it cannot."""
+    from llm.train import train
+
+    began = time.perf_counter()
+    try:
+        outcome = train(point.run, store.folder_of(root, point), told)
+        about = about_run(began)
+        about["seconds"] = max(about["seconds"], float(outcome.curve.seconds[-1]))  # those before it was killed and resumed count too
+        store.seal(root, point, outcome.diverged_at, about)
+    except BrokenPipeError:  # nobody listens any more
+        raise
+    except OSError as error:
+        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on") from None
+
+
+def read_finished(root: Path, point: Point) -> Stored | None:
+    """A run that a process just finished; None where it did not. Raises UserError for a damaged one."""
+    try:
+        return store.read(root, point)
+    except store.Damaged as damage:
+        raise UserError(f"damaged, run the same command again to redo it: {damage}") from None
 
 
 def _side_by_side(point: Point, threads: int) -> int:
@@ -66,42 +111,44 @@ def _start(root: Path, point: Point) -> tuple[Connection, _Running]:
     return ours, _Running(point, process, {"rounds": 0})
 
 
-def _hear(root: Path, connection: Connection, running: dict[Connection, _Running], report: Report) -> str | None:
+def _hear(root: Path, connection: Connection, running: dict[Connection, _Running], report: Report) -> _Failure | None:
     """One message of a process, or its end; returns why it failed, if it did."""
     run = running[connection]
-    point, name = run.point, f"{run.point.pair} {run.point.cell} seed {run.point.run.seed}"
     try:
         kind, value = connection.recv()
     except EOFError:
+        return _ended(root, running.pop(connection), report)
+    if kind == "failed":
         run.process.join()
         del running[connection]
-        try:
-            stored = store.read(root, point)
-        except store.Damaged as damage:
-            return f"{name}: damaged, run the same command again to redo it: {damage}"
-        if stored is None:
-            return f"{name}: its process ended with status {run.process.exitcode}"
-        report.finished(point, stored)
-        return None
+        return _Failure(str(value), run.told["rounds"] == 0 and not isinstance(value, Busy))
     if kind == "rounds":
-        report.advanced(point.cost * (value - run.told["rounds"]) / point.run.design.rounds)
+        report.advanced(run.point.cost * (value - run.told["rounds"]) / run.point.run.design.rounds)
         run.told["rounds"] = value
-    elif kind == "failed":
-        run.process.join()
-        del running[connection]
-        return f"{name}: {value}"
     else:
-        getattr(report, kind)(f"{name}: {value}")
+        getattr(report, kind)(f"{run.point.name}: {value}")
+    return None
+
+
+def _ended(root: Path, run: _Running, report: Report) -> _Failure | None:
+    """A process ended: its run is finished, or it was killed."""
+    run.process.join()
+    try:
+        stored = read_finished(root, run.point)
+    except UserError as error:
+        return _Failure(str(error), False)
+    if stored is None:
+        return _Failure(f"its process ended with status {run.process.exitcode}", False)
+    report.finished(run.point, stored)
     return None
 
 
 def _work(root: Path, point: Point, connection: Connection) -> None:
-    """What a process does: train, and declare the point finished."""
+    """What a process of ours does: it tells its parent how the run goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     from llm.train import Report as Told
-    from llm.train import train
 
-    began, last = time.perf_counter(), 0.0
+    last = 0.0
 
     def rounds(done: int) -> None:
         nonlocal last
@@ -116,11 +163,6 @@ def _work(root: Path, point: Point, connection: Connection) -> None:
     )
     with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
         try:
-            outcome = train(point.run, store.folder_of(root, point), told)
-            store.seal(root, point, outcome.diverged_at, about_run(began))
-        except BrokenPipeError:
-            raise
+            train_point(root, point, told)
         except UserError as error:
-            connection.send(("failed", str(error)))
-        except OSError as error:
-            connection.send(("failed", f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on"))
+            connection.send(("failed", error))

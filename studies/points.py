@@ -30,6 +30,11 @@ class Point:
         return label(self.run.design)
 
     @property
+    def name(self) -> str:
+        """What a reader calls the run."""
+        return f"{self.pair} {self.cell} seed {self.run.seed}"
+
+    @property
     def config(self) -> dict:
         """The canonical configuration, as plain JSON values."""
         return config_of(self.run) if self.level == "llm" else _simulated_config(self.pair, self.run)

@@ -12,13 +12,14 @@ from shared.errors import UserError, check
 from studies import store
 from studies.about import commit, machine, versions
 from studies.claims import CLAIMS, judge
-from studies.cli_common import NEEDS_LLM, has_llm
+from studies.cli_common import NEEDS_LLM, Engine, has_llm
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS
 from studies.llm_runner import run_llm_points
 from studies.pairs import LEVELS, Level, start_at, usual_pairs
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
+from studies.ray_runner import run_on_ray
 from studies.reference import REFERENCE_NOTE, reference
 from studies.runner import Results, available_threads, collect, run_points, split
 
@@ -71,7 +72,7 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> 
     return Study(level, pairs, seeds, rounds)
 
 
-def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool) -> None:
+def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
     """Run whatever of `points` is not in the store yet."""
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
@@ -79,17 +80,21 @@ def finish_points(console: Console, root: Path, points: list[Point], threads: in
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
     check(not real or has_llm(), f"level llm {NEEDS_LLM}")
     with progress_of(console, todo, quiet) as report:
-        run_points(root, simulated, threads, report)
-        run_llm_points(root, real, threads, report)
+        if engine == "ray":
+            run_on_ray(root, todo, threads, report)
+        else:
+            run_points(root, simulated, threads, report)
+            run_llm_points(root, real, threads, report)
 
 
-def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool) -> Path:
+def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
     """Run the study, judge the claims, write the report; returns the report's path."""
     began = time.perf_counter()
     store.open_store(root)
     write_file(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
-    finish_points(console, root, study.points(), threads_of(threads), quiet)
-    return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {threads_of(threads)} threads"})
+    finish_points(console, root, study.points(), threads_of(threads), quiet, engine)
+    on = "Ray" if engine == "ray" else f"{threads_of(threads)} threads"
+    return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {on}"})
 
 
 def read_study(root: Path, level: Level) -> Study:

@@ -1,9 +1,10 @@
-"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models in processes (llm_runner.py)."""
+"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models in processes
+(llm_runner.py); over several GPUs or machines both are tasks of Ray (ray_runner.py)."""
 
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -48,7 +49,7 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Worlds:
+class Worlds:
     """Worlds by environment, each built once."""
 
     def __init__(self):
@@ -81,36 +82,33 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
 
 def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
     """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`."""
-    worlds = _Worlds()
-
-    def work(point: Point) -> Stored:
-        began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
-        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: report.advanced(share))
-        store.write(root, point, outcome, about_run(began))
-        return Stored(*outcome)
-
+    worlds = Worlds()
     with ThreadPoolExecutor(threads) as pool:
-        waiting = {pool.submit(work, point): point for point in todo}
+        waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced): point for point in todo}
         try:
             while waiting:
                 ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ready:
-                    report.finished(waiting.pop(future), _outcome(future))
+                    report.finished(waiting.pop(future), future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
+def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None]) -> Stored:
+    """Simulate and store. Raises UserError where the store cannot be written."""
+    began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
+    try:
+        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share))
+        store.write(root, point, outcome, about_run(began))
+    except OSError as error:
+        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
+    return Stored(*outcome)
+
+
 def about_run(began: float) -> dict:
     """Facts that are kept beside a run which began at that time of `time.perf_counter`."""
     return {"commit": commit(), "versions": versions(), "seconds": time.perf_counter() - began}
-
-
-def _outcome(future: Future) -> Stored:
-    try:
-        return future.result()
-    except OSError as error:
-        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
 
 
 def collect(root: Path, points: list[Point]) -> Results:

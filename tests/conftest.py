@@ -4,6 +4,7 @@ Tests of the trainer need the extra `llm`; without it they are left out, and tes
 """
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -13,23 +14,9 @@ from hypothesis import settings
 settings.register_profile("rftlab", deadline=None, derandomize=True, database=None)
 settings.load_profile("rftlab")
 
-NEED_TORCH = (
-    "studies",
-    "objective",
-    "packing",
-    "rollouts",
-    "trainer",
-    "canary",
-    "checkpoint",
-    "command",
-    "evaluate",
-    "models",
-    "lora",
-    "head",
-    "engines",
-    "smollm2",
-)
-collect_ignore = [] if find_spec("torch") and find_spec("transformers") else [f"test_llm_{name}.py" for name in NEED_TORCH]
+NO_TORCH = ("benchmarks", "installed", "lock", "pool", "tasks", "tracking", "verify")
+_TRAINER = [path.name for path in Path(__file__).parent.glob("test_llm_*.py") if path.stem.removeprefix("test_llm_") not in NO_TORCH]
+collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TRAINER
 
 if numba.config.DISABLE_JIT:
     np.seterr(divide="ignore", invalid="ignore")  # what error_model="numpy" is for compiled code

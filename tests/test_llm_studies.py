@@ -9,6 +9,7 @@ import pytest
 
 import llm.samples
 import llm.verify
+from llm.config import Model
 from llm.lock import locked
 from llm.train import train
 from shared.errors import UserError
@@ -63,9 +64,19 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
 def test_one_that_fails_is_named_and_the_others_go_on(root):
     bad, good, remarks = point_of(seed=1), point_of(), []
     with locked(store.folder_of(root, bad), remarks.append), pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"):
-        run_llm_points(root, [bad, good], 2, quiet(remark=remarks.append))
-    assert "seed 1" in remarks[0]
+        run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
+    assert len(remarks) == 1 and remarks[0].startswith(bad.name) and remarks[0].endswith("name another folder")
     assert store.read(root, good) is not None and store.read(root, bad) is None
+
+
+def test_a_pair_that_cannot_run_is_told_once_and_other_pairs_go_on(root):
+    remarks = []
+    run = replace(point_of().run, model=Model("/nowhere/model"), task=replace(point_of().run.task, name="words"))
+    todo = [Point(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
+    with pytest.raises(UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"):
+        run_llm_points(root, todo, 1, quiet(remark=remarks.append))
+    for pair, remark in zip(("tiny-mix97", "tiny-mod97"), remarks, strict=True):
+        assert remark.endswith(f"; 2 more runs of {pair} would fail alike and are not started")
 
 
 def test_a_killed_process_is_named_and_its_run_resumes(root):

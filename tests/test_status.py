@@ -1,0 +1,179 @@
+"""`rftlab status`: what is done, running, interrupted and to do, from the files and locks that are there, without writing one."""
+
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from llm.lock import Busy, held, locked
+from shared.errors import UserError
+from studies import store
+from studies.points import Point
+from studies.reproduce import manifest_of, study_of
+from studies.status import duration, look, seconds_left, seconds_left_now, show
+from tests.test_llm_lock import HOLDER
+from tests.vectors import ROOT
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A results folder with a study of both levels, of which nothing has run."""
+    root = store.open_store(tmp_path / "results")
+    for study in (study_of("sim", ["qwen-gsm8k"], 1, None), study_of("llm", ["tiny-mix97", "tiny-mod97"], 1, None)):
+        manifest_of(root, study.level).write_text(json.dumps(study._asdict()))
+    return root
+
+
+def points(level, pair):
+    return study_of(level, [pair], 1, None).points()
+
+
+def finish(root, point: Point, seconds: float):
+    folder = store.folder_of(root, point)
+    folder.mkdir(parents=True)
+    for table in ("curve", "metrics"):
+        (folder / f"{table}.parquet").write_bytes(b"")
+    store.seal(root, point, None, {"seconds": seconds})
+
+
+def interrupt(root, point: Point, checkpoint: int | None, curve=True):
+    folder = store.folder_of(root, point)
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(b"")
+    if curve:
+        (folder / "curve.parquet").write_bytes(b"")
+    for name in () if checkpoint is None else (f"{checkpoint - 50:06}", f"{checkpoint:06}", ".writing-abc"):
+        (folder / "checkpoints" / name).mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def hold():
+    """Starts processes that hold the locks of folders."""
+    children = []
+
+    def start(folder):
+        child = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        children.append(child)
+        assert child.stdout.readline() == "held\n"
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def everything(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+def printed(root):
+    console = Console(width=140, file=io.StringIO())
+    show(console, root)
+    return console.file.getvalue()
+
+
+def rows(text):
+    """Cells of the tables by pair."""
+    lines = [line.split() for line in text.splitlines()]
+    return {words[0]: words[1:] for words in lines if words and words[0] in ("qwen-gsm8k", "tiny-mix97", "tiny-mod97", "all")}
+
+
+def test_each_state_is_seen_and_nothing_is_written(root, hold):
+    todo = points("llm", "tiny-mix97")
+    finish(root, todo[0], 120.0)
+    hold(interrupt(root, todo[1], 150))
+    interrupt(root, todo[2], 300)
+    hold(interrupt(root, todo[3], None))
+    interrupt(root, todo[4], None, curve=False)
+    before = everything(root)
+    found = [look(root, point) for point in todo]
+    assert [(run.state, run.round) for run in found[:6]] == [
+        ("done", None),
+        ("running", 150),
+        ("interrupted", 300),
+        ("running", 0),
+        ("interrupted", None),
+        ("to do", None),
+    ]
+    text = printed(root)
+    assert everything(root) == before
+    left = seconds_left(found)
+    assert rows(text)["tiny-mix97"] == ["1", "2", "2", str(len(todo) - 5), *duration(left).split()]
+    assert rows(text)["tiny-mod97"] == ["0", "0", "0", str(len(todo)), "unknown"] and rows(text)["all"][-1] == "unknown"
+    assert f"running: {todo[1].name}, round 150 of 600" in text and f"interrupted: {todo[4].name}, round unknown of 600" in text
+
+
+def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, hold):
+    todo = points("llm", "tiny-mix97")
+    finish(root, todo[0], 3 * todo[0].cost)
+    hold(interrupt(root, todo[1], 150))
+    hold(interrupt(root, todo[2], 450))
+    found = [look(root, point) for point in todo]
+    left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
+    assert seconds_left(found) == pytest.approx(left)
+    assert seconds_left_now(found) == pytest.approx(left / 2)
+    assert seconds_left_now(found[:3]) == pytest.approx(max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2))
+
+
+def test_what_is_not_known_is_not_guessed(root):
+    todo = points("llm", "tiny-mix97")
+    found = [look(root, point) for point in todo]
+    assert seconds_left(found) is None and seconds_left_now(found) is None
+    finish(root, todo[0], 60.0)
+    (store.folder_of(root, todo[0]) / "done.json").write_text("{}")
+    found = [look(root, point) for point in todo]
+    assert found[0].state == "done" and seconds_left(found) is None
+
+
+def test_simulations_are_done_or_to_do(root):
+    todo = points("sim", "qwen-gsm8k")
+    for point in todo[:2]:
+        folder = store.folder_of(root, point)
+        folder.mkdir(parents=True)
+        (folder / "done.json").write_text('{"seconds": 2.0}')
+    assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
+    found = [look(root, point) for point in todo]
+    assert seconds_left(found[:2]) == 0.0 and seconds_left_now(found) is None
+
+
+def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    assert not held(folder) and not folder.exists()
+    with locked(folder, print):
+        assert held(folder)
+        with pytest.raises(Busy), locked(folder, print):
+            pass
+    assert not held(folder)
+    glance = (folder / "lock").open("rb")
+    fcntl.flock(glance, fcntl.LOCK_SH)
+    monkeypatch.setattr("llm.lock.time.sleep", lambda seconds: glance.close())
+    with locked(folder, print):
+        assert held(folder)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(None, "unknown"), (0.0, "0 s"), (59.4, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min")])
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_folder_without_a_study_is_one_line(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    with pytest.raises(UserError, match="holds no study; `rftlab reproduce --results"):
+        show(Console(), root)
+    done = subprocess.run(
+        [sys.executable, "-m", "studies.cli", "status", "--results", str(tmp_path / "nothing")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2 and "is not a results folder of rftlab" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "nothing").exists()
