@@ -39,8 +39,8 @@ GPUS = {
     )
 }
 """From NVIDIA's data sheets (SXM): memory in units of 10^9 bytes, no sparsity."""
-CORE, MEMORY_BUS = 40e9, 10e9
-"""Assumed of one core in float32, and of one core's memory: a server of 2020 or later; a plan for a CPU is rougher than one for a GPU."""
+CORE, MEMORY_BUS = 96e9, 10e9
+"""Of one core: two products of eight float32 a cycle at 3 GHz, and its memory; assumed, so a plan for a CPU is rougher than one for a GPU."""
 
 
 def device_of(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
