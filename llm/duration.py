@@ -103,7 +103,7 @@ def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, promp
     longest = min(run.model.response_limit, TAIL * assumed.response)
     steps = max(longest, responses * assumed.response / rows) if vllm else waves * longest
     alive = responses * assumed.response / steps
-    cache = alive * (assumed.prompt + assumed.response / 2) * 2 * narrow * shape.layers * shape.keys
+    cache = alive * (assumed.prompt + assumed.response / 2) * 2 * (narrow if vllm else 4) * shape.layers * shape.keys
     weights = (narrow if vllm else 4) * (shape.body_products + shape.head)
     products = 2 * alive * (shape.body_products + shape.head)
     least = STEP["vllm"] if vllm else STEP["hf"] * shape.layers

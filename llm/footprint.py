@@ -153,19 +153,19 @@ def _reading(run: LLMRun, shape: Shape) -> dict[str, float]:
     return {"bf16 copies": _copies(run, shape)} | max(head, block, key=lambda parts: sum(parts.values()))
 
 
-def cache_bytes(shape: Shape, tokens: int, narrow: int) -> float:
-    """Keys and values of so many tokens in the cache of the model itself: keys are rotated in float32, so they stay that."""
-    return float(tokens * shape.layers * shape.keys * (4 + narrow))
+def cache_bytes(shape: Shape, tokens: int) -> float:
+    """Keys and values of so many tokens in the cache of the model itself, which is float32 under autocast too: keys are rotated in it."""
+    return 8.0 * tokens * shape.layers * shape.keys
 
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
     """The model itself samples: the largest of reading prompts, attention at the last token, and the choice of a token."""
     rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, _narrow(run)
     tokens = rows * (prompt + run.model.response_limit)
-    cache, logits = cache_bytes(shape, tokens, narrow), float(rows * shape.vocabulary)
-    repeated = tokens * 2 * shape.queries * narrow if shape.heads > shape.kv_heads else 0.0
+    cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)
+    repeated = 8 * tokens * shape.queries if shape.heads > shape.kv_heads else 0.0
     moments = (
-        {"cache": cache_bytes(shape, rows * prompt, narrow), "activations": _forward(run, shape, rows * prompt), "logits": 0.0},
+        {"cache": cache_bytes(shape, rows * prompt), "activations": _forward(run, shape, rows * prompt), "logits": 0.0},
         {"cache": cache, "activations": float(repeated), "logits": 4 * logits},
         {"cache": cache, "activations": 0.0, "logits": (PICK_BYTES + (2 if narrow == 2 else 0)) * logits},
     )
