@@ -159,7 +159,7 @@ def cache_bytes(shape: Shape, tokens: int) -> float:
 
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
-    """The model itself samples: the largest of reading prompts, attention at the last token, and the choice of a token."""
+    """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the last token, and the choice of a token."""
     rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, _narrow(run)
     tokens = rows * (prompt + run.model.response_limit)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)

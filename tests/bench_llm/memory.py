@@ -33,7 +33,7 @@ from shared.estimator import Estimator
 from shared.kl import KL
 from shared.prepare import prepare
 
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
 NEVER = (-1,)
 """Stops that are no token: every response is as long as it may be."""
 
@@ -203,6 +203,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--cases", nargs="*", default=["kept", "checkpointing"], choices=["kept", "checkpointing"], help="whether blocks are kept or run again")
     parser.add_argument("--plain-malloc", action="store_true", help="malloc as it comes")
     parser.add_argument("--case", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -211,7 +212,7 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
         print(json.dumps(measure(run_of(arguments))))
         return
-    for case in ("kept", "checkpointing"):
+    for case in arguments.cases:
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "HF_HUB_OFFLINE": "1"} | ({} if arguments.plain_malloc else MALLOC)
         done = subprocess.run([sys.executable, "-m", "tests.bench_llm.memory", *sys.argv[1:], "--case", case], env=environment, capture_output=True, text=True)
         if done.returncode:
