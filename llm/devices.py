@@ -20,7 +20,6 @@ class Device(NamedTuple):
     """The same in float32, where torch uses no reduced precision unless told to."""
     bandwidth: float
     """Bytes a second."""
-    cuda: bool = True
     note: str = ""
     """What a reader should know of these numbers."""
 
@@ -59,7 +58,7 @@ def _cpu(threads: int) -> Device:
     used = min(threads or cores, cores)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     note = "speed assumed, not measured; all of the machine's memory is counted"
-    return Device(f"cpu, {used} thread{'s' if used > 1 else ''}", memory, used * CORE, used * CORE, used * MEMORY_BUS, cuda=False, note=note)
+    return Device(f"cpu, {used} thread{'s' if used > 1 else ''}", memory, used * CORE, used * CORE, used * MEMORY_BUS, note)
 
 
 def _at_hand(device: str) -> Device | None:

@@ -1,6 +1,7 @@
 """Peak memory of a run, phase by phase and part by part, from the shapes of what it keeps. In bytes; reading it needs no torch.
 
-Memory is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is usual.
+Memory is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is usual. Shorter responses
+share longer sequences, whose attention masks are larger; so usual lengths count too, where they are given.
 """
 
 from typing import NamedTuple
@@ -51,8 +52,11 @@ class Memory(NamedTuple):
         return self.total(self.peak_phase)
 
 
-def memory_of(run: LLMRun, shape: Shape) -> Memory:
-    """Peaks of the phases sample, log_probs (where the run has one) and update."""
+def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> Memory:
+    """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a response, mean."""
+    limits = run.model.prompt_limit, run.model.response_limit
+    passes = [pass_of(run, shape, *lengths) for lengths in (limits, usual or limits)]
+    largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
     steady = {"weights": 4.0 * shape.parameters, "optimiser": 8.0 * shape.parameters, "libraries": LIBRARIES["cuda" if cuda else "cpu"]}
     if run.needs_reference:
@@ -63,8 +67,8 @@ def memory_of(run: LLMRun, shape: Shape) -> Memory:
     idle = {} if cuda else engine  # on a GPU vLLM sleeps while nothing is sampled
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
-        phases["log_probs"] = steady | idle | _reading(run, shape)
-    phases["update"] = steady | idle | {"gradients": 4.0 * shape.parameters} | _updating(run, shape)
+        phases["log_probs"] = steady | idle | _reading(run, shape, largest)
+    phases["update"] = steady | idle | {"gradients": 4.0 * shape.parameters} | _updating(run, shape, largest)
     return Memory({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
 
 
@@ -77,20 +81,16 @@ def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int)
 
 
 def pass_of(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
-    """The largest pass with prompts and responses of these lengths, all of them different."""
+    """A full pass with prompts and responses of these lengths, all of them different."""
     design, count = run.design, responses_in_sequence(run, shape, prompt, response)
     length = prompt + count * response
     sequences = -(-design.batch_size // design.minibatches) * -(-design.rollouts // count)
-    return Pass(length * min(sequences, max(1, run.compute.micro_tokens // length)), length, count > 1)
+    return Pass(min(sequences * length, max(run.compute.micro_tokens, length)), length, count > 1)
 
 
 def _narrow(run: LLMRun) -> int:
     """Bytes of a number in matrix products."""
     return 2 if run.compute.precision == "bf16" else 4
-
-
-def _largest(run: LLMRun, shape: Shape) -> Pass:
-    return pass_of(run, shape, run.model.prompt_limit, run.model.response_limit)
 
 
 def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
@@ -127,9 +127,9 @@ def _copies(run: LLMRun, shape: Shape) -> float:
     return 2.0 * (shape.body_products + shape.head) if run.compute.precision == "bf16" else 0.0
 
 
-def _updating(run: LLMRun, shape: Shape) -> dict[str, float]:
+def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """The larger of two moments: the head's backward pass, and that of the last block, which comes after it."""
-    read, narrow, checkpointing = _largest(run, shape), _narrow(run), run.compute.gradient_checkpointing
+    narrow, checkpointing = _narrow(run), run.compute.gradient_checkpointing
     kept = kept_bytes(shape, read, narrow, checkpointing)
     states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
     head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + 4.0 * shape.head}
@@ -144,9 +144,8 @@ def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
     return tokens * (3 * _narrow(run) * shape.ffn + 16 * shape.hidden)
 
 
-def _reading(run: LLMRun, shape: Shape) -> dict[str, float]:
+def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """Log-probabilities without a gradient: the larger of a block and the head."""
-    read = _largest(run, shape)
     mask = 4.0 * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
     head = {"activations": 8.0 * read.tokens * shape.hidden + mask, "logits": READ_COPIES * _logits(run, shape, read.tokens)}

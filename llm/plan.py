@@ -25,11 +25,16 @@ class Plan(NamedTuple):
     device: Device
     memory: Memory
     duration: Duration
+    assumed: Assumed
 
     @property
     def room(self) -> float:
         """Bytes that the run may use."""
         return (1 - SLACK) * self.device.memory
+
+    def memory_with(self, **change) -> Memory:
+        """Memory with other values of fields of `compute`."""
+        return memory_of(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
 
     @property
     def fits(self) -> bool:
@@ -40,7 +45,7 @@ class Plan(NamedTuple):
 def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> Plan:
     """The plan of a run. Raises UserError for a model whose shape cannot be read. shape: where it is known."""
     shape = shape or shape_of(run.model)
-    return Plan(run, shape, device, memory_of(run, shape), duration_of(run, shape, device, assumed))
+    return Plan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
 
 
 def smallest_change(plan: Plan) -> dict[str, float | int | bool] | None:
@@ -48,12 +53,7 @@ def smallest_change(plan: Plan) -> dict[str, float | int | bool] | None:
 
     Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
     """
-
-    def fits(change: dict) -> bool:
-        run = replace(plan.run, compute=replace(plan.run.compute, **change))
-        return memory_of(run, plan.shape).peak <= plan.room
-
-    return next(filter(fits, changes(plan.run, plan.shape)), None)
+    return next((change for change in changes(plan.run, plan.shape) if plan.memory_with(**change).peak <= plan.room), None)
 
 
 def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:

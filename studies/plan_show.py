@@ -1,7 +1,6 @@
 """Plans as tables: `rftlab train --dry-run`, `rftlab reproduce --level llm --dry-run`."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +9,7 @@ from rich.table import Table
 from llm.config import LLMRun
 from llm.devices import device_of
 from llm.duration import TAIL, UTILISATION, Assumed
-from llm.footprint import PARTS, memory_of
+from llm.footprint import PARTS
 from llm.plan import Plan, plan_of, smallest_change, where_it_fits
 from llm.tasks.benchmarks import BENCHMARKS
 from shared.errors import check
@@ -51,7 +50,7 @@ def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
     console.print(_memory_table(plan))
     _verdict(console, plan)
     console.print(_time_table(plan))
-    _notes(console, plan, assumed_of(run, flags))
+    _notes(console, plan)
     return plan.fits
 
 
@@ -69,7 +68,7 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
         _verdict(console, largest)
         left = Counter(point.cell for point in mine if not _finished(root, point))
         console.print(_cells_table(plans, left, study.seeds))
-        _notes(console, largest, assumed_of(largest.run, flags))
+        _notes(console, largest)
         hours = sum(count * plans[cell].duration.seconds / 3600 for cell, count in left.items())
         console.print(f"{name}: {left.total()} of {len(mine)} runs to do, {hours:.1f} hours of the device", markup=False)
         total, fitting = total + hours, fitting and largest.fits
@@ -110,10 +109,9 @@ def _verdict(console: Console, plan: Plan) -> None:
     def say(text: str, style: str = "") -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
-    compute, memory = plan.run.compute, plan.memory
-    other = replace(plan.run, compute=replace(compute, gradient_checkpointing=not compute.gradient_checkpointing))
-    held, held_other = (found.phases["update"]["activations"] / 1e9 for found in (memory, memory_of(other, plan.shape)))
-    say(f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other.compute.gradient_checkpointing} {held_other:.2f} GB")
+    memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
+    held, held_other = (found.phases["update"]["activations"] / 1e9 for found in (memory, plan.memory_with(gradient_checkpointing=other)))
+    say(f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
     peak = f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has {plan.device.memory / 1e9:.1f} GB"
     if plan.fits:
         say(f"fits: {peak}", "green")
@@ -121,9 +119,8 @@ def _verdict(console: Console, plan: Plan) -> None:
     say(f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)
     if change:
-        fitting = memory_of(replace(plan.run, compute=replace(compute, **change)), plan.shape)
         flags = " ".join(f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}") for name, value in change.items())
-        say(f"smallest change that makes it fit: {flags} (peak {fitting.peak / 1e9:.2f} GB)", "yellow")
+        say(f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)", "yellow")
     else:
         say("no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
     say(f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
@@ -153,8 +150,9 @@ def _cells_table(plans: dict[str, Plan], left: Counter, seeds: int) -> Table:
     return table
 
 
-def _notes(console: Console, plan: Plan, assumed: Assumed) -> None:
+def _notes(console: Console, plan: Plan) -> None:
     """What the numbers rest on."""
+    assumed = plan.assumed
     lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
     text = f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the longest prompts and responses allowed."

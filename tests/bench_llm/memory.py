@@ -199,7 +199,7 @@ def main() -> None:
     """Parse; start a process for each case, or be one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", default="smollm2-135m", help="a folder with a model, or smollm2-135m")
-    for name, value in {"batch": 2, "rollouts": 6, "prompt": 64, "response": 64, "micro-tokens": 512, "logit-rows": 256, "threads": 1}.items():
+    for name, value in {"batch": 2, "rollouts": 6, "prompt": 64, "response": 64, "micro-tokens": 448, "logit-rows": 256, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
