@@ -11,11 +11,8 @@ from torch import nn
 from llm.config import Compute
 from llm.head import Reading, token_log_probs
 from llm.lora import adapted_layers, turned_off, whole_weights
-from llm.packing import ALONE, Sharing, micro_batches, read
+from llm.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from llm.responses import Responses, token_indices
-
-PAIRS = 4
-"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured 8 at width 64, 4 at 576."""
 
 
 class Policy:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from llm.writing import reason
 from shared.errors import UserError
 from studies.cards import PRESETS
-from studies.cli_common import Common
+from studies.cli_common import Common, PlanFlags
 from studies.experiments import EXPERIMENTS
 from studies.pairs import Level, pairs_at
 
@@ -44,12 +44,19 @@ class Reproduce(Common):
     """Seeds 0 .. N-1 of every run."""
     rounds: int | None = None
     """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
 
     def execute(self, console: Console) -> int:
-        """Run the study and write its report."""
+        """Run the study and write its report, or show its plan."""
         from studies.reproduce import reproduce, study_of
 
-        reproduce(console, study_of(self.level, list(self.pairs), self.seeds, self.rounds), self.results, self.threads, self.quiet, self.engine)
+        study = study_of(self.level, list(self.pairs), self.seeds, self.rounds)
+        if self.plan.dry_run:
+            from studies.plan_show import show_study
+
+            return 0 if show_study(console, study, self.results, self.plan) else 1
+        reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
         return 0
 
 

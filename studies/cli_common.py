@@ -5,6 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from llm.devices import GpuName
+from shared.errors import check
+
 NEEDS_LLM = "needs torch and transformers: pip install 'rftlab[llm]'"
 
 
@@ -28,6 +31,27 @@ class Common:
     """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`; the cluster of RAY_ADDRESS or its own)."""
     quiet: bool = False
     """No progress bars (for logs)."""
+
+
+@dataclass(frozen=True)
+class PlanFlags:
+    """Options of a command that can show what it would cost."""
+
+    dry_run: bool = False
+    """Print memory, tokens and hours of what would run, and run nothing; needs neither GPU nor download. Status 1 where it does not fit."""
+    gpu: GpuName | None = None
+    """GPU of a dry run; the one at hand if left out."""
+    prompt_tokens: int | None = None
+    """Mean tokens of a prompt that a dry run assumes; the task's usual ones if left out."""
+    response_tokens: int | None = None
+    """The same of a response."""
+
+    def __post_init__(self):
+        for name in ("gpu", "prompt_tokens", "response_tokens"):
+            given = getattr(self, name)
+            check(given is None or self.dry_run, f"{name} = {given}; allowed: with --dry-run")
+        for name in ("prompt_tokens", "response_tokens"):
+            check(getattr(self, name) is None or getattr(self, name) >= 1, f"{name} = {getattr(self, name)}; allowed: 1 or more")
 
 
 def peek(arguments: list[str], flag: str, default: str) -> str:

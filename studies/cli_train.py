@@ -12,20 +12,20 @@ from rich.table import Table
 from llm.config import LLMRun
 from llm.tracking import Kind, tracker_of
 from shared.errors import check
-from studies.cli_common import NEEDS_LLM, has_llm, peek
+from studies.cli_common import NEEDS_LLM, PlanFlags, has_llm, peek
 from studies.cli_run import start_of
 from studies.language import cost_table
 from studies.pairs import start_at
 from studies.runner import long_form
 
-_START = start_at("tiny-mix97", "llm")
+PAIR = "tiny-mix97"
 
 
 @dataclass(frozen=True)
 class Train:
     """One run of a language model: `rftlab train --preset rloo --design.rounds 200 --seed 1`.
 
-    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU). Kill it at any moment: the same
+    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names another. Kill it at any moment: the same
     command goes on from the last checkpoint. Curve, metrics, checkpoints and every rollout lie in FOLDER.
     """
 
@@ -33,15 +33,23 @@ class Train:
     """Where the run lies; a folder belongs to one configuration."""
     preset: str = "grpo"
     """Estimator that the --design.estimator flags start from (`rftlab estimators` lists them)."""
+    pair: str = PAIR
+    """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
     """Where measurements are shown as well; the package of that name must be installed."""
     quiet: bool = False
     """No progress bar (for logs)."""
-    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: _START)
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
+    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: start_at(PAIR, "llm"))
     """The run."""
 
     def execute(self, console: Console) -> int:
-        """Train, and print the curve."""
+        """Train, and print the curve; or show the plan."""
+        if self.plan.dry_run:
+            from studies.plan_show import show_run
+
+            return 0 if show_run(console, self.run, self.plan) else 1
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from llm.train import Report, train
 
@@ -88,7 +96,8 @@ def _show(console: Console, curve) -> None:
 
 
 def parse_train(arguments: list[str]) -> Train:
-    """The command of the arguments after `train`; `--preset` decides what the estimator's flags start from."""
-    name = peek(arguments, "--preset", "grpo")
-    run = replace(_START, design=replace(start_of(name), rounds=_START.design.rounds, eval_every=_START.design.eval_every))
-    return tyro.cli(Train, prog="rftlab train", args=arguments, default=Train(preset=name, run=run), config=(tyro.conf.AvoidSubcommands,))
+    """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from."""
+    name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", PAIR)
+    start = start_at(pair, "llm")
+    run = replace(start, design=replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every))
+    return tyro.cli(Train, prog="rftlab train", args=arguments, default=Train(preset=name, pair=pair, run=run), config=(tyro.conf.AvoidSubcommands,))

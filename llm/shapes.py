@@ -1,0 +1,115 @@
+"""Architectures as numbers: what a plan needs of a model that is not there. Reading it needs no torch."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from llm.config import SMOLLM2, TINY, Model
+from llm.tasks.symbols import SYMBOLS
+from shared.errors import UserError, check
+
+FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
+"""Kinds of models (`model_type` of a config.json) whose blocks are known."""
+
+
+class Shape(NamedTuple):
+    """A decoder with gated feed-forward layers and root-mean-square norms."""
+
+    vocabulary: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    tied: bool
+    """Whether the head is the embedding."""
+    biases: int = 0
+    """Numbers in the biases of a block."""
+    after: bool = False
+    """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the feed-forward layer read."""
+
+    @property
+    def queries(self) -> int:
+        """Width of all queries of a token."""
+        return self.heads * self.head_dim
+
+    @property
+    def keys(self) -> int:
+        """Width of all keys of a token; values are as wide."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def norms(self) -> tuple[int, ...]:
+        """Widths of the norms of a block."""
+        return (self.queries, self.keys, self.hidden, self.hidden) if self.after else (self.hidden, self.hidden)
+
+    @property
+    def block_products(self) -> int:
+        """Weights of a block that multiply every token."""
+        return self.hidden * (2 * self.queries + 2 * self.keys + 3 * self.ffn)
+
+    @property
+    def head(self) -> int:
+        """Weights of the head; the embedding has as many."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def body_products(self) -> int:
+        """`block_products` of all blocks."""
+        return self.layers * self.block_products
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are trained, tied ones once."""
+        blocks = self.body_products + self.layers * (self.biases + sum(self.norms))
+        return blocks + self.hidden + self.head * (1 if self.tied else 2)
+
+
+KNOWN = {
+    SMOLLM2: Shape(49152, 576, 30, 9, 3, 64, 1536, tied=True),
+    "Qwen/Qwen2.5-0.5B-Instruct": Shape(151936, 896, 24, 14, 2, 64, 4864, tied=True, biases=14 * 64 + 2 * 2 * 64),
+    "meta-llama/Llama-3.2-1B-Instruct": Shape(128256, 2048, 16, 32, 8, 64, 8192, tied=True),
+    "allenai/OLMo-2-0425-1B-Instruct": Shape(100352, 2048, 16, 16, 16, 128, 8192, tied=False, after=True),
+}
+"""Models whose shape needs no download, from their config.json."""
+
+
+def shape_of(model: Model) -> Shape:
+    """The shape of a run's model. Raises UserError for one that cannot be read or is of an unknown kind."""
+    if model.source == TINY:
+        tiny = model.tiny
+        return Shape(len(SYMBOLS), tiny.width, tiny.layers, tiny.heads, tiny.heads, tiny.width // tiny.heads, tiny.hidden, tied=False)
+    folder = Path(model.source)
+    if model.source in KNOWN and not folder.is_dir():
+        return KNOWN[model.source]
+    try:
+        config = json.loads((folder / "config.json").read_bytes()) if folder.is_dir() else _from_hub(model.source)
+    except Exception as error:  # the hub's client raises what its many parts raise
+        said = " ".join(str(error).split()) or type(error).__name__
+        allowed = f"allowed: {TINY}, {', '.join(KNOWN)}, a folder with a config.json, or a name on the hub"
+        raise UserError(f"model.source = {model.source!r}: its shape cannot be read: {said[:200]}; {allowed}") from None
+    return shape_from(model.source, config)
+
+
+def _from_hub(name: str) -> dict:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(name).to_dict()
+
+
+def shape_from(source: str, config: dict) -> Shape:
+    """The shape in a config.json. Raises UserError for an unknown kind of model, and where a number is missing."""
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    check(kind in FAMILIES, f"model.source = {source!r}: its model_type is {kind!r}; a plan knows: {', '.join(FAMILIES)}")
+    try:
+        hidden, heads, ffn = config["hidden_size"], config["num_attention_heads"], config["intermediate_size"]
+        kv_heads = config.get("num_key_value_heads") or heads
+        head_dim = config.get("head_dim") or hidden // heads
+        queries, keys = heads * head_dim, kv_heads * head_dim
+        biases = queries + 2 * keys if kind == "qwen2" else 0
+        biases += (queries + 2 * keys + hidden) * bool(config.get("attention_bias")) + (2 * ffn + hidden) * bool(config.get("mlp_bias"))
+        layers, vocabulary, tied = config["num_hidden_layers"], config["vocab_size"], bool(config.get("tie_word_embeddings"))
+    except KeyError as error:
+        raise UserError(f"model.source = {source!r}: its config.json has no {error}; allowed: that of a {' or '.join(FAMILIES)} model") from None
+    return Shape(vocabulary, hidden, layers, heads, kv_heads, head_dim, ffn, tied, biases, after=kind == "olmo2")

@@ -1,0 +1,365 @@
+"""Plans: shapes against real models, bytes against what autograd keeps, changes that fit, the command line."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+import llm.shapes
+from llm.config import Compute, LLMRun, Model
+from llm.devices import GPUS, device_of
+from llm.duration import Assumed, duration_of
+from llm.footprint import Pass, cache_bytes, kept_bytes, memory_of, pass_of, responses_in_sequence
+from llm.packing import PAIRS, Sharing, sequences
+from llm.plan import SLACK, changes, knobs, plan_of, smallest_change
+from llm.policy import autocast, blinders
+from llm.responses import Responses, packed
+from llm.shapes import KNOWN, Shape, shape_from, shape_of
+from llm.tasks.load import TaskConfig
+from llm.tiny import build
+from shared.design import Design
+from shared.errors import UserError
+from shared.estimator import Estimator
+from studies.cards import preset
+from studies.cli import _guarded, _parse
+from studies.pairs import pairs_at, start_at
+
+FAMILY = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "olmo2": (Olmo2Config, Olmo2ForCausalLM)}
+KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
+SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
+SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
+ASSUMED = Assumed(120, 200, 7473, 1319)
+QWEN = replace(start_at("qwen-gsm8k", "llm"), design=Design(eval_every=100, estimator=preset("grpo")))
+
+
+def config_of(kind, shape):
+    """The configuration of a real model of that shape."""
+    return FAMILY[kind][0](
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.ffn,
+        tie_word_embeddings=shape.tied,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        **({"head_dim": shape.head_dim} if kind == "llama" else {}),
+    )
+
+
+def model_of(kind, shape, device="cpu"):
+    with torch.device(device):
+        return FAMILY[kind][1](config_of(kind, shape))
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- shapes ---
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_parameters_of_known_models_are_those_of_the_real_ones(name):
+    model = model_of(KINDS[name], KNOWN[name], "meta")
+    assert KNOWN[name].parameters == count(model)
+    assert KNOWN[name].block_products == sum(p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight"))
+    assert shape_from(name, config_of(KINDS[name], KNOWN[name]).to_dict()) == KNOWN[name]
+    assert shape_of(Model(name)) == KNOWN[name]
+
+
+def test_the_tiny_model_and_a_folder(tmp_path):
+    assert shape_of(Model()).parameters == count(build(Model().tiny))
+    biased = LlamaConfig(
+        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=160, attention_bias=True, mlp_bias=True, pad_token_id=0
+    )
+    biased.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        assert shape_of(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
+
+
+def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def unreachable(name):
+        raise OSError("no connection")
+
+    monkeypatch.setattr(llm.shapes, "_from_hub", unreachable)
+    with pytest.raises(UserError, match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"):
+        shape_of(Model("who/knows"))
+    with pytest.raises(UserError, match="its shape cannot be read"):
+        shape_of(Model(str(tmp_path)))
+    for config, message in (({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"), ({"model_type": "llama"}, "has no 'hidden_size'")):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match=message):
+            shape_of(Model(str(tmp_path)))
+
+
+# --- what autograd keeps ---
+
+
+def kept_by_autograd(model, compute, sequences, length, shared):
+    """Bytes of everything but weights that lives after the body's forward pass: what autograd saves, the mask, the arguments of blocks that run again."""
+    storages, weights = {}, {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+
+    def note(tensor):
+        if tensor.untyped_storage().data_ptr() not in weights:
+            storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)  # held, so that no other takes its place
+        return tensor
+
+    def note_arguments(block, arguments, more):
+        for tensor in (*arguments, *more["position_embeddings"]):
+            note(tensor)
+
+    ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
+    arguments = {"position_ids": positions, "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32))} if shared else {}
+    for block in model.base_model.layers if model.training else ():
+        block.register_forward_pre_hook(note_arguments, with_kwargs=True)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(compute):
+        model.base_model(input_ids=ids, use_cache=False, **arguments)
+    return sum(size for size, _ in storages.values())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, checkpointing):
+    shape, compute = SMALL_OF[kind], Compute(precision=precision)
+    model = model_of(kind, shape).train(checkpointing)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    narrow = 2 if precision == "bf16" else 4
+    copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
+    predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
+    assert predicted == pytest.approx(kept_by_autograd(model, compute, 3, 40, shared), rel=0.01)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_cache_bytes_are_those_of_the_models_cache(precision):
+    model, compute = model_of("llama", SMALL), Compute(precision=precision)
+    with torch.inference_mode(), autocast(compute):
+        cache = model(torch.full((3, 7), 3), use_cache=True).past_key_values
+    held = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
+    assert held == cache_bytes(SMALL, 3 * 7)
+
+
+@pytest.mark.parametrize(("prompt", "response", "rollouts", "room"), [(120, 200, 64, 16384), (7, 3, 5, 40), (2, 90, 4, 400), (512, 1024, 8, 16384)])
+def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
+    run = LLMRun(TaskConfig("words"), Model("x"), Design(3, rollouts), compute=Compute(micro_tokens=room))
+    tokens, starts = packed([[i] * response for i in range(rollouts)])
+    responses = Responses(((1,) * prompt,), np.zeros(rollouts, dtype=np.int64), tokens, starts)
+    parts = sequences(responses, np.arange(rollouts), Sharing(room, PAIRS * SMALL.hidden))
+    assert responses_in_sequence(run, SMALL, prompt, response) == len(parts[0])
+    read = pass_of(run, SMALL, prompt, response)
+    assert read.length == prompt + len(parts[0]) * response and read.shared == (len(parts[0]) > 1)
+    assert read.tokens == min(max(room, read.length), 3 * len(parts) * read.length)
+
+
+# --- memory ---
+
+
+def with_compute(run, **compute):
+    return replace(run, compute=replace(run.compute, **compute))
+
+
+def test_parts_exist_when_they_do():
+    shape = shape_of(QWEN.model)
+    memory = memory_of(QWEN, shape)
+    assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(memory.phases[memory.peak_phase].values())
+    assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
+    for parts in memory.phases.values():
+        assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(n * shape.parameters for n in (4, 4, 8))
+    assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
+    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample"]
+    assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
+    assert memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
+    plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
+    assert list(memory_of(plain, shape).phases) == ["sample", "update"] and not any("reference" in parts for parts in memory_of(plain, shape).phases.values())
+    hf = memory_of(with_compute(QWEN, engine="hf"), shape).phases
+    assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
+    on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
+    assert all("vLLM weights" in parts for parts in on_cpu.values())
+
+
+@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
+def test_what_saves_memory_saves_it_in_the_update(change):
+    run = replace(QWEN, design=replace(QWEN.design, batch_size=64, rollouts=8))
+    shape = shape_of(run.model)
+    assert memory_of(with_compute(run, **change), shape).total("update") < memory_of(run, shape).total("update")
+
+
+def test_short_responses_share_longer_sequences_with_larger_masks():
+    run, shape = replace(QWEN, design=replace(QWEN.design, rollouts=64)), shape_of(QWEN.model)
+    limits = memory_of(run, shape).phases["update"]["activations"]
+    longer = memory_of(run, shape, (120, 50)).phases["update"]["activations"]
+    assert longer > limits == memory_of(run, shape, (512, 1024)).phases["update"]["activations"]
+
+
+@pytest.mark.parametrize("gigabytes", [14, 16, 18, 20, 25, 30, 35])
+@pytest.mark.parametrize("pair", ["qwen-gsm8k", "olmo-math"])
+def test_the_smallest_change_fits_and_one_step_less_does_not(pair, gigabytes):
+    run = start_at(pair, "llm")
+    run = replace(run, design=replace(run.design, batch_size=32, rollouts=8))
+    plan = plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
+    change, shape = smallest_change(plan), plan.shape
+    assert not plan.fits
+    tried = list(changes(run, shape))
+    if change is None:
+        assert all(plan.memory_with(**other).peak > plan.room for other in tried)
+        return
+    assert plan_of(with_compute(run, **change), plan.device, ASSUMED).fits
+    for other in tried[: tried.index(change)]:
+        assert plan.memory_with(**other).peak > plan.room
+    for name, value in change.items():
+        values = [getattr(run.compute, name), *knobs(run, shape)[name]]
+        assert plan.memory_with(**change | {name: values[values.index(value) - 1]}).peak > plan.room
+
+
+def test_every_kind_of_answer_is_among_those_cases():
+    found = set()
+    for pair in ("qwen-gsm8k", "olmo-math"):
+        run = start_at(pair, "llm")
+        run = replace(run, design=replace(run.design, batch_size=32, rollouts=8))
+        for gigabytes in (14, 16, 18, 20, 25, 30, 35):
+            change = smallest_change(plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
+            found.add(None if change is None else len(change))
+    assert found >= {None, 1, 2}
+
+
+# --- time ---
+
+
+def test_costs_add_up_and_grow_with_the_work():
+    shape, gpu = shape_of(QWEN.model), GPUS["A100-80"]
+    run = replace(QWEN, design=replace(QWEN.design, batch_size=32, rollouts=8))
+    found = duration_of(run, shape, gpu, ASSUMED)
+    assert found.phases["sample"].tokens == 32 * 120 + 256 * 200 and found.rollouts == 256
+    assert found.evaluation.tokens == (500 + 1319) * 320 and found.evaluations == 21
+    assert found.seconds == pytest.approx(2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds)
+    assert duration_of(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds > found.seconds
+    assert duration_of(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
+    slow = duration_of(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
+    assert slow.phases["update"].seconds == pytest.approx(4 / 3 * found.phases["update"].seconds, rel=0.05)
+    assert duration_of(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds > found.phases["sample"].seconds
+    products = 6 * shape.parameters * found.phases["update"].tokens / (0.3 * gpu.bf16)
+    assert products * 0.8 < found.phases["update"].seconds < products * 1.3
+
+
+# --- devices and the command line ---
+
+
+def test_the_gpu_at_hand_is_taken(monkeypatch):
+    properties = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85e9)
+    fake = {"is_available": lambda: True, "get_device_properties": lambda device: properties, "mem_get_info": lambda device: (70e9, 85e9)}
+    for name, value in fake.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    found = device_of("cuda", None)
+    assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
+    properties.name = "NVIDIA L4"
+    assert "not known" in device_of("cuda", None).note
+    assert device_of("cuda", "H200") == GPUS["H200"] and device_of("cpu", None, 1).name == "cpu, 1 thread"
+    with pytest.raises(UserError, match="gpu = 'T4' is unknown; allowed: A100-40"):
+        device_of("cuda", "T4")
+
+
+def rftlab(*arguments):
+    """Status and output, in this process."""
+    console = Console(file=StringIO(), width=200)
+    return _guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console), console), console.file.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_run_that_fits_prints_no_change():
+    status, printed = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")
+    assert status == 0 and "fits: peak" in printed and "change" not in printed
+    assert all(
+        word in printed
+        for word in ("494.0 million", "optimiser", "cache", "2000 rounds, 21 evaluations", "Assumed: prompts of 120", "gradient_checkpointing=True")
+    )
+
+
+def test_a_run_that_does_not_fit_prints_a_change_that_fits():
+    line = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40", "--design.rollouts", 8, "--compute.micro-tokens", 32768)
+    status, printed = rftlab(*line)
+    assert status == 1 and "fits as it is on: " in printed
+    flags = printed.split("smallest change that makes it fit: ")[1].split(" (peak")[0].split()
+    assert rftlab(*line[:-2], "--compute.micro-tokens", 32768, *flags)[0] == 0
+
+
+def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
+    line = ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", 2, "--dry-run", "--gpu", "H200", "--results", tmp_path / "none")
+    status, printed = rftlab(*line)
+    assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
+    monkeypatch.setattr("studies.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
+    half = rftlab(*line)[1]
+    assert half.count("1 of 2") == 25 and "25 of 50 runs to do" in half
+
+    def hours(text):
+        return float(text.split("whole study")[1].split(": ")[1].split()[0])
+
+    assert hours(half) == pytest.approx(hours(printed) / 2, abs=0.1)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("pair", pairs_at("llm"))
+def test_every_pair_has_a_plan(pair):
+    assert "peak" in rftlab("train", "--pair", pair, "--dry-run")[1]
+
+
+BAD = {
+    "unknown pair": (("train", "--pair", "gpt"), "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
+    "unknown kind of model": (
+        ("train", "--pair", "smollm2-words", "--dry-run", "--model.source", "."),
+        "allowed: tiny, smollm2-135m, Qwen/Qwen2.5-0.5B-Instruct",
+    ),
+    "no dry run": (("train", "--gpu", "H100"), "gpu = H100; allowed: with --dry-run"),
+    "a GPU for a CPU": (("train", "--dry-run", "--gpu", "H100"), "compute.device = cpu; allowed: a run on cuda"),
+    "the simulator": (("reproduce", "--dry-run"), "allowed: --level llm"),
+    "no tokens": (("train", "--dry-run", "--prompt-tokens", "0"), "prompt_tokens = 0; allowed: 1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_line_and_status_2(name):
+    arguments, message = BAD[name]
+    with contextlib.suppress(SystemExit):
+        status, printed = rftlab(*arguments)
+        assert status == 2 and message in printed and printed.count("\n") == 1
+
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(name, path=None, target=None):
+        if name in ("torch", "transformers"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing)
+from studies.cli import main
+main()
+"""
+
+
+def test_a_dry_run_needs_no_torch():
+    done = subprocess.run([sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"], capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 1) and "1484.9 million" in done.stdout, done.stderr
+
+
+def test_slack_is_left_free():
+    run = replace(QWEN, design=replace(QWEN.design, rollouts=8))
+    peak = memory_of(run, shape_of(run.model), ASSUMED[:2]).peak
+    for memory, fits in ((peak / (1 - SLACK) + 1, True), (peak, False)):
+        assert plan_of(run, GPUS["H100"]._replace(memory=memory), ASSUMED).fits == fits
