@@ -45,7 +45,7 @@ def _paper(owner: str, model: str, dataset: str, rate: float, **parameters: floa
         Design(rounds=2000, eval_every=100),
         AdamW(rate=1e-6),
         Evaluation(greedy=False, train_subset=500, test_subset=1319),
-        Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384),
+        Compute("cuda", precision="bf16", engine="vllm", micro_tokens=8192, logit_rows=512, gradient_checkpointing=True),
     )
     return Pair(model, dataset, simulation, run)
 
@@ -65,10 +65,10 @@ def _tiny(task: str, rate: float) -> Pair:
 _SMOLLM2 = LLMRun(
     TaskConfig("words", sizes=Sizes(train=2048, validation=200, test=200)),
     Model(SMOLLM2, prompt_limit=256, response_limit=32),
-    Design(rounds=40, eval_every=10),
-    AdamW(rate=1e-5),
-    Evaluation(greedy=False, train_subset=200),
-    Compute(logit_rows=256),
+    Design(rounds=20, eval_every=5),
+    AdamW(rate=3e-5),
+    Evaluation(samples=2, greedy=False, train_subset=200),
+    Compute(precision="bf16", logit_rows=256),
 )
 _QWEN, _LLAMA, _OLMO = ("Qwen", "Qwen2.5-0.5B-Instruct"), ("meta-llama", "Llama-3.2-1B-Instruct"), ("allenai", "OLMo-2-0425-1B-Instruct")
 
