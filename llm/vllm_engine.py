@@ -28,6 +28,8 @@ OLDEST = (0, 32)
 """The version of vLLM that this was tested with; its interfaces change from version to version."""
 BLOCK = 32
 """Tokens of a block of the cache: prompts are shared in whole blocks."""
+BATCHED = 8192
+"""Tokens of prompts that are read at a time."""
 _IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -110,6 +112,8 @@ def _arguments(run: LLMRun, folder: str, cuda: bool) -> dict:
         "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
         "block_size": BLOCK,
         "enable_prefix_caching": True,
+        "enable_chunked_prefill": cuda,  # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
+        "max_num_batched_tokens": max(BATCHED, run.model.prompt_limit + run.model.response_limit),
         "logprobs_mode": "processed_logprobs",
         "enforce_eager": not cuda,
         "enable_sleep_mode": cuda,

@@ -18,7 +18,7 @@ from llm.policy import Policy
 from llm.random import EVALUATION, ROLLOUT
 from llm.rollouts import Draws, HFEngine
 from llm.train import train
-from llm.vllm_engine import VLLMEngine, seeds_of
+from llm.vllm_engine import BATCHED, VLLMEngine, seeds_of
 from shared.errors import UserError
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
@@ -47,7 +47,7 @@ def model_of(name="Llama", tied=True):
 
 def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
     """An engine beside the policy whose weights it has."""
-    run = LLMRun(model=Model(prompt_limit=64, response_limit=32), compute=Compute(engine="vllm", cache_gb=0.1, sample_rows=64, **compute))
+    run = LLMRun(model=Model(prompt_limit=64, response_limit=32), compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute))
     policy = Policy(model, run.compute, temperature)
     return kind(run, policy, Codec()), policy
 
@@ -125,6 +125,14 @@ def test_a_response_depends_on_its_own_numbers_alone():
     assert not np.array_equal(whole.tokens, other.tokens)
     seeds = seeds_of(Draws(3, ROLLOUT, 5), np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100))
     assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**63
+
+
+def test_more_prompts_than_are_read_at_a_time():
+    engine, policy = engine_of(model_of(), sample_rows=512)
+    rng = np.random.default_rng(0)
+    prompts = tuple(tuple(int(i) for i in rng.integers(3, 64, 60)) for _ in range(2 * BATCHED // 60))
+    rollouts = sample(engine, prompts, counts=np.ones(len(prompts), dtype=np.int64), limit=2)
+    assert gap(policy, rollouts) < 1e-4 and len(rollouts.finished) == len(prompts)
 
 
 def test_first_tokens_have_the_policy_s_distribution():
