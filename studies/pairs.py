@@ -68,7 +68,7 @@ _SMOLLM2 = LLMRun(
     Design(rounds=20, eval_every=5),
     AdamW(rate=3e-5),
     Evaluation(samples=2, greedy=False, train_subset=200),
-    Compute(precision="bf16", logit_rows=256),
+    Compute(precision="bf16", cache_gb=0.8, micro_tokens=512, logit_rows=256),
 )
 _QWEN, _LLAMA, _OLMO = ("Qwen", "Qwen2.5-0.5B-Instruct"), ("meta-llama", "Llama-3.2-1B-Instruct"), ("allenai", "OLMo-2-0425-1B-Instruct")
 
