@@ -1,6 +1,7 @@
 # `make study` does the main job, `make test` runs the tests. Each sets up all it needs: Python 3.11+, pip and make are enough.
 PYTHON ?= python3
 BIN := .venv/bin
+SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 .PHONY: study test test-llm test-vllm reference lint bench bench-llm clean
 
@@ -8,10 +9,10 @@ study: .venv/installed
 	$(BIN)/rftlab reproduce
 
 test: .venv/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: .venv/installed-llm
-	$(BIN)/python -m pytest $(wildcard tests/test_llm_*.py)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(wildcard tests/test_llm_*.py)
 
 test-vllm: .venv/installed-vllm
 	$(BIN)/python -m pytest tests/test_vllm.py
