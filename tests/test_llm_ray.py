@@ -39,7 +39,7 @@ def trained(seed=0, rounds=4, **more):
 
 
 SIMS = [simulated(seed, rollouts=4) for seed in range(3)]
-LONG = replace(trained(), run=run_of(rounds=80, eval_every=80, checkpoint_every=5, threads=1, estimator=MOVES))
+LONG = replace(trained(), run=run_of(rounds=120, eval_every=120, checkpoint_every=10, threads=1, estimator=MOVES))
 MODELS = [trained(seed=1), LONG]
 BAD = replace(trained(), run=replace(trained().run, model=Model("/nowhere/model"), task=replace(trained().run.task, name="words")))
 
