@@ -34,6 +34,8 @@ from llm.writing import reported, sweep, write_file
 from shared.curve import Curve, curve_of
 from shared.errors import UserError
 
+SILENT = 0.99
+"""Part of the groups without a signal above which a user is told."""
 KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
 
 
@@ -175,7 +177,9 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     def mean(name: str, count: str) -> float:
         return totals[name] / totals[count] if totals.get(count) else nan
 
-    means = (mean("kl", "weighed") if has_kl else nan, mean("clipped", "weighed"), mean("silent", "contexts"), mean("grad_norm", "updates"))
+    silent = mean("silent", "contexts")
+    _tell_silence(silent, state.round, progress, report)
+    means = (mean("kl", "weighed") if has_kl else nan, mean("clipped", "weighed"), silent, mean("grad_norm", "updates"))
     pass_at_1 = (scores["train_strict"], scores["test_strict"])
     progress.rows.append((run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means))
     parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
@@ -186,3 +190,13 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     trainer.meter.clear()
     _write_tables(folder, progress)
     report.evaluated(state.round, dict(zip(Curve._fields, progress.rows[-1], strict=True)) | progress.metrics[-1])
+
+
+def _tell_silence(silent: float, round_index: int, progress: Progress, report: Report) -> None:
+    """Say, where it begins, that no rewards differ: a curve that stays flat for this reason says nothing about a design."""
+    before = progress.rows[-1][Curve._fields.index("zero_signal_fraction")] if progress.rows else 0.0
+    if silent >= SILENT and not before >= SILENT:
+        report.remark(
+            f"round {round_index}: {silent:.0%} of the groups since the last evaluation had no signal, so hardly anything is learned; "
+            "responses that are never right, or always, give none: use worked examples in the prompts, an easier task, more rollouts or another model"
+        )

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import llm.evaluate
+import llm.samples
 from llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
-from llm.train import train
+from llm.math_pool import Checks
+from llm.train import Report, train
+from llm.verify import Scores
 from shared.errors import UserError
 from studies import evalstats
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
@@ -68,3 +71,21 @@ def test_what_an_evaluation_asks(tmp_path, monkeypatch):
 def test_the_validation_split_can_take_the_place_of_the_test_split(tmp_path):
     a, b = (train(run_of(rounds=2, eval_every=2, split=split, samples=8), tmp_path / split).metrics for split in ("test", "validation"))
     assert a.train_strict.equals(b.train_strict) and not a.test_strict.equals(b.test_strict)
+
+
+def test_a_run_without_a_signal_says_so_and_goes_on(tmp_path, monkeypatch):
+    def never(verifier, responses, truths, pool):
+        nothing = np.zeros(len(responses))
+        return Scores(nothing, nothing, Checks())
+
+    said = []
+    monkeypatch.setattr(llm.samples, "score", never)
+    outcome = train(run_of(rounds=4, eval_every=2), tmp_path / "silent", Report(remark=said.append))
+    assert outcome.curve.zero_signal_fraction[1:].tolist() == [1, 1] and outcome.diverged_at is None
+    assert len(said) == 1 and said[0].startswith("round 2: 100% of the groups since the last evaluation had no signal")
+
+
+def test_a_run_with_a_signal_does_not(tmp_path):
+    said = []
+    train(run_of(rounds=4, eval_every=2), tmp_path, Report(remark=said.append))
+    assert said == []
