@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.processes import hear_interrupts
+
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
 TABLES = ("endpoints.csv", "findings.csv")
 
@@ -138,7 +140,8 @@ def test_two_runs_into_one_folder_at_once(uninterrupted, tmp_path):
 
 def test_an_interrupt_is_one_line_and_resumable(tmp_path):
     slow = ("reproduce", "--pairs", "llama-gsm8k", "--seeds", "3", "--quiet", "--results", tmp_path / "results")
-    process = subprocess.Popen([sys.executable, "-m", "studies.cli", *map(str, slow)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-m", "studies.cli", *map(str, slow)], cwd=tmp_path, preexec_fn=hear_interrupts, **pipes)
     while not list(tmp_path.glob("results/sim/*/*/done.json")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)

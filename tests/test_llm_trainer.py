@@ -224,7 +224,7 @@ def test_bad_sizes_are_one_line(tmp_path):
 def test_long_prompts_are_left_out_and_counted(tmp_path):
     run, remarks = run_of(rounds=1, eval_every=1, batch_size=2), []
     train(replace(run, model=replace(run.model, prompt_limit=6)), tmp_path, Report(remark=remarks.append))
-    assert len(remarks) == 2 and remarks[0].startswith("train: ") and "prompts longer than model.prompt_limit = 6 tokens" in remarks[0]
+    assert remarks[1].startswith("test: ") and remarks[0].startswith("train: ") and "prompts longer than model.prompt_limit = 6 tokens" in remarks[0]
 
 
 def test_the_configuration_says_everything():
