@@ -18,6 +18,7 @@ import torch
 
 from llm.codec import Codec
 from llm.config import LLMRun
+from llm.meter import trim_heap
 from llm.policy import Policy
 from llm.random import philox
 from llm.responses import Responses, packed
@@ -62,10 +63,12 @@ class VLLMEngine:
             self.engine.reset_prefix_cache()
 
     def rest(self) -> None:
-        """Give the GPU's memory back until the next sync."""
+        """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
         if self.cuda:
             self.engine.sleep(level=2)
             self.asleep = True
+        else:
+            trim_heap()
 
     def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
         """As `Engine.sample`."""

@@ -1,31 +1,22 @@
-"""Plans: shapes against real models, bytes against what autograd keeps, changes that fit, the command line."""
+"""Plans: memory, time, changes that fit, the command line."""
 
 import contextlib
-import json
 import subprocess
 import sys
 from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-import llm.shapes
-from llm.config import Compute, LLMRun, Model
+from llm.config import Compute
 from llm.devices import GPUS, device_of
 from llm.duration import Assumed, duration_of
-from llm.footprint import Pass, cache_bytes, kept_bytes, memory_of, pass_of, responses_in_sequence
-from llm.packing import PAIRS, Sharing, sequences
+from llm.footprint import cache_bytes, memory_of
 from llm.plan import SLACK, changes, knobs, plan_of, smallest_change
-from llm.policy import autocast, blinders
-from llm.responses import Responses, packed
-from llm.shapes import KNOWN, Shape, shape_from, shape_of
-from llm.tasks.load import TaskConfig
-from llm.tiny import build
+from llm.shapes import shape_of
 from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
@@ -33,138 +24,10 @@ from studies.cards import preset
 from studies.cli import _guarded, _parse
 from studies.pairs import pairs_at, start_at
 
-FAMILY = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "olmo2": (Olmo2Config, Olmo2ForCausalLM)}
-KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
-SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
-SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
 ASSUMED = Assumed(120, 200, 7473, 1319)
 WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
 """Passes of as many tokens as a large GPU takes, so that there is something to save."""
 QWEN = replace(start_at("qwen-gsm8k", "llm"), design=Design(eval_every=100, estimator=preset("grpo")), compute=WIDE)
-
-
-def config_of(kind, shape):
-    """The configuration of a real model of that shape."""
-    return FAMILY[kind][0](
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.ffn,
-        tie_word_embeddings=shape.tied,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        **({"head_dim": shape.head_dim} if kind == "llama" else {}),
-    )
-
-
-def model_of(kind, shape, device="cpu"):
-    with torch.device(device):
-        return FAMILY[kind][1](config_of(kind, shape))
-
-
-def count(model):
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-# --- shapes ---
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_parameters_of_known_models_are_those_of_the_real_ones(name):
-    model = model_of(KINDS[name], KNOWN[name], "meta")
-    assert KNOWN[name].parameters == count(model)
-    assert KNOWN[name].block_products == sum(p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight"))
-    assert shape_from(name, config_of(KINDS[name], KNOWN[name]).to_dict()) == KNOWN[name]
-    assert shape_of(Model(name)) == KNOWN[name]
-
-
-def test_the_tiny_model_and_a_folder(tmp_path):
-    assert shape_of(Model()).parameters == count(build(Model().tiny))
-    biased = LlamaConfig(
-        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=160, attention_bias=True, mlp_bias=True, pad_token_id=0
-    )
-    biased.save_pretrained(tmp_path)
-    with torch.device("meta"):
-        assert shape_of(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
-
-
-def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
-    def unreachable(name):
-        raise OSError("no connection")
-
-    monkeypatch.setattr(llm.shapes, "_from_hub", unreachable)
-    with pytest.raises(UserError, match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"):
-        shape_of(Model("who/knows"))
-    with pytest.raises(UserError, match="its shape cannot be read"):
-        shape_of(Model(str(tmp_path)))
-    for config, message in (({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"), ({"model_type": "llama"}, "has no 'hidden_size'")):
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(UserError, match=message):
-            shape_of(Model(str(tmp_path)))
-
-
-# --- what autograd keeps ---
-
-
-def kept_by_autograd(model, compute, sequences, length, shared):
-    """Bytes of everything but weights that lives after the body's forward pass: what autograd saves, the mask, the arguments of blocks that run again."""
-    storages, weights = {}, {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
-
-    def note(tensor):
-        if tensor.untyped_storage().data_ptr() not in weights:
-            storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)  # held, so that no other takes its place
-        return tensor
-
-    def note_arguments(block, arguments, more):
-        for tensor in (*arguments, *more["position_embeddings"]):
-            note(tensor)
-
-    ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
-    arguments = {"position_ids": positions, "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32))} if shared else {}
-    for block in model.base_model.layers if model.training else ():
-        block.register_forward_pre_hook(note_arguments, with_kwargs=True)
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(compute):
-        model.base_model(input_ids=ids, use_cache=False, **arguments)
-    return sum(size for size, _ in storages.values())
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("kind", FAMILY)
-def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, checkpointing):
-    shape, compute = SMALL_OF[kind], Compute(precision=precision)
-    model = model_of(kind, shape).train(checkpointing)
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    narrow = 2 if precision == "bf16" else 4
-    copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
-    predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
-    assert predicted == pytest.approx(kept_by_autograd(model, compute, 3, 40, shared), rel=0.01)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_cache_bytes_are_those_of_the_models_cache(precision):
-    model, compute = model_of("llama", SMALL), Compute(precision=precision)
-    with torch.inference_mode(), autocast(compute):
-        cache = model(torch.full((3, 7), 3), use_cache=True).past_key_values
-    held = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
-    assert held == cache_bytes(SMALL, 3 * 7)
-
-
-@pytest.mark.parametrize(("prompt", "response", "rollouts", "room"), [(120, 200, 64, 16384), (7, 3, 5, 40), (2, 90, 4, 400), (512, 1024, 8, 16384)])
-def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
-    run = LLMRun(TaskConfig("words"), Model("x"), Design(3, rollouts), compute=Compute(micro_tokens=room))
-    tokens, starts = packed([[i] * response for i in range(rollouts)])
-    responses = Responses(((1,) * prompt,), np.zeros(rollouts, dtype=np.int64), tokens, starts)
-    parts = sequences(responses, np.arange(rollouts), Sharing(room, PAIRS * SMALL.hidden))
-    assert responses_in_sequence(run, SMALL, prompt, response) == len(parts[0])
-    read = pass_of(run, SMALL, prompt, response)
-    assert read.length == prompt + len(parts[0]) * response and read.shared == (len(parts[0]) > 1)
-    assert read.tokens == min(max(room, read.length), 3 * len(parts) * read.length)
 
 
 # --- memory ---
