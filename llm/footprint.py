@@ -11,8 +11,8 @@ from llm.packing import PAIRS, pays
 from llm.shapes import Shape
 
 PARTS = ("weights", "reference", "optimiser", "gradients", "vLLM weights", "cache", "activations", "bf16 copies", "logits", "libraries")
-LOGIT_COPIES, READ_COPIES = 3, 2
-"""Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary: with a gradient, and without."""
+LOGIT_COPIES, VLLM_COPIES = 2, 3
+"""Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary; and a row that vLLM samples."""
 PICK_BYTES = 24
 """What `llm.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
@@ -148,7 +148,7 @@ def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """Log-probabilities without a gradient: the larger of a block and the head."""
     mask = 4.0 * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
-    head = {"activations": 8.0 * read.tokens * shape.hidden + mask, "logits": READ_COPIES * _logits(run, shape, read.tokens)}
+    head = {"activations": 8.0 * read.tokens * shape.hidden + mask, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens)}
     return {"bf16 copies": _copies(run, shape)} | max(head, block, key=lambda parts: sum(parts.values()))
 
 
@@ -172,4 +172,4 @@ def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
 
 
 def _vllm_logits(run: LLMRun, shape: Shape) -> dict[str, float]:
-    return {"logits": 4.0 * LOGIT_COPIES * run.compute.sample_rows * shape.vocabulary}
+    return {"logits": 4.0 * VLLM_COPIES * run.compute.sample_rows * shape.vocabulary}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from llm.config import Compute
+from llm.config import Compute, LoRA
 from llm.devices import GPUS, device_of
 from llm.duration import Assumed, duration_of
 from llm.footprint import cache_bytes, memory_of
@@ -105,6 +105,11 @@ def test_every_kind_of_answer_is_among_those_cases():
             change = smallest_change(plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
             found.add(None if change is None else len(change))
     assert found >= {None, 1, 2}
+
+
+def test_adapters_are_refused_rather_than_planned_wrong():
+    with pytest.raises(UserError, match=r"lora.rank = 8: .* allowed in a dry run: 0"):
+        plan_of(replace(QWEN, lora=LoRA(8)), GPUS["A100-80"], ASSUMED)
 
 
 # --- time ---
