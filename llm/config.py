@@ -174,6 +174,11 @@ class Compute:
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
             check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
 
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a number in matrix products."""
+        return 2 if self.precision == "bf16" else 4
+
 
 @dataclass(frozen=True)
 class LLMRun:

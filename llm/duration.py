@@ -98,7 +98,7 @@ def _flops(run: LLMRun, device: Device) -> float:
 
 def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, prompts: int, responses: int) -> Cost:
     """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all weights and the rows' caches."""
-    narrow, vllm = 2 if run.compute.precision == "bf16" else 4, run.compute.engine == "vllm"
+    narrow, vllm = run.compute.number_bytes, run.compute.engine == "vllm"
     rows, waves = min(run.compute.sample_rows, responses), -(-responses // run.compute.sample_rows)
     longest = min(run.model.response_limit, TAIL * assumed.response)
     steps = max(longest, responses * assumed.response / rows) if vllm else waves * longest

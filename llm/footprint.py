@@ -62,7 +62,9 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     if run.needs_reference:
         steady["reference"] = 4.0 * shape.parameters
     engine = (
-        {"vLLM weights": float(_narrow(run) * shape.parameters), "cache": run.compute.cache_gb * 1e9, "libraries": steady["libraries"] + VLLM} if vllm else {}
+        {"vLLM weights": float(run.compute.number_bytes * shape.parameters), "cache": run.compute.cache_gb * 1e9, "libraries": steady["libraries"] + VLLM}
+        if vllm
+        else {}
     )
     idle = {} if cuda else engine  # on a GPU vLLM sleeps while nothing is sampled
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
@@ -86,11 +88,6 @@ def pass_of(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
     length = prompt + count * response
     sequences = -(-design.batch_size // design.minibatches) * -(-design.rollouts // count)
     return Pass(min(sequences * length, max(run.compute.micro_tokens, length)), length, count > 1)
-
-
-def _narrow(run: LLMRun) -> int:
-    """Bytes of a number in matrix products."""
-    return 2 if run.compute.precision == "bf16" else 4
 
 
 def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
@@ -129,7 +126,7 @@ def _copies(run: LLMRun, shape: Shape) -> float:
 
 def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """The larger of two moments: the head's backward pass, and that of the last block, which comes after it."""
-    narrow, checkpointing = _narrow(run), run.compute.gradient_checkpointing
+    narrow, checkpointing = run.compute.number_bytes, run.compute.gradient_checkpointing
     kept = kept_bytes(shape, read, narrow, checkpointing)
     states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
     head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + 4.0 * shape.head}
@@ -141,7 +138,7 @@ def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
 
 def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
     """What a block computes in, where nothing is kept."""
-    return tokens * (3 * _narrow(run) * shape.ffn + 16 * shape.hidden)
+    return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden)
 
 
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
@@ -159,7 +156,7 @@ def cache_bytes(shape: Shape, tokens: int) -> float:
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
     """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the last token, and the choice of a token."""
-    rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, _narrow(run)
+    rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, run.compute.number_bytes
     tokens = rows * (prompt + run.model.response_limit)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)
     repeated = 8 * tokens * shape.queries if shape.heads > shape.kv_heads else 0.0

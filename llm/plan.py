@@ -66,7 +66,7 @@ def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
     compute, found = run.compute, {}
     if compute.engine == "vllm":
         longest = run.model.prompt_limit + run.model.response_limit
-        least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * (4 if compute.precision == "bf16" else 8) / 1e9)
+        least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
         found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
     for name in ("logit_rows", "micro_tokens", "sample_rows"):
         found[name] = [value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= LEAST[name]]

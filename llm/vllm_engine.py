@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,7 @@ def _load(model: torch.nn.Module, policy: Policy) -> None:
         model.load_weights((name, weight.detach()) for name, weight in policy.weights())
 
 
+@cache
 def _keep_weights_plain() -> None:
     """On a CPU, have vLLM multiply by its parameters as they are.
 
@@ -150,6 +152,7 @@ def _keep_weights_plain() -> None:
     utils.dispatch_cpu_unquantized_gemm = plain
 
 
+@cache
 def _keep_llvm_quiet() -> None:
     """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers to any name: to `__dict__` as well."""
     from llvmlite.binding.ffi import lib

@@ -23,28 +23,13 @@ from llm.train import Report, train
 from shared.advantage import Advantage
 from shared.errors import UserError
 from shared.estimator import Estimator
-from tests.tiny_runs import SIZES, even, one_cache, run_of, same  # noqa: F401
+from tests.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
 from tests.vectors import ROOT
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
     "averages": {"estimator": Estimator(Advantage("moving_average")), "epochs": 2, "minibatches": 2, "warmup": 20},
 }
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-def killed_at(run, folder, rounds):
-    """Run until so many rounds are done, then stop as a kill would."""
-
-    def stop(done):
-        if done == rounds:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(run, folder, Report(rounds=stop))
 
 
 def records_of(folder):

@@ -14,11 +14,11 @@ from llm.models import load_model
 from llm.policy import Policy
 from llm.responses import token_indices
 from llm.rollouts import Draws, HFEngine
-from llm.train import Report, train
+from llm.train import train
 from llm.update import optimizer_of, step
 from shared.errors import UserError
 from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
-from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
 pytest.importorskip("peft", reason="peft is not installed (pip install 'rftlab[lora]')")
 
@@ -189,19 +189,6 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):  # noqa: 
 
 def lora_run(**more):
     return run_of(**{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "rate": 1e-2, "greedy": False} | more)
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-def killed_at(run, folder, rounds):
-    def stop(done):
-        if done == rounds:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(run, folder, Report(rounds=stop))
 
 
 def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):

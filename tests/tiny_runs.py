@@ -9,6 +9,7 @@ from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
 from llm.math_pool import Checks
 from llm.tasks.load import TaskConfig
 from llm.tasks.pools import Sizes
+from llm.train import Report, train
 from llm.verify import Scores
 from shared.design import Design
 from shared.estimator import Estimator
@@ -49,3 +50,18 @@ def same(a, b):
     curves = all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a.curve._fields, a.curve, b.curve, strict=True) if name != "seconds")
     measured = [name for name in a.metrics if not name.startswith(("seconds", "peak"))]
     return curves and a.metrics[measured].equals(b.metrics[measured]) and a.diverged_at == b.diverged_at
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def killed_at(run, folder, rounds):
+    """Run until so many rounds are done, then stop as a kill would."""
+
+    def stop(done):
+        if done == rounds:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(run, folder, Report(rounds=stop))
