@@ -81,6 +81,7 @@ PAIRS: dict[str, Pair] = {
     "olmo-math": _paper(*_OLMO, "math", 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
     "tiny-mix97": _tiny("mix97", 1e-4),
     "tiny-mod97": _tiny("mod97", 3e-4),
+    "tiny-sign97": _tiny("sign97", 3e-4),
     "smollm2-words": Pair("SmolLM2-135M-Instruct", "words", llm=_SMOLLM2),
 }
 

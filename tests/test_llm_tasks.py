@@ -21,7 +21,7 @@ GENERATED = (*KINDS, "words")
 
 
 def test_configurations_are_checked():
-    with pytest.raises(UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, chain, words"):
+    with pytest.raises(UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words"):
         TaskConfig("gsm9k")
     with pytest.raises(UserError, match="source = 'x'; mix97 is generated from a seed and has no source"):
         TaskConfig("mix97", source="x")
@@ -60,7 +60,7 @@ def test_generated_problems_stay_what_they_are():
     assert {name: load(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
 
 
-CHECKSUMS = {"mod97": "a0d3812164ccb6f7", "mix97": "a0d3812164ccb6f7", "chain": "aedb0bb3b3317a5f", "words": "d298091f0ee28d5d"}
+CHECKSUMS = {"mod97": "a0d3812164ccb6f7", "mix97": "a0d3812164ccb6f7", "sign97": "6f641715436d1ed4", "chain": "aedb0bb3b3317a5f", "words": "d298091f0ee28d5d"}
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -206,5 +206,5 @@ def test_the_examples_earn_the_reward():
 
 
 def test_every_task_has_a_verifier_and_a_name():
-    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "chain", "words"}
-    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic", "arithmetic", "arithmetic", "gsm8k"]
+    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words"}
+    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"]

@@ -53,10 +53,11 @@ class Kind(NamedTuple):
 KINDS = {
     "mod97": Kind("+", (1,), Styles(unmarked=0, direct=1, worked=0)),
     "mix97": Kind("+", (1,), Styles()),
+    "sign97": Kind("+-", (1,), Styles(unmarked=0.3, direct=0.5, worked=0.2)),
     "chain": Kind("+-*", (2, 3), Styles()),
 }
 """Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only reasoning to learn, that of
-mix97 has both. chain: two and three operations."""
+mix97 has both. sign97: sums and differences, with a base model that mostly knows the format. chain: two and three operations."""
 
 
 def generate(name: str, seed: int, sizes: Sizes) -> Task:

@@ -17,7 +17,7 @@ class TaskConfig:
     """Which problems a run trains and is tested on."""
 
     name: str = "mix97"
-    """gsm8k, math (benchmarks); mod97, mix97, chain (arithmetic); words."""
+    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words."""
     source: str = HUB
     """Where a benchmark comes from: `hub`, a folder with train and test files, or a file (Parquet or JSON lines) with the training problems."""
     test_source: str | None = None
