@@ -12,7 +12,7 @@ from shared.jit import jit
 from sim.simd import LANES, floor, fma, high_product, load, quarter_0, quarter_1, quarter_2, quarter_3, splat, sqrt, store, to_floats
 from sim.vectormath import F, U, cos_turns, log
 
-ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING = (U(stream) for stream in range(7))
+ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
 _MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = U(0x9E3779B9), U(0xBB67AE85)
 _UNIT = F(2.0**-24)

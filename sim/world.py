@@ -46,6 +46,9 @@ class World(NamedTuple):
     format_scale: float
     nuisance: float
     style: Style = NO_STYLE
+    surprise: float = 0.0
+    interference: float = 0.0
+    tokens: int = 1
 
     @property
     def n_parameters(self) -> int:
@@ -58,10 +61,11 @@ class World(NamedTuple):
 NO_ARM = -1e30
 
 
-def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray) -> Contexts:
-    """Contexts with their log-normaliser; base_logits (N, A), base_format (N,), correct (N, A) bool. Not padded."""
-    top = base_logits.max(axis=1)
-    lse = top + np.log(np.exp(base_logits - top[:, None]).sum(axis=1))
+def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, tokens: int = 1) -> Contexts:
+    """Contexts with their log-normaliser; base_logits (N, A), base_format (N,), correct (N, A) bool, A the arms of all `tokens` tokens. Padding is allowed with one token."""
+    by_token = base_logits.reshape(len(base_logits), tokens, -1)
+    top = by_token.max(axis=2)
+    lse = (top + np.log(np.exp(by_token - top[:, :, None]).sum(axis=2))).sum(axis=1)
     bits = (correct.astype(np.uint32) << np.arange(correct.shape[1], dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
     format_logp = -np.logaddexp(0.0, np.stack([base_format, -base_format], axis=1, dtype=np.float64))
     return Contexts(features, base_logits, lse.astype(base_logits.dtype), base_format, format_logp, bits)
