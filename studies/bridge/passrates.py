@@ -3,8 +3,9 @@
 The histogram of c / m is too wide, by E[p (1 - p)] / m in variance. Two fits undo that:
 
 beta-binomial      p ~ Beta(a, b), perhaps with a point mass at 0: questions that are out of reach. Maximum likelihood.
-nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates. m responses determine m moments of p alone: of all
-                   distributions that fit as well, EM from a flat start gives a smooth one.
+nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat start. m responses determine no
+                   more than m moments of p, and the largest likelihood is that of a few spikes. EM ends a little below it, where the counts do not tell
+                   the two apart and the distribution is still smooth: mean and variance are the same, and bins are nearer to the truth.
 """
 
 from typing import NamedTuple
@@ -20,8 +21,8 @@ GRID = np.linspace(0.0, 1.0, 201)
 """Rates of the nonparametric fit."""
 EDGES = np.linspace(0.0, 1.0, 11)
 """Of the bins of a histogram."""
-STEPS, GAP = 20_000, 0.02
-"""EM ends after so many steps, or where its log-likelihood is that near to the largest one."""
+STEPS, GAP = 20_000, 1.0
+"""EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
 SUPPORTED = 2.706
 """Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and Liang 1987)."""
 LEAST = 5.0

@@ -3,11 +3,13 @@
     results/pilot/<pair>/base.json     what was measured on the base model
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all runs
 
-A file says what it is of (`config`) and has a checksum of the rest.
+A file says what it is of (`config`) and has a checksum of the rest. `python -m studies.bridge.pilot_store RESULTS` takes the measurements of base
+models in a results folder as those of the package (`make pilots`).
 """
 
 import hashlib
 import json
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -78,8 +80,9 @@ def shipped_base(pair: str) -> Base:
     return checked(decoded(Base, known[pair]))
 
 
-def ship(bases: list[Base]) -> None:
-    """Take measurements as those that come with the package; those of other pairs stay."""
+def ship(root: Path) -> None:
+    """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises Damaged."""
+    bases = [read(path, Base) for path in sorted((root / "pilot").glob("*/base.json"))]
     known = _shipped() | {base.pair: encoded(base) for base in bases}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
 
@@ -126,7 +129,7 @@ def _check_answers(split: str, answers: Answers, available: int) -> None:
     check(1 <= n <= available, f"{split}: {n} questions; allowed: 1 to {available}")
     for name in ("strict", "flexible", "well_formed"):
         counts = getattr(answers, name)
-        fits = counts.shape == (n,) and counts.dtype.kind == "i" and 0 <= counts.min() and counts.max() <= m
+        fits = counts.shape == (n,) and counts.dtype.kind == "i" and counts.min() >= 0 and counts.max() <= m
         check(fits, f"{split}.{name} must be {n} whole numbers from 0 to {m}")
     check(bool((answers.strict <= answers.well_formed).all()), f"{split}: more right answers in the format than answers in the format")
     check(len(answers.lengths.quantiles) == len(QUANTILES), f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}")
@@ -145,3 +148,7 @@ def _check_run(run: PilotRun) -> None:
 
 def _sha256(plain: Any) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]))
