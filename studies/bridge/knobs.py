@@ -1,0 +1,182 @@
+"""The simulator's parameters that a pilot is to find, and what is known about them beforehand.
+
+A family is a world with some parameters left open, the knobs; each has a normal prior in a coordinate without bounds (logarithm or logit). SHORT is for
+responses of a few tokens, whose noise goes with how surprising they are; LONG for responses of hundreds of tokens, most of which the reward does not depend on.
+
+In SHORT two numbers of a world are not free: `align` is solved for, so that the base policy is right as often as the base model, and `base_format` so that it
+keeps the format as often. Where the base model was not measured (LONG), they are knobs.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, logit, ndtri
+
+from sim.environments import Linear, build
+from sim.optimizer import Optimizer
+from sim.run import Simulation
+
+Scale = Literal["log", "logit", "linear"]
+_PROBE = 512
+"""Contexts of the small world in which `align` is solved for."""
+_FEATURES = 448
+"""The most features of a world."""
+
+
+class Knob(NamedTuple):
+    """A parameter of `Linear`, or the rate: prior median, and standard deviation in its coordinate."""
+
+    name: str
+    scale: Scale
+    median: float
+    deviation: float
+
+    def value(self, coordinate: np.ndarray) -> np.ndarray:
+        """From standard normal coordinates to values."""
+        return _BACK[self.scale](_TO[self.scale](self.median) + self.deviation * coordinate)
+
+    def around(self, values: list[float]) -> "Knob":
+        """The same knob with its median at the middle of known values, in its coordinate."""
+        return self._replace(median=float(_BACK[self.scale](np.mean([_TO[self.scale](value) for value in values]))))
+
+
+_TO = {"log": np.log, "logit": logit, "linear": float}
+_BACK = {"log": np.exp, "logit": expit, "linear": lambda value: value}
+
+
+class Effort(NamedTuple):
+    """Particles of a calibration: those of the first generation, those of a later one, and how many generations follow the first."""
+
+    first: int
+    later: int
+    generations: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.first + self.later * self.generations
+
+
+@dataclass(frozen=True)
+class Family:
+    """Worlds that differ in their knobs."""
+
+    knobs: tuple[Knob, ...]
+    template: Linear
+    effort: Effort
+    """Less where a simulation takes longer and there is less to find."""
+
+
+SHORT = Family(
+    (
+        Knob("rate", "log", 0.025, 0.7),
+        Knob("nuisance", "log", 0.3, 0.8),
+        Knob("interference", "log", 1.5, 0.8),
+        Knob("rho", "logit", 0.99, 1.0),
+        Knob("sharper", "log", 1.3, 0.6),
+        Knob("n_features", "log", 20, 0.5),
+        Knob("format_scale", "log", 12, 0.6),
+    ),
+    Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0),
+    Effort(1024, 256, 6),
+)
+LONG = Family(
+    (
+        Knob("rate", "log", 0.004, 0.5),
+        Knob("nuisance", "log", 0.5, 0.5),
+        Knob("kappa", "log", 5.0, 0.3),
+        Knob("align", "logit", 0.85, 0.5),
+        Knob("rho", "logit", 0.9, 1.0),
+        Knob("base_format", "linear", -4.2, 0.5),
+    ),
+    Linear(),
+    Effort(256, 96, 3),
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a pair before training: sizes, and how often the base model is right and well formed (None where that was not measured)."""
+
+    family: Family
+    n_train: int
+    n_test: int
+    strict: float | None = None
+    """Share of right responses in the required format."""
+    formed: float | None = None
+    """Share of responses in the required format."""
+    spread: float | None = None
+    """Standard deviation over questions of the rate of right responses, sampling noise taken out."""
+
+
+def informed(family: Family, others: list[Simulation]) -> Family:
+    """The family with the medians of its knobs where other pairs are."""
+    return replace(family, knobs=tuple(knob.around([_value_of(other, knob.name) for other in others]) for knob in family.knobs))
+
+
+def _value_of(run: Simulation, name: str) -> float:
+    return run.optimizer.rate if name == "rate" else getattr(run.environment, name)
+
+
+def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
+    """The simulation at coordinates (n_knobs,); None where no `align` makes the base policy right as often as it must be."""
+    values = {knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)}
+    optimizer = Optimizer(rate=values.pop("rate"))
+    if "n_features" in values:
+        values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
+    sharper = values.pop("sharper", 1.0)
+    environment = replace(facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values)
+    if facts.strict is not None:
+        environment = replace(environment, base_format=_format_logit(facts.formed), kappa=sharpness(facts) * sharper)
+        align = _solve_align(environment, facts.strict / facts.formed)
+        if align is None:
+            return None
+        environment = replace(environment, align=align)
+    return Simulation(environment, optimizer=optimizer)
+
+
+@cache
+def sharpness(facts: Facts) -> float:
+    """kappa at which the base policy's pass rates are spread over contexts as those of the base model are over questions."""
+    start = replace(facts.family.template, rho=0.99, n_features=20)
+
+    def excess(log_kappa: float) -> float:
+        environment = replace(start, kappa=float(np.exp(log_kappa)))
+        align = _solve_align(environment, facts.strict / facts.formed)
+        return -1.0 if align is None else answer_rates(replace(environment, align=align, n_train=2048)).std() - facts.spread / facts.formed
+
+    return float(np.exp(brentq(excess, np.log(0.2), np.log(20.0), xtol=0.02)))
+
+
+_NODES = ndtri((np.arange(64) + 0.5) / 64)
+
+
+def _format_logit(formed: float) -> float:
+    """The mean logit b with E sigmoid(b + N(0, 1)) = formed."""
+    formed = float(np.clip(formed, 1e-4, 1 - 1e-4))
+    return float(brentq(lambda b: expit(b + _NODES).mean() - formed, -30, 30))
+
+
+def _solve_align(environment: Linear, right: float) -> float | None:
+    """The correlation at which the base policy's answers are right with that chance; None where none is."""
+    probe = replace(environment, n_train=_PROBE, n_test=1)
+
+    def excess(align: float) -> float:
+        return answer_rates(replace(probe, align=align)).mean() - right
+
+    if excess(0.0) > 0 or excess(1.0) < 0:
+        return None
+    return float(brentq(excess, 0.0, 1.0, xtol=1e-3))
+
+
+def answer_rates(environment: Linear) -> np.ndarray:
+    """Chance (n_train,) that the base policy's answer to each training context is right, whatever its format."""
+    contexts = build(environment).train
+    logits = contexts.base_logits[:, : environment.n_arms].astype(np.float64).reshape(len(contexts.correct), environment.answer_tokens, -1)
+    chances = np.exp(logits - logits.max(axis=2, keepdims=True))
+    chances /= chances.sum(axis=2, keepdims=True)
+    bits = (contexts.correct[:, None] >> np.arange(environment.n_arms, dtype=np.uint32)) & 1
+    return (chances * bits.reshape(logits.shape)).sum(axis=2).prod(axis=1)
