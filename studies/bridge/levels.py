@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from llm.config import LLMRun
+from shared.curve import Curve
 from shared.errors import check, check_choice
 from studies import store
 from studies.claims import Finals
@@ -178,7 +179,7 @@ def _published(one: Asked) -> CurveSet:
         values = {label(cell): published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))}
         values["base"] = published(known.model, known.dataset, split, None)
         tables.append(pd.DataFrame([{cell: value for cell, value in values.items() if value is not None}]))
-    curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", "seed", "round"])
+    curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", *Curve._fields])
     return CurveSet(one, curves, Finals(*tables), dict(zip(SPLITS, SIZES[known.dataset], strict=True)), ROUNDING, "arXiv 2601.22532, one number per cell")
 
 
