@@ -69,7 +69,8 @@ def _histogram(split: str, answers: Answers) -> Table:
         table.add_column(name, no_wrap=True)
     most = max(column.max() for column in shares)
     for i, row in enumerate(zip(*shares, strict=True)):
-        table.add_row(f"{EDGES[i]:.1f} - {EDGES[i + 1]:.1f}", *(_bar(share, most) for share in row))
+        if max(column[i:].max() for column in shares) >= 0.0005:  # no rows that are empty to the end
+            table.add_row(f"{EDGES[i]:.2f} - {EDGES[i + 1]:.2f}", *(_bar(share, most) for share in row))
     return table
 
 
@@ -99,10 +100,14 @@ def _noise(pilot: Pilot) -> Table:
     for name, found in (("raw", pilot.base.raw), ("centred", pilot.base.centred)):
         pairs = ((found.signal, found.signal_error), (found.between, found.between_error), (found.within, found.within_error))
         scales = ("" if name == "centred" else _scale(found, 1), _scale(found, 8))
-        table.add_row(name, *(f"{value:.3g} ± {error:.2g}" for value, error in pairs), *scales)
+        table.add_row(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
     table.caption = "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
     table.caption_justify = "left"
     return table
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _scale(found: Gradient, rollouts: int) -> str:
