@@ -110,7 +110,7 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
     prompts, right, m = tuple((1, 3 + g) for g in range(16)), (np.arange(VOCABULARY) % 4 == 0) * 1.0, 8
     p, truth = enumerated(policy, prompts, right, m // 2)
     rng, found = np.random.default_rng(0), {"raw": [], "centred": []}
-    for _ in range(30):
+    for _ in range(24):
         tokens = np.concatenate([rng.choice(VOCABULARY, m, p=row / row.sum()) for row in p])
         responses = Responses(prompts, np.repeat(np.arange(16), m), tokens, np.arange(16 * m + 1))
         for name, estimator in (("raw", RAW), ("centred", CENTRED)):
@@ -120,7 +120,7 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
         values = np.array(values)
         error = values.std(axis=0) / math.sqrt(len(values))
         assert np.abs((values.mean(axis=0) - truth[name]) / error).max() < 4
-        assert (error[1:] < 0.1 * np.array(truth[name][1:])).all()
+        assert error[2] < 0.06 * truth[name][2]
 
 
 def test_a_probe_is_repeatable_and_whole():

@@ -33,14 +33,14 @@ def test_probabilities_of_counts_are_those_of_scipy():
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("m", [4, 16])
 def test_moments_are_unbiased_and_the_naive_variance_is_not(name, m):
-    found = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(1500))]
+    found = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(800))]
     errors = np.array([(known.mean - rates.mean(), known.variance - rates.var(ddof=1), known.naive_variance - rates.var(ddof=1)) for known, rates in found])
     z = errors.mean(axis=0) / errors.std(axis=0) * np.sqrt(len(errors))
-    assert abs(z[0]) < 4 and abs(z[1]) < 4 and z[2] > 20
+    assert abs(z[0]) < 4 and abs(z[1]) < 4 and z[2] > 10
     left = errors[:, 2] - [(rates * (1 - rates)).mean() / m for _, rates in found]
     assert abs(left.mean()) / left.std() * np.sqrt(len(left)) < 4
     spread = np.std([known.mean for known, _ in found])
-    assert np.mean([known.error for known, _ in found]) == pytest.approx(spread, rel=0.05)
+    assert np.mean([known.error for known, _ in found]) == pytest.approx(spread, rel=0.1)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.6, 5.0), (2.0, 2.0), (0.1, 0.3)])
@@ -60,7 +60,7 @@ def test_a_planted_mass_at_zero_comes_back_and_where_there_is_none_hardly_any():
     fit = beta_binomial(rng.binomial(M, rates), M)
     assert fit.zero == pytest.approx(0.3, abs=0.03) and fit.mean == pytest.approx(rates.mean(), abs=0.01)
     assert fit.variance == pytest.approx(rates.var(), rel=0.05)
-    plain = [beta_binomial(rng.binomial(M, rng.beta(3, 4, 300)), M).zero for _ in range(40)]
+    plain = [beta_binomial(rng.binomial(M, rng.beta(3, 4, 300)), M).zero for _ in range(15)]
     assert np.mean(np.array(plain) > 0) < 0.2
 
 
@@ -107,10 +107,10 @@ def test_histograms():
 def test_the_test_of_fit_holds_its_level_and_sees_a_wrong_form():
     rng = np.random.default_rng(6)
     levels = []
-    for _ in range(100):
+    for _ in range(40):
         counts = rng.binomial(M, rng.beta(1.0, 4.0, 500))
         levels.append(goodness(beta_binomial(counts, M), counts, M).p_value)
-    assert 0.0 <= np.mean(np.array(levels) < 0.05) < 0.15 and 0.35 < np.mean(levels) < 0.65
+    assert np.mean(np.array(levels) < 0.05) < 0.2 and 0.3 < np.mean(levels) < 0.7
     counts = drawn("two kinds", 7, 1000)[1]
     assert goodness(beta_binomial(counts, M), counts, M).p_value < 1e-6
     free = goodness(nonparametric(counts, M), counts, M)

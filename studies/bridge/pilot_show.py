@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from studies.bridge.passrates import EDGES, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
+from studies.bridge.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
 from studies.bridge.pilot import CELLS, QUANTILES, Answers, Gradient, Pilot, Spent
 from studies.pairs import start_at
 
@@ -20,8 +20,9 @@ def show(console: Console, pilot: Pilot) -> None:
     base = pilot.base
     console.print(_rates(pilot))
     for split, answers in (("train", base.train), ("test", base.test)):
-        console.print(_histogram(split, answers))
-        _say(console, _fits(answers))
+        fit, mixture = (estimate(answers.strict, answers.samples) for estimate in (beta_binomial, nonparametric))
+        console.print(_histogram(split, answers, fit, mixture))
+        _say(console, _fits(answers, fit, mixture))
     console.print(_noise(pilot))
     console.print(_lengths(pilot))
     if pilot.runs:
@@ -60,10 +61,10 @@ def _error(counts: np.ndarray, m: int) -> float:
     return float((counts / m).std(ddof=1) / math.sqrt(len(counts)))
 
 
-def _histogram(split: str, answers: Answers) -> Table:
+def _histogram(split: str, answers: Answers, fit: BetaBinomial, mixture: Mixture) -> Table:
     """Shares of questions by pass rate: as counted, and two estimates without sampling noise."""
     counts, m = answers.strict, answers.samples
-    shares = (naive_histogram(counts, m), histogram(nonparametric(counts, m)), histogram(beta_binomial(counts, m)))
+    shares = (naive_histogram(counts, m), histogram(mixture), histogram(fit))
     table = Table(title=f"{split}: questions by pass rate", title_justify="left", box=None)
     for name in ("pass rate", "as counted", "without sampling noise", "beta-binomial"):
         table.add_column(name, no_wrap=True)
@@ -79,10 +80,9 @@ def _bar(share: float, most: float) -> str:
     return f"{share:5.3f} " + "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
 
 
-def _fits(answers: Answers) -> str:
+def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     counts, m = answers.strict, answers.samples
-    known, fit, mixture = moments(counts, m), beta_binomial(counts, m), nonparametric(counts, m)
-    tested = goodness(fit, counts, m)
+    known, tested = moments(counts, m), goodness(fit, counts, m)
     noise = f"deviation of pass rates {_root(known.variance):.3f}, {_root(known.naive_variance):.3f} with sampling noise"
     zero = f", {fit.zero:.2f} of questions at 0" if fit.zero else ""
     explained = f"beta-binomial a = {fit.a:.3g}, b = {fit.b:.3g}{zero} (fit: chi-square {tested.statistic:.1f} on {tested.degrees}, p = {tested.p_value:.2f})"
