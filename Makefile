@@ -4,7 +4,7 @@ BIN := .venv/bin
 SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
-.PHONY: study test test-llm test-vllm reference reference-smollm2 lint bench bench-llm clean
+.PHONY: study test test-llm test-vllm reference pilots reference-smollm2 lint bench bench-llm clean
 
 study: .venv/installed
 	$(BIN)/rftlab reproduce
@@ -36,6 +36,10 @@ bench: .venv/installed-bench
 
 bench-llm: .venv/installed-bench-llm
 	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2)
+
+pilots: .venv/installed-llm
+	for pair in tiny-mix97 tiny-mod97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
+	$(BIN)/python -m studies.bridge.pilot_store results
 
 clean:
 	rm -rf .venv build *.egg-info

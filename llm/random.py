@@ -6,8 +6,8 @@ neither the split of a batch nor the order of work changes which numbers a token
 
 import numpy as np
 
-ROLLOUT, EVALUATION, MASKING = range(3)
-"""Streams: of training, of evaluations, of masks that draw."""
+ROLLOUT, EVALUATION, MASKING, PROBE = range(4)
+"""Streams: of training, of evaluations, of masks that draw, of measurements on the base model."""
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(32)

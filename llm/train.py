@@ -94,12 +94,13 @@ def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Polic
         if count:
             report.remark(f"{split}: {count} problems left out, prompts longer than model.prompt_limit = {run.model.prompt_limit} tokens")
     with MathPool() as pool:
-        engine = engine_of(policy, codec) if engine_of else _engine(run, policy, codec)
+        engine = engine_of(policy, codec) if engine_of else engine_for(run, policy, codec)
         trainer = Trainer(run, policy, engine, codec, data, pool)
         return _rounds(folder, trainer, report)
 
 
-def _engine(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
+def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
+    """The engine that the run names, with the weights of a policy."""
     if run.compute.engine == "hf":
         return HFEngine(policy, codec.stops)
     from llm.vllm_engine import VLLMEngine

@@ -51,6 +51,13 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
     return Scores(strict, flexible, Checks())
 
 
+def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
+    """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown verifier."""
+    check_choice("verifier", verifier, VERIFIERS)
+    find = boxed if verifier == "math" else _BY_TEXT[verifier][0]
+    return np.array([find(response) is not None for response in responses], dtype=bool)
+
+
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
     strict = _rewards([_same(boxed(r), t) for r, t in zip(responses, truths, strict=True)])
     answers = [stated(r) for r in responses]

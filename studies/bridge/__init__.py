@@ -1,1 +1,1 @@
-"""Between levels: what a simulation, a small model and published numbers say about each other."""
+"""Between levels: how they compare, cheap pilots on a real model, and what a simulator that is calibrated to one forecasts."""

@@ -1,0 +1,178 @@
+"""What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and between responses.
+
+Gradients are those of the trainer (`llm.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
+independent groups, so their difference shows what comes from sampling and their mean what comes from the question. No gradient is kept but for
+sums over blocks of questions: BLOCKS vectors as long as the model, in the machine's memory.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from llm.ask import BLOCKS, Ask
+from llm.codec import Codec
+from llm.config import LLMRun
+from llm.evaluate import UNSEEN, subset
+from llm.math_pool import MathPool
+from llm.models import Problems, load_data, load_model
+from llm.policy import Policy
+from llm.random import PROBE
+from llm.responses import Responses
+from llm.rollouts import Draws, Engine
+from llm.samples import Samples, joined, scored
+from llm.train import engine_for, threads_of
+from llm.update import accumulate
+from llm.verify import well_formed
+from shared.advantage import Advantage
+from shared.errors import check
+from shared.estimator import Estimator
+from shared.prepare import prepare
+from shared.surrogate import Reinforce
+
+RAW = Estimator(Advantage("none"), Reinforce())
+"""A response's gradient is r grad log pi, summed over its tokens."""
+CENTRED = Estimator(Advantage("leave_one_out"), Reinforce())
+"""The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so without bias."""
+AT_ONCE = 32
+"""Questions that are asked before a bar moves."""
+
+
+class Asked(NamedTuple):
+    """m responses to each of n questions; arrays (n, m)."""
+
+    available: int
+    """Questions of the split."""
+    strict: np.ndarray
+    flexible: np.ndarray
+    well_formed: np.ndarray
+    """bool"""
+    finished: np.ndarray
+    """bool"""
+    lengths: np.ndarray
+    seconds: float
+
+
+class Products(NamedTuple):
+    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions' responses, with g_i their mean."""
+
+    group: int
+    """Responses in a half."""
+    block: np.ndarray
+    """(G,) in which block of questions each is."""
+    gram: np.ndarray
+    """(BLOCKS, BLOCKS) inner products of the blocks' sums of g_i."""
+    squares: np.ndarray
+    """(G,) |g_i|^2."""
+    differences: np.ndarray
+    """(G,) |g_i1 - g_i2|^2."""
+
+
+class Probed(NamedTuple):
+    """All of it."""
+
+    train: Asked
+    test: Asked
+    raw: Products
+    centred: Products
+    seconds: float
+    """Of the gradients."""
+
+
+class Told(NamedTuple):
+    """How a probe tells of its progress."""
+
+    step: Callable[[int, int], None] = lambda done, total: None
+    """Questions done of all: asked, and then gone through for each estimator."""
+    pretraining: Callable[[int, float], None] = lambda step, rate: None
+
+
+def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
+    """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal numbers, seconds aside.
+
+    Raises UserError for a model or data that cannot be used.
+    """
+    told = told or Told()
+    with threads_of(run), MathPool() as pool:
+        model, codec = load_model(run, told.pretraining)
+        policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
+        engine, parts = engine_for(run, policy, codec), {"train": (data.train, ask.train_questions, 0), "test": (data.test, ask.test_questions, UNSEEN)}
+        chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}
+        n = len(chosen["train"])
+        check(n >= 2 * BLOCKS, f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts")
+        step = _Steps(told.step, 3 * n + len(chosen["test"]))
+        samples, asked = {}, {}
+        for name, (split, _, shift) in parts.items():
+            samples[name], asked[name] = _answers(run, engine, codec, split, chosen[name], shift, ask.samples, data.verifier, pool, step)
+        engine.rest()
+        began, given = time.perf_counter(), samples["train"]
+        found = [products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)]
+    return Probed(asked["train"], asked["test"], *found, time.perf_counter() - began)
+
+
+class _Steps:
+    """Counts for a bar."""
+
+    def __init__(self, tell: Callable[[int, int], None], total: int):
+        self.tell, self.total, self.done = tell, total, 0
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        self.tell(self.done, self.total)
+
+
+def _answers(run: LLMRun, engine: Engine, codec: Codec, split: Problems, chosen: np.ndarray, shift: int, m: int, verifier: str, pool: MathPool, step):
+    """Scored responses to some problems of a split, and what of them is kept."""
+    began, parts = time.perf_counter(), []
+    problems, draws = split.take(chosen), Draws(run.seed, PROBE, 0)
+    for first in range(0, len(chosen), AT_ONCE):
+        rows = np.arange(first, min(first + AT_ONCE, len(chosen)))
+        prompts, counts = [problems.prompts[i] for i in rows], np.full(len(rows), m)
+        rollouts = engine.sample(prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.response_limit)
+        parts.append(scored(rollouts, rows, 0, problems, verifier, codec, pool)[0])
+        step(len(rows))
+    samples: Samples = parts[0]
+    for part in parts[1:]:
+        samples = joined(samples, part)
+    columns = (samples.strict, samples.flexible, well_formed(verifier, samples.texts), samples.rollouts.finished, samples.rollouts.responses.lengths)
+    return samples, Asked(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
+
+
+def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = lambda more: None) -> Products:
+    """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to each, an even number.
+
+    step: told of every question that is done.
+    """
+    n_questions, parameters = len(responses.prompts), [parameter for _, parameter in policy.named_parameters()]
+    block = np.arange(n_questions) * BLOCKS // n_questions
+    sums = [torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype) for _ in range(BLOCKS)]
+    squares, differences = np.zeros(n_questions), np.zeros(n_questions)
+    for g in range(n_questions):
+        rows = np.flatnonzero(responses.group == g)
+        first, second = (gradient(policy, estimator, responses.take(half), rewards[half]) for half in (rows[0::2], rows[1::2]))
+        mean = (first + second) / 2
+        squares[g], differences[g] = _square(mean), _square(first - second)
+        sums[block[g]] += mean.cpu()
+        step(1)
+    gram = np.array([[float(a.double() @ b.double()) for a in sums] for b in sums])
+    return Products(len(rows) // 2, block, gram, squares, differences)
+
+
+def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray) -> torch.Tensor:
+    """Gradient of J over all trained parameters, of one group of responses, as the trainer finds it on policy."""
+    parameters = [parameter for _, parameter in policy.named_parameters()]
+    none = np.zeros(len(responses.tokens))
+    batch = prepare(estimator, rewards, np.zeros(len(rewards), dtype=np.int64), responses.starts, none)
+    if not batch.advantage.any():  # no pass of the model is needed to know
+        return torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
+    accumulate(policy, estimator, batch, responses, on_policy=True)
+    found = torch.cat([(-parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten() for parameter in parameters])
+    for parameter in parameters:
+        parameter.grad = None
+    return found
+
+
+def _square(vector: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64)) ** 2
