@@ -20,12 +20,12 @@ test-vllm: .venv/installed-vllm
 
 reference: .venv/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 --seeds 3
-	$(BIN)/python -m studies.reference results
+	$(BIN)/python -m studies.export results
 
 reference-smollm2: .venv/installed-vllm
 	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
 	$(SMOLLM2_CELL) --preset paper_text --batch-size 32 --rollouts 8
-	$(BIN)/python -m studies.reference results
+	$(BIN)/python -m studies.export results
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

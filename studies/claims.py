@@ -44,6 +44,10 @@ class Part(NamedTuple):
     values: pd.Series
     low: float
     high: float
+    cells: tuple[str, ...] = ()
+    """The designs that it compares; none where it is about all of them."""
+    among: tuple[str, ...] = ()
+    """Where one of them is the best of several by these very numbers: of which."""
 
 
 class Finding(NamedTuple):
@@ -69,13 +73,13 @@ def _gain(table: pd.DataFrame, better: str, worse: str) -> pd.Series:
     return (table[better] - table[worse]).dropna() if better in table and worse in table else pd.Series(dtype=float)
 
 
-def _short(cell: str) -> str:
+def short(cell: str) -> str:
     """A cell's label without its estimator."""
     return cell.removesuffix("-paper_text").replace("-minimalist", " raw")
 
 
-def _difference(table: pd.DataFrame, after: str, before: str, low: float, high: float) -> Part:
-    return Part(f"{_short(after)} - {_short(before)}", _gain(table, after, before), low, high)
+def _difference(table: pd.DataFrame, after: str, before: str, low: float, high: float, among: tuple[str, ...] = ()) -> Part:
+    return Part(f"{short(after)} - {short(before)}", _gain(table, after, before), low, high, (after, before), among)
 
 
 def _matches(table: pd.DataFrame, cells: list[str]) -> list[Part]:
@@ -86,8 +90,12 @@ def _rollouts(f: Finals) -> list[Part]:
     bend = _gain(f.test, _K8, _SUPPORTED) - _gain(f.test, _K64, _K8)
     return [
         _difference(f.test, _K64, _SUPPORTED, 0.04 - ROUNDING, 0.17 + ROUNDING),
-        Part("gain from 1 to 8 less gain from 8 to 64", bend.dropna(), 0.0, np.inf),
+        Part("gain from 1 to 8 less gain from 8 to 64", bend.dropna(), 0.0, np.inf, (_SUPPORTED, _K8, _K64)),
     ]
+
+
+def _designs(table: pd.DataFrame) -> list[str]:
+    return [cell for cell in table.columns if cell != "base"]
 
 
 def _best(table: pd.DataFrame, cells: list[str]) -> str:
@@ -99,20 +107,20 @@ def _tradeoff(f: Finals) -> list[Part]:
     return [
         _difference(f.test, _K8, _SPLITS[-1], 0.0, np.inf),
         _difference(f.test, _K8, _SPLITS[0], 0.0, np.inf),
-        _difference(f.test, _best(f.test, _SPLITS), _K8, -np.inf, SAME),
+        _difference(f.test, _best(f.test, _SPLITS), _K8, -np.inf, SAME, tuple(_SPLITS)),
     ]
 
 
 def _together(f: Finals) -> list[Part]:
-    cells = [cell for cell in f.test.columns if cell != "base"]
-    ranks = [f.train.loc[seed, cells].corr(f.test.loc[seed, cells], method="spearman") for seed in f.test.index]
-    return [Part("rank correlation of train and test", pd.Series(ranks, index=f.test.index).dropna(), 0.5, 1.0)]
+    cells = _designs(f.test)
+    ranks = f.train[cells].rank(axis=1).corrwith(f.test[cells].rank(axis=1), axis=1)
+    return [Part("rank correlation of train and test", ranks.dropna(), 0.5, 1.0)]
 
 
 def _stuck(f: Finals) -> list[Part]:
     if interval(_gain(f.test, _RAW, "base")).high >= STILL:
         return []
-    return [_difference(f.test, _best(f.test, [cell for cell in f.test if cell != "base"]), "base", -np.inf, STILL)]
+    return [_difference(f.test, _best(f.test, _designs(f.test)), "base", -np.inf, STILL, tuple(_designs(f.test)))]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 from llm.writing import reason
 from shared.errors import UserError
 from studies.cards import PRESETS
+from studies.cli_bridge import Compare
 from studies.cli_common import Common, PlanFlags
 from studies.cli_pilot import Pilot
 from studies.experiments import EXPERIMENTS
@@ -147,7 +148,7 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Theory, Report, Pilot, Status, Estimators, Doctor)}
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Theory, Report, Status, Estimators, Doctor)}
 
 
 def _parse(arguments: list[str]):

@@ -1,4 +1,4 @@
-"""Every figure of a study, and the numbers drawn in it. The only file that imports seaborn and matplotlib.
+"""Every figure of a study, and the numbers drawn in it. studies/*_figures.py draw with its helpers.
 
 A figure function returns the figure and a table of what it shows; `save` writes both. Figures are drawn without pyplot, so they need no display,
 and equal data give equal bytes. studies/report.py says what `curves` and `endpoints` hold.
@@ -28,17 +28,17 @@ from studies.stats import CONFIDENCE
 
 Drawn = tuple[Figure, pd.DataFrame]
 OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
-_DASHES = {"train": "--", "test": "-"}
+DASHES = {"train": "--", "test": "-"}
 _CELL = ["pair", "split", "cell"]
 _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "math": "MATH"}
 PALETTE = sns.color_palette("colorblind", 10).as_hex()
 _SPLIT_COLOURS = dict(zip(SPLITS, PALETTE, strict=False))
 _BESIDE, GREY = PALETTE[3], "#555555"
-_DOT = {"marker": "o", "markersize": 4}
-_BARS = {**_DOT, "elinewidth": 1.2, "capsize": 2.5}
-_BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
-_BAND = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
-_HOLLOW = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "markeredgewidth": 1.2, "linestyle": "none", "zorder": 5}
+DOT = {"marker": "o", "markersize": 4}
+BARS = {**DOT, "elinewidth": 1.2, "capsize": 2.5}
+BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
+BAND = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
+HOLLOW = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "markeredgewidth": 1.2, "linestyle": "none", "zorder": 5}
 _STYLE = {
     **sns.axes_style("ticks"),
     **sns.plotting_context("paper"),
@@ -145,21 +145,21 @@ def _cell_colours(experiment: Experiment) -> dict[str, str]:
     return dict(zip(map(label, experiment.cells), colours, strict=True))
 
 
-def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict, title: str | None = None) -> None:
+def legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict, title: str | None = None) -> None:
     """One legend above the panels, in as few rows as fit; explains intervals and published numbers where there are any."""
     if numbers["low"].notna().any():
-        handles = [*handles, _key("95% interval over seeds", **interval)]
+        handles = [*handles, key("95% interval over seeds", **interval)]
     if numbers["published"].notna().any():
-        handles = [*handles, _key("published", **_HOLLOW)]
+        handles = [*handles, key("published", **HOLLOW)]
     rows = ceil(sum(0.48 + 0.082 * len(handle.get_label()) for handle in handles) / figure.get_figwidth())
     figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=ceil(len(handles) / rows), handlelength=1.6)
 
 
-def _key(text: str, color: str = GREY, **line) -> Line2D:
+def key(text: str, color: str = GREY, **line) -> Line2D:
     return Line2D([], [], color=color, label=text, **line)
 
 
-def _lengths(rows: pd.DataFrame) -> np.ndarray:
+def bar_lengths(rows: pd.DataFrame) -> np.ndarray:
     """Lengths of the interval bars below and above the mean; nan with one seed."""
     return np.array([rows["mean"] - rows["low"], rows["high"] - rows["mean"]])
 
@@ -182,13 +182,13 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
             for cell, line in panel.groupby("cell", sort=False):
                 ax.plot(line["round"], line["mean"], color=colours[cell])
                 ax.fill_between(line["round"], line["low"], line["high"], color=colours[cell], alpha=0.2, linewidth=0)
-                ax.plot(panel["round"].max(), line["published"].iloc[-1], color=colours[cell], clip_on=False, **_HOLLOW)
+                ax.plot(panel["round"].max(), line["published"].iloc[-1], color=colours[cell], clip_on=False, **HOLLOW)
     for top, bottom, pair in zip(*axes, pairs, strict=True):
         top.set_title(pretty(pair))
         bottom.set_xlabel("training round")
         bottom.locator_params(axis="x", nbins=3)
-    keys = [_key(tick, colours[label(cell)]) for cell, tick in zip(experiment.cells, experiment.ticks, strict=True)]
-    _legend(figure, keys, numbers, _BAND, experiment.axis)
+    keys = [key(tick, colours[label(cell)]) for cell, tick in zip(experiment.cells, experiment.ticks, strict=True)]
+    legend(figure, keys, numbers, BAND, experiment.axis)
     return figure, numbers
 
 
@@ -219,26 +219,26 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
             ax.set_title(pretty(pair))
             for split, colour in _SPLIT_COLOURS.items():
                 _endpoint_line(ax, experiment, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], color=colour)
-            _name_axis(ax, experiment, width=4.0)
+            name_axis(ax, experiment, width=4.0)
             if len(groups) * columns == len(pairs):
                 ax.label_outer()
         for ax in row[len(group) :]:
             ax.set_axis_off()
-    _legend(figure, [_key(split, colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()], numbers, _BAR)
+    legend(figure, [key(split, colour, **DOT) for split, colour in _SPLIT_COLOURS.items()], numbers, BAR)
     return figure, numbers
 
 
 def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, **line) -> None:
     """Endpoints with intervals, joined along the axis; published ones hollow."""
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
-    places, lengths = np.arange(len(rows)), _lengths(rows)
+    places, lengths = np.arange(len(rows)), bar_lengths(rows)
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
-    ax.errorbar(places[:joined], rows["mean"][:joined], lengths[:, :joined], **_BARS, **line)
-    ax.errorbar(places[joined:], rows["mean"][joined:], lengths[:, joined:], **_BARS, **line | {"linestyle": "none"})
-    ax.plot(places, rows["published"], color=line["color"], **_HOLLOW)
+    ax.errorbar(places[:joined], rows["mean"][:joined], lengths[:, :joined], **BARS, **line)
+    ax.errorbar(places[joined:], rows["mean"][joined:], lengths[:, joined:], **BARS, **line | {"linestyle": "none"})
+    ax.plot(places, rows["published"], color=line["color"], **HOLLOW)
 
 
-def _name_axis(ax: Axes, experiment: Experiment, width: float) -> None:
+def name_axis(ax: Axes, experiment: Experiment, width: float) -> None:
     """Ticks and label of the experiment's axis; ticks are turned where they would touch in `width` inches."""
     ax.set_xticks(range(len(experiment.ticks)), experiment.ticks)
     ax.set_xlim(-0.4, len(experiment.ticks) - 0.6)
@@ -258,13 +258,13 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
         base, trained = (rows[rows["experiment"] == name].reindex(pairs) for name in ("base", experiment.name))
         heights = np.arange(len(pairs)) + shift
         ax.hlines(heights, base["mean"], trained["mean"], color=colour, alpha=0.4, linewidth=2)
-        ax.plot(base["mean"], heights, color=colour, **_BAR)
-        ax.errorbar(trained["mean"], heights, xerr=_lengths(trained), color=colour, linestyle="none", **_BARS)
-        ax.plot([*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **_HOLLOW)
+        ax.plot(base["mean"], heights, color=colour, **BAR)
+        ax.errorbar(trained["mean"], heights, xerr=bar_lengths(trained), color=colour, linestyle="none", **BARS)
+        ax.plot([*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **HOLLOW)
     ax.set(xlabel="Pass@1", yticks=range(len(pairs)), yticklabels=map(pretty, pairs), ylim=(len(pairs) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
-    keys = [_key(split, colour, **_DOT) for split, colour in _SPLIT_COLOURS.items()]
-    _legend(figure, [*keys, _key("base model", **_BAR)], numbers, _BAR | {"marker": "_"})
+    keys = [key(split, colour, **DOT) for split, colour in _SPLIT_COLOURS.items()]
+    legend(figure, [*keys, key("base model", **BAR)], numbers, BAR | {"marker": "_"})
     return figure, numbers
 
 
@@ -279,10 +279,10 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
         for pair, mark in marks.items():
             rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
-            ax.errorbar(rows["published"], rows["mean"], _lengths(rows), linestyle="none", elinewidth=1.2, **mark)
+            ax.errorbar(rows["published"], rows["mean"], bar_lengths(rows), linestyle="none", elinewidth=1.2, **mark)
         ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"our {split} Pass@1")
         ax.set_title("\n".join([f"{split} Pass@1", *errors[split]]))
-    _legend(figure, [_key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()], numbers.assign(published=np.nan), _BAR)
+    legend(figure, [key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()], numbers.assign(published=np.nan), BAR)
     return figure, numbers
 
 
@@ -297,10 +297,10 @@ def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     axes = figure.subplots(1, len(experiments), sharey=True, width_ratios=widths, squeeze=False)[0]
     for ax, e, width in zip(axes, experiments, widths, strict=True):
         for (pair, split), rows in numbers[numbers["experiment"] == e.name].groupby(["pair", "split"], sort=False):
-            _endpoint_line(ax, e, rows, color=colours[pair], linestyle=_DASHES[split])
-        _name_axis(ax, e, width=11 * width / sum(widths))
+            _endpoint_line(ax, e, rows, color=colours[pair], linestyle=DASHES[split])
+        name_axis(ax, e, width=11 * width / sum(widths))
         ax.set_title(e.title.split(maxsplit=1)[1])
     axes[0].set_ylabel("Pass@1 after training")
-    keys = [_key(pretty(pair), colour) for pair, colour in colours.items()]
-    _legend(figure, [*keys, *(_key(split, linestyle=dash) for split, dash in _DASHES.items())], numbers, _BAR)
+    keys = [key(pretty(pair), colour) for pair, colour in colours.items()]
+    legend(figure, [*keys, *(key(split, linestyle=dash) for split, dash in DASHES.items())], numbers, BAR)
     return figure, numbers

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +33,8 @@ IN_SAMPLE = ("gsm8k", "math")
 """Data sets whose published endpoints were in view when the simulator's parameters were chosen."""
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
+Plan = Callable[[], figures.Drawn]
+"""A figure that is still to be drawn."""
 
 
 class Part(NamedTuple):
@@ -73,7 +75,7 @@ def write_report(
     write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])))
     write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
     context = {
-        "figures": _draw_all(folder / "figures", experiments, parts, progress),
+        "figures": draw_all(folder / "figures", _plans(experiments, parts), progress),
         "experiments": experiments,
         "parts": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
         "level": main.level,
@@ -86,7 +88,7 @@ def write_report(
         "notes": notes,
         "theory": Markup(theory),
     }
-    page = _template().render(context)
+    page = template("report.html.j2").render(context)
     write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
     return folder / "report.html"
 
@@ -113,9 +115,9 @@ def _dataset_title(dataset: str) -> str:
     return pretty(dataset) + (" (in-sample)" if dataset in IN_SAMPLE else "")
 
 
-def _draw_all(folder: Path, experiments: list[Experiment], parts: dict[str, Part], progress: Callable) -> dict[str, str]:
-    """Draws and saves every figure; data URI of each by name. Figures without anything to show are left out."""
-    plans: dict[str, Callable[[], figures.Drawn]] = {}
+def _plans(experiments: list[Experiment], parts: dict[str, Part]) -> dict[str, Plan]:
+    """Every figure by name. Figures without anything to show are left out."""
+    plans: dict[str, Plan] = {}
     for prefix, part in parts.items():
         if any(e.name in figures.OVERVIEW for e in experiments):
             plans[f"{prefix}overview"] = lambda part=part: figures.overview(part.endpoints, rows_of(part.pairs)[0])
@@ -125,6 +127,11 @@ def _draw_all(folder: Path, experiments: list[Experiment], parts: dict[str, Part
         for e in experiments:
             plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(e, part.endpoints, part.pairs)
             plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(e, part.curves, part.endpoints, part.pairs)
+    return plans
+
+
+def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int], object]) -> dict[str, str]:
+    """Draws and saves every figure; data URI of each by name."""
     uris = {}
     for done, (name, plan) in enumerate(plans.items()):
         progress(done, len(plans))
@@ -180,14 +187,15 @@ def _findings_table(findings: list) -> pd.DataFrame:
     return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _template():
+def template(name: str) -> Template:
+    """A page template, with the filters and names that all pages share; what it is given is escaped."""
     environment = Environment(
         autoescape=True, loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": _signed}
+    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": signed}
     environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "paper_rounds": BASELINE.rounds, "phases": PHASES, "level_names": LEVEL_NAMES}
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)

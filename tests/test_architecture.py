@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
 PURE = {"numpy", "numba"}
-DRAWING = ("studies/figures.py", "studies/league_figure.py", "studies/theory_figures.py")
+DRAWING = ("studies/figures.py", "studies/league_figure.py", "studies/theory_figures.py", "studies/bridge/compare_figures.py")
 CONFINED = {
     "torch": ("llm/",),
     "transformers": ("llm/",),

@@ -9,7 +9,7 @@ import pytest
 from llm import answers, math_text
 from llm.math_pool import Checks, MathPool
 from llm.math_text import normalised
-from llm.verify import VERIFIERS, score
+from llm.verify import VERIFIERS, score, well_formed
 from shared.errors import UserError
 from tests.vectors import WHOLE
 
@@ -172,3 +172,17 @@ def test_unknown_verifiers_and_unequal_lists_are_errors():
         score("math", ["", ""], ["1"], NoPool())
     for verifier in VERIFIERS:
         assert score(verifier, [], [], MathPool(1)).strict.shape == (0,)
+
+
+def test_a_response_is_well_formed_where_the_strict_rule_finds_an_answer():
+    found = {
+        "gsm8k": {"#### 7": 1, "so #### 1,234.": 1, "7": 0, "####7": 0, "#### 7" + LONG: 0, "": 0},
+        "arithmetic": {"####6": 1, "1+5=6####7####": 1, "6": 0, "#### 6": 0},
+        "math": {r"\boxed{12}": 1, r"\boxed{}": 1, r"\boxed{1": 0, r"\fbox{1}": 0, "12": 0, r"is \boxed 12$": 1},
+    }
+    for verifier, cases in found.items():
+        assert well_formed(verifier, list(cases)).tolist() == [bool(value) for value in cases.values()]
+    for verifier, response, truth, strict, _ in TEXT_TABLE + as_math(MATH_TABLE):
+        assert well_formed(verifier, [response])[0] or not strict, (response, truth)
+    with pytest.raises(UserError, match="verifier = 'vibes' is unknown"):
+        well_formed("vibes", [])

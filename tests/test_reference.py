@@ -11,10 +11,11 @@ from shared.curve import Curve
 from studies import reference as module
 from studies import store
 from studies.experiments import EXPERIMENTS, cells_of, label
+from studies.export import export, smollm2_points
 from studies.pairs import start_at
 from studies.points import points_of
 from studies.rates import CELLS, points_at, scores
-from studies.reference import COLUMNS, export, reference, shipped, smollm2_points
+from studies.reference import COLUMNS, reference, shipped
 
 
 def test_reference_runs_are_whole_studies():

@@ -1,1 +1,1 @@
-"""From real runs to the simulator and back: cheap pilots on a language model, and what they calibrate."""
+"""Between levels: how they compare, cheap pilots on a real model, and what a simulator that is calibrated to one forecasts."""

@@ -9,6 +9,7 @@ b the context's own part with covariance B and e the rollouts' with covariance W
 
 Each left side is read off the products, which gives unbiased estimates of all three. Raw rewards have W_n = W_1 / n exactly. Centred ones have it up to
 a part that falls like 1 / n^2. Contexts count as drawn from a large set. Errors: the jackknife that leaves out a block of contexts at a time.
+It is not too small on average (Efron and Stein 1981), and for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
 """
 
 from typing import NamedTuple, Protocol

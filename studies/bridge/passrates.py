@@ -19,8 +19,8 @@ from shared.errors import check
 
 GRID = np.linspace(0.0, 1.0, 201)
 """Rates of the nonparametric fit."""
-EDGES = np.linspace(0.0, 1.0, 11)
-"""Of the bins of a histogram."""
+EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
+"""Of the bins of a histogram; the first is nearly 0, where a question gives hardly any signal."""
 STEPS, GAP = 20_000, 1.0
 """EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
 SUPPORTED = 2.706

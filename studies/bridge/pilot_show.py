@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from studies.bridge.passrates import EDGES, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
+from studies.bridge.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
 from studies.bridge.pilot import CELLS, QUANTILES, Answers, Gradient, Pilot, Spent
 from studies.pairs import start_at
 
@@ -20,8 +20,9 @@ def show(console: Console, pilot: Pilot) -> None:
     base = pilot.base
     console.print(_rates(pilot))
     for split, answers in (("train", base.train), ("test", base.test)):
-        console.print(_histogram(split, answers))
-        _say(console, _fits(answers))
+        fit, mixture = (estimate(answers.strict, answers.samples) for estimate in (beta_binomial, nonparametric))
+        console.print(_histogram(split, answers, fit, mixture))
+        _say(console, _fits(answers, fit, mixture))
     console.print(_noise(pilot))
     console.print(_lengths(pilot))
     if pilot.runs:
@@ -60,16 +61,17 @@ def _error(counts: np.ndarray, m: int) -> float:
     return float((counts / m).std(ddof=1) / math.sqrt(len(counts)))
 
 
-def _histogram(split: str, answers: Answers) -> Table:
+def _histogram(split: str, answers: Answers, fit: BetaBinomial, mixture: Mixture) -> Table:
     """Shares of questions by pass rate: as counted, and two estimates without sampling noise."""
     counts, m = answers.strict, answers.samples
-    shares = (naive_histogram(counts, m), histogram(nonparametric(counts, m)), histogram(beta_binomial(counts, m)))
+    shares = (naive_histogram(counts, m), histogram(mixture), histogram(fit))
     table = Table(title=f"{split}: questions by pass rate", title_justify="left", box=None)
     for name in ("pass rate", "as counted", "without sampling noise", "beta-binomial"):
         table.add_column(name, no_wrap=True)
     most = max(column.max() for column in shares)
     for i, row in enumerate(zip(*shares, strict=True)):
-        table.add_row(f"{EDGES[i]:.1f} - {EDGES[i + 1]:.1f}", *(_bar(share, most) for share in row))
+        if max(column[i:].max() for column in shares) >= 0.0005:  # no rows that are empty to the end
+            table.add_row(f"{EDGES[i]:.2f} - {EDGES[i + 1]:.2f}", *(_bar(share, most) for share in row))
     return table
 
 
@@ -78,10 +80,9 @@ def _bar(share: float, most: float) -> str:
     return f"{share:5.3f} " + "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
 
 
-def _fits(answers: Answers) -> str:
+def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     counts, m = answers.strict, answers.samples
-    known, fit, mixture = moments(counts, m), beta_binomial(counts, m), nonparametric(counts, m)
-    tested = goodness(fit, counts, m)
+    known, tested = moments(counts, m), goodness(fit, counts, m)
     noise = f"deviation of pass rates {_root(known.variance):.3f}, {_root(known.naive_variance):.3f} with sampling noise"
     zero = f", {fit.zero:.2f} of questions at 0" if fit.zero else ""
     explained = f"beta-binomial a = {fit.a:.3g}, b = {fit.b:.3g}{zero} (fit: chi-square {tested.statistic:.1f} on {tested.degrees}, p = {tested.p_value:.2f})"
@@ -99,10 +100,14 @@ def _noise(pilot: Pilot) -> Table:
     for name, found in (("raw", pilot.base.raw), ("centred", pilot.base.centred)):
         pairs = ((found.signal, found.signal_error), (found.between, found.between_error), (found.within, found.within_error))
         scales = ("" if name == "centred" else _scale(found, 1), _scale(found, 8))
-        table.add_row(name, *(f"{value:.3g} ± {error:.2g}" for value, error in pairs), *scales)
+        table.add_row(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
     table.caption = "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
     table.caption_justify = "left"
     return table
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _scale(found: Gradient, rollouts: int) -> str:
