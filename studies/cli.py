@@ -15,6 +15,7 @@ from studies.cards import PRESETS
 from studies.cli_bridge import Compare
 from studies.cli_common import Common, PlanFlags
 from studies.cli_pilot import Pilot
+from studies.cli_predict import Calibrate, Predict, Score
 from studies.experiments import EXPERIMENTS
 from studies.pairs import Level, pairs_at
 
@@ -148,7 +149,7 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Theory, Report, Status, Estimators, Doctor)}
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)}
 
 
 def _parse(arguments: list[str]):

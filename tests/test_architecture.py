@@ -11,7 +11,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
 PURE = {"numpy", "numba"}
-DRAWING = ("studies/figures.py", "studies/league_figure.py", "studies/theory_figures.py", "studies/bridge/compare_figures.py")
+DRAWING = (
+    "studies/figures.py",
+    "studies/league_figure.py",
+    "studies/theory_figures.py",
+    "studies/bridge/compare_figures.py",
+    "studies/bridge/forecast_figures.py",
+)
 CONFINED = {
     "torch": ("llm/",),
     "transformers": ("llm/",),

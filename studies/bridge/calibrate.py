@@ -87,7 +87,14 @@ def log_likelihood(evidence: Evidence, coordinates: np.ndarray, seed: int) -> fl
     return total
 
 
-def calibrate(evidence: Evidence, seed: int, threads: int, known: np.ndarray = NOTHING, keep: Keep = lambda found: None, progress: Progress = lambda done, total: None) -> Posterior:
+def calibrate(
+    evidence: Evidence,
+    seed: int,
+    threads: int,
+    known: np.ndarray = NOTHING,
+    keep: Keep = lambda found: None,
+    progress: Progress = lambda done, total: None,
+) -> Posterior:
     """The posterior of the simulator's parameters.
 
     known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep: told all of them after each generation;

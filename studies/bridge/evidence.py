@@ -43,7 +43,10 @@ class Observed(NamedTuple):
         return self.values - found
 
     def log_likelihood(self, curve: Curve) -> float:
-        """Of the measured points given a simulated run, up to a constant: a multivariate t, so that a run which the simulator cannot do does not spoil the others."""
+        """Of the measured points given a simulated run, up to a constant.
+
+        A multivariate t, so that a run which the simulator cannot do does not spoil the others.
+        """
         residual = self.residual(curve).ravel()
         covariance = np.diag(self.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         return float(-0.5 * (FREEDOM + residual.size) * np.log1p(residual @ np.linalg.solve(covariance, residual) / FREEDOM))
@@ -72,7 +75,9 @@ def evidence_of(pilot: Pilot) -> Evidence:
     """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
     base = pilot.base
     parts = (base.train, base.test)
-    strict, formed = (float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts])) for name in ("strict", "well_formed"))
+    strict, formed = (
+        float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts])) for name in ("strict", "well_formed")
+    )
     spread = float(np.sqrt(max(np.mean([moments(part.strict, part.samples).variance for part in parts]), 1e-6)))
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs)

@@ -18,8 +18,8 @@ from studies.pairs import start_at
 
 CELLS: dict[str, Design] = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
 """The grid: the 25 designs of the seven experiments by their labels."""
-PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text")
-"""Designs that a pilot runs unless told otherwise: 544 of the 12,288 rollouts of the grid's rounds."""
+PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
+"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in batch size, rollouts and baseline."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""
 

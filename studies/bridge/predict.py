@@ -5,7 +5,6 @@ process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001
 discrepancy, of training seeds and of the questions of an evaluation.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from shared.design import Design
 from sim.environments import build
 from sim.run import simulate
-from studies.bridge.calibrate import Posterior
+from studies.bridge.calibrate import Posterior, Progress
 from studies.bridge.evidence import SEED_NOISE
 
 LEFT_OUT = 0.06
@@ -48,13 +47,15 @@ class Forecast(NamedTuple):
         return low, high
 
 
-def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Callable[[int, int], None] = lambda done, total: None) -> Forecast:
+def predict(
+    posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = lambda done, total: None
+) -> Forecast:
     """Forecast of cells with their rounds. questions: of the test set; progress: told the parameter sets done, and all of them."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     ends = np.empty((len(posterior.draws), len(wanted)))
     with ThreadPoolExecutor(threads) as pool:
-        for row, values in enumerate(pool.map(lambda index: _ends(posterior, int(index), wanted), posterior.draws)):
+        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), posterior.draws)):
             ends[row] = values
             progress(row + 1, len(ends))
     simulated, at_runs = ends[:, : len(cells)], ends[:, len(cells) :]
@@ -67,7 +68,7 @@ def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, see
     return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0))
 
 
-def _ends(posterior: Posterior, index: int, cells: list[Design]) -> list[float]:
+def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> list[float]:
     """Test Pass@1 after training; 0 for a run that diverged."""
     start = posterior.simulation(index)
     world = build(start.environment)

@@ -5,7 +5,6 @@ two are told apart, and what it returns is written beside the scores. Other pair
 the prior is that of other pairs (published numbers).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from scipy import stats
 
 from shared.design import Design
 from studies.bridge import plain
-from studies.bridge.calibrate import calibrate
+from studies.bridge.calibrate import Progress, calibrate
 from studies.bridge.evidence import Evidence, evidence_of
 from studies.bridge.paper import paper_evidence, paper_truth
 from studies.bridge.pilot import CELLS, PILOT_CELLS, pilot_from
@@ -88,7 +87,7 @@ def paper_cases() -> list[Case]:
     return cases
 
 
-def score(case: Case, seed: int, threads: int, progress: Callable[[int, int], None] = lambda done, total: None) -> pd.DataFrame:
+def score(case: Case, seed: int, threads: int, progress: Progress = lambda done, total: None) -> pd.DataFrame:
     """A row per held-out cell: truth (mean over seeds), forecast, low, high, covered (share of seeds within), and each plain forecast."""
     posterior = calibrate(case.evidence, seed, threads, progress=progress)
     designs = tuple(replace(CELLS[cell], rounds=case.rounds) for cell in case.held_out)

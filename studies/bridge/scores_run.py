@@ -1,0 +1,38 @@
+"""Run the scoring, and write what was known, what was held out, and how far off every forecast was."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from llm.writing import write_file
+from studies.bridge.forecast_figures import score_figure
+from studies.bridge.forecast_show import show_scores
+from studies.bridge.score import Case, language_cases, paper_cases, score, summary
+from studies.figures import save
+from studies.progress import steps_of
+from studies.reference import shipped
+from studies.reproduce import threads_of
+
+
+def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
+    """Score all cases, print tables, write files."""
+    cases = language_cases(shipped()) if what == "language" else paper_cases()
+    folder = root / "score" / what
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
+    tables = []
+    for case in cases:
+        with steps_of(console, case.pair, quiet) as step:
+            tables.append(score(case, seed, threads_of(threads), step))
+    table = pd.concat(tables, ignore_index=True)
+    write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
+    figure, numbers = score_figure(table)
+    show_scores(console, table, summary(table))
+    console.print(f"scores: {save(figure, folder, 'scores', numbers)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def split_of(case: Case) -> dict:
+    """What a forecast may know of a pair, and what it is scored on."""
+    return {"pair": case.pair, "known": list(case.known), "known_seed": 0, "held_out": list(case.held_out)}
