@@ -12,7 +12,6 @@ import numpy as np
 from shared.curve import Curve
 from shared.design import Design
 from studies.bridge.knobs import LONG, SHORT, Facts
-from studies.bridge.passrates import moments
 from studies.bridge.pilot import Pilot
 
 SEED_NOISE = 0.02
@@ -78,7 +77,6 @@ def evidence_of(pilot: Pilot) -> Evidence:
     strict, formed = (
         float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts])) for name in ("strict", "well_formed")
     )
-    spread = float(np.sqrt(max(np.mean([moments(part.strict, part.samples).variance for part in parts]), 1e-6)))
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs)
-    return Evidence(Facts(family, base.n_train, base.n_test, strict, formed, spread), runs)
+    return Evidence(Facts(family, base.n_train, base.n_test, strict, formed), runs)

@@ -14,6 +14,7 @@ from studies.bridge import plain
 from studies.bridge.calibrate import Posterior
 from studies.bridge.evidence import evidence_of
 from studies.bridge.knobs import answer_rates
+from studies.bridge.passrates import moments
 from studies.bridge.pilot import CELLS, PILOT_CELLS, Pilot, pilot_from, rollouts_of
 from studies.bridge.pilot_store import file_of, read_pilot, shipped_base, shipped_pairs
 from studies.bridge.posterior_store import calibrated
@@ -79,7 +80,8 @@ def checks(posterior: Posterior, pilot: Pilot) -> pd.DataFrame:
     rows = []
     if evidence.facts.strict is not None:
         found = [answer_rates(posterior.simulation(int(i)).environment).std() * evidence.facts.formed for i in np.unique(posterior.draws)]
-        rows.append(("spread of the base model's pass rates over questions", evidence.facts.spread, *_around(found)))
+        variance = np.mean([moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)])
+        rows.append(("spread of the base model's pass rates over questions", float(np.sqrt(max(variance, 0.0))), *_around(found)))
     return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
 
 
@@ -101,7 +103,7 @@ class Grid(NamedTuple):
 
 def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
     """Forecast all cells. budget: rollouts that a run may spend, None for any."""
-    designs = tuple(replace(cell, rounds=pilot.rounds) for cell in CELLS.values())
+    designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
     within = spent <= (budget if budget is not None else spent.max())
     check(bool(within.any()), f"budget = {budget} rollouts; allowed: {spent.min()} or more, what the cheapest design spends in {pilot.rounds} rounds")

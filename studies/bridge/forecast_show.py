@@ -9,7 +9,7 @@ from studies.bridge.calibrate import Posterior
 from studies.bridge.forecast import CLOSE, Grid, checks, fits, knob_table
 from studies.bridge.pilot import Pilot
 from studies.bridge.plain import PLAIN
-from studies.bridge.score import LEVEL
+from studies.bridge.score import LEVEL, rank_agreement
 from studies.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
@@ -96,7 +96,7 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
     by_pair = _table("mean absolute error of test Pass@1 on held-out cells", "pair", "cells", "forecast", f"covered by {LEVEL:.0%}", "Spearman", *PLAIN)
     for pair, own in table.groupby("pair", sort=False):
         errors = {name: float((own[name] - own["truth"]).abs().mean()) for name in ("forecast", *PLAIN)}
-        rank = own["forecast"].corr(own["truth"], method="spearman")
+        rank = rank_agreement(own["forecast"], own["truth"])
         by_pair.add_row(
             pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", f"{rank:.2f}", *(_number(errors[name]) for name in PLAIN)
         )

@@ -8,7 +8,6 @@ keeps the format as often. Where the base model was not measured (LONG), they ar
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -72,12 +71,12 @@ class Family:
 
 SHORT = Family(
     (
-        Knob("rate", "log", 0.025, 0.7),
-        Knob("nuisance", "log", 0.3, 0.8),
-        Knob("interference", "log", 1.5, 0.8),
-        Knob("rho", "logit", 0.99, 1.0),
-        Knob("sharper", "log", 1.3, 0.6),
-        Knob("n_features", "log", 20, 0.5),
+        Knob("rate", "log", 0.018, 0.5),
+        Knob("nuisance", "log", 0.18, 0.6),
+        Knob("interference", "log", 1.2, 0.7),
+        Knob("kappa", "log", 4.5, 0.4),
+        Knob("rho", "logit", 0.992, 0.7),
+        Knob("n_features", "log", 20, 0.35),
         Knob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0),
@@ -108,8 +107,6 @@ class Facts:
     """Share of right responses in the required format."""
     formed: float | None = None
     """Share of responses in the required format."""
-    spread: float | None = None
-    """Standard deviation over questions of the rate of right responses, sampling noise taken out."""
 
 
 def informed(family: Family, others: list[Simulation]) -> Family:
@@ -127,28 +124,14 @@ def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulati
     optimizer = Optimizer(rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
-    sharper = values.pop("sharper", 1.0)
     environment = replace(facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values)
     if facts.strict is not None:
-        environment = replace(environment, base_format=_format_logit(facts.formed), kappa=sharpness(facts) * sharper)
+        environment = replace(environment, base_format=_format_logit(facts.formed))
         align = _solve_align(environment, facts.strict / facts.formed)
         if align is None:
             return None
         environment = replace(environment, align=align)
     return Simulation(environment, optimizer=optimizer)
-
-
-@cache
-def sharpness(facts: Facts) -> float:
-    """kappa at which the base policy's pass rates are spread over contexts as those of the base model are over questions."""
-    start = replace(facts.family.template, rho=0.99, n_features=20)
-
-    def excess(log_kappa: float) -> float:
-        environment = replace(start, kappa=float(np.exp(log_kappa)))
-        align = _solve_align(environment, facts.strict / facts.formed)
-        return -1.0 if align is None else answer_rates(replace(environment, align=align, n_train=2048)).std() - facts.spread / facts.formed
-
-    return float(np.exp(brentq(excess, np.log(0.2), np.log(20.0), xtol=0.02)))
 
 
 _NODES = ndtri((np.arange(64) + 0.5) / 64)

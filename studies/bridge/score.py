@@ -13,6 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from shared.design import Design
+from shared.errors import check
 from studies.bridge import plain
 from studies.bridge.calibrate import Progress, calibrate
 from studies.bridge.evidence import Evidence, evidence_of
@@ -89,14 +90,22 @@ def paper_cases() -> list[Case]:
 
 def score(case: Case, seed: int, threads: int, progress: Progress = lambda done, total: None) -> pd.DataFrame:
     """A row per held-out cell: truth (mean over seeds), forecast, low, high, covered (share of seeds within), and each plain forecast."""
+    check_split(case)
     posterior = calibrate(case.evidence, seed, threads, progress=progress)
-    designs = tuple(replace(CELLS[cell], rounds=case.rounds) for cell in case.held_out)
+    designs = tuple(replace(CELLS[cell], rounds=case.rounds, eval_every=case.rounds) for cell in case.held_out)
     forecast = predict(posterior, designs, case.questions, seed, threads)
     low, high = forecast.interval(LEVEL)
     truth = case.truth[list(case.held_out)]
     table = pd.DataFrame({"pair": case.pair, "cell": case.held_out, "truth": truth.mean().to_numpy(), "simulated": forecast.simulated.mean(axis=0)})
     table = table.assign(forecast=forecast.mean, low=low, high=high, covered=((truth >= low) & (truth <= high)).mean().to_numpy())
     return table.assign(**plain_forecasts(case, designs))
+
+
+def check_split(case: Case) -> None:
+    """Raise UserError where the evidence comes from a cell that is held out."""
+    leaked = {label(run.design) for run in case.evidence.runs} & set(case.held_out)
+    check(not leaked, f"{case.pair}: {', '.join(sorted(leaked))} is held out, and the evidence knows it")
+    check(not set(case.truth.columns) - set(case.held_out), f"{case.pair}: truths beyond the held-out cells")
 
 
 def plain_forecasts(case: Case, designs: tuple[Design, ...]) -> dict[str, np.ndarray]:
@@ -108,6 +117,11 @@ def plain_forecasts(case: Case, designs: tuple[Design, ...]) -> dict[str, np.nda
         "gain": plain.gain(float(ends[0]), others),
         "sigmoid": plain.sigmoid(case.evidence, designs),
     }
+
+
+def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
+    """Spearman's rank correlation; 0 for a forecast that is the same for all cells."""
+    return 0.0 if forecast.nunique() == 1 else float(stats.spearmanr(forecast, truth).statistic)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -123,7 +137,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         more = [error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)]
         drawn = np.mean([part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0)
         low, high = np.quantile(drawn, [0.025, 0.975])
-        ranks = [stats.spearmanr(own[name], own["truth"]).statistic for own in groups]
+        ranks = [rank_agreement(own[name], own["truth"]) for own in groups]
         regrets = [own["truth"].max() - own["truth"][own[name].idxmax()] for own in groups]
         rows.append((name, np.mean([e.mean() for e in errors]), np.mean(ranks), np.mean(regrets), np.mean([m.mean() for m in more]), low, high))
     return pd.DataFrame(rows, columns=["forecast", "mae", "spearman", "regret", "excess", "excess_low", "excess_high"])
