@@ -13,12 +13,12 @@ def squared_weights(plan, work, row, first):
     """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2 is the variance of
     a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2.
     """
-    total, sharpness = 0.0, 0.0
+    total, sharpness, tokens = 0.0, 0.0, len(plan.token_starts)
     for a in range(plan.n_arms):
         sharpness += work.probs[row, a] ** 2
     for j in range(plan.rollouts):
-        distance = plan.answer_tokens + sharpness
-        for i in range((first + j) * plan.answer_tokens, (first + j + 1) * plan.answer_tokens):
+        distance = tokens + sharpness
+        for i in range((first + j) * tokens, (first + j + 1) * tokens):
             distance -= 2.0 * work.probs[row, work.arm[i]]
         variance = 1.0 - plan.surprise + plan.surprise * max(distance, 0.0)  # a sure response's distance may round to below 0
         total += work.weight[row * plan.rollouts + j] ** 2 * variance

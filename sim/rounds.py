@@ -31,7 +31,8 @@ class Plan(NamedTuple):
     rates: Rates
     n_arms: int
     """Arms of all tokens of an answer together."""
-    answer_tokens: int
+    token_starts: tuple[int, ...]
+    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing extra."""
     format_scale: float
     nuisance: float
     surprise: float
@@ -134,7 +135,7 @@ def look(contexts, plan, theta, batch, work):
 @jit
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
-    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, plan.answer_tokens
+    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
     uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.counters, work.uniform)
     for row in range(n):
         context, first = batch[row], row * (k + m)
@@ -200,7 +201,7 @@ def set_scores(plan, round_index, batch, first, rows, work):
 
     The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k w_k^2).
     """
-    k, format_grad = plan.rollouts, 0.0
+    k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, work.counters, work.noise)
     for row in range(batch.shape[0]):
@@ -214,8 +215,8 @@ def set_scores(plan, round_index, batch, first, rows, work):
             squares = squared_weights(plan, work, row, first + row * k)
         start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), work.noise, plan.n_arms, work.scores)
         for j in range(k):
-            for s in range(plan.answer_tokens):
-                work.scores[row, work.arm[(first + row * k + j) * plan.answer_tokens + s]] += work.weight[row * k + j]
+            for s in range(tokens):
+                work.scores[row, work.arm[(first + row * k + j) * tokens + s]] += work.weight[row * k + j]
         format_grad += formed - weight * work.formed[row]
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
@@ -224,12 +225,12 @@ def set_scores(plan, round_index, batch, first, rows, work):
 @jit
 def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, totals):
     """Add to the gradient what the contexts of `batch` teach; their first trained rollout is `first`."""
-    k, n = plan.rollouts, batch.shape[0] * plan.rollouts
+    k, n, tokens = plan.rollouts, batch.shape[0] * plan.rollouts, len(plan.token_starts)
     for row in range(batch.shape[0]):
         for t in range(row * k, row * k + k):
             logp = -work.lse[row]
-            for s in range(plan.answer_tokens):
-                logp += work.logits[row, work.arm[(first + t) * plan.answer_tokens + s]]
+            for s in range(tokens):
+                logp += work.logits[row, work.arm[(first + t) * tokens + s]]
             work.logp[t] = logp + work.format_logp[row, work.form[first + t]]
     part = slice(first, first + n)
     frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])

@@ -58,7 +58,7 @@ def plan_of(run, world: World) -> Plan:
         key=key_of(run.seed),
         rates=rates_of(run.optimizer),
         n_arms=world.n_arms,
-        answer_tokens=world.answer_tokens,
+        token_starts=tuple(range(0, world.n_arms, world.n_arms // world.answer_tokens)),
         format_scale=float(world.format_scale),
         nuisance=float(world.nuisance),
         surprise=float(world.surprise),

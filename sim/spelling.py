@@ -15,10 +15,10 @@ from sim import policy
 @jit
 def softmax(plan, logits, row, probs):
     """Fill probs[row] from logits[row], token by token; returns the sum of the tokens' log-normalisers."""
-    if plan.answer_tokens == 1:
+    if len(plan.token_starts) == 1:
         return policy.softmax(logits, row, probs)
-    width, lse = plan.n_arms // plan.answer_tokens, 0.0
-    for low in range(0, plan.n_arms, width):
+    width, lse = plan.n_arms // len(plan.token_starts), 0.0
+    for low in plan.token_starts:
         top, norm = logits[row, low : low + width].max(), 0.0
         for a in range(low, low + width):
             probs[row, a] = math.exp(logits[row, a] - top)
@@ -32,10 +32,10 @@ def softmax(plan, logits, row, probs):
 @jit
 def cumulate(plan, probs, row, cdf):
     """Fill cdf (columns,) with the cumulative probabilities of each token."""
-    if plan.answer_tokens == 1:
+    if len(plan.token_starts) == 1:
         policy.cumulate(probs, row, cdf)
         return
-    width = plan.n_arms // plan.answer_tokens
+    width = plan.n_arms // len(plan.token_starts)
     for a in range(plan.n_arms):
         cdf[a] = probs[row, a] + (cdf[a - 1] if a % width > 0 else 0.0)
 
@@ -43,10 +43,11 @@ def cumulate(plan, probs, row, cdf):
 @jit
 def pick(plan, cdf, token, u):
     """Arm of a token, the one whose interval of its cumulative probabilities holds u in [0, 1)."""
-    if plan.answer_tokens == 1:
+    if len(plan.token_starts) == 1:
         return policy.pick(cdf, u)
-    width = plan.n_arms // plan.answer_tokens
-    arm, last = token * width, (token + 1) * width - 1
+    width = plan.n_arms // len(plan.token_starts)
+    arm = plan.token_starts[token]
+    last = arm + width - 1
     while arm < last and cdf[arm] <= u * cdf[last]:
         arm += 1
     return arm
@@ -55,10 +56,10 @@ def pick(plan, cdf, token, u):
 @jit
 def correct_probability(plan, logits, row, correct):
     """Probability that the arm of every token is one whose bit is set in `correct`."""
-    if plan.answer_tokens == 1:
+    if len(plan.token_starts) == 1:
         return policy.correct_probability(logits, row, correct)
-    width, chance = plan.n_arms // plan.answer_tokens, 1.0
-    for low in range(0, plan.n_arms, width):
+    width, chance = plan.n_arms // len(plan.token_starts), 1.0
+    for low in plan.token_starts:
         top, norm, right = logits[row, low : low + width].max(), 0.0, 0.0
         for a in range(low, low + width):
             e = math.exp(logits[row, a] - top)

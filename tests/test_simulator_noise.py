@@ -102,7 +102,10 @@ WRONG = {
     "tokens share their draw": {"answers": lambda self, p, v: NaiveRun.answers(self, p, np.repeat(v[:, :1], v.shape[1], axis=1))},
     "log-probability of the first token": {"answer_logp": lambda self, p, arms: NaiveRun.answer_logp(self, p, arms[:, :, :1])},
     "score of the last token": {"answer_score": lambda self, p, arms: NaiveRun.answer_score(self, p, arms[1:])},
-    "one softmax over all tokens": {"softmax": lambda self, z: NaiveRun.softmax(self, z) / self.world.answer_tokens},
+    "one softmax over all tokens": {
+        "softmax": lambda self, z: NaiveRun.softmax(self, z) / self.world.answer_tokens,
+        "answers": lambda self, p, v: NaiveRun.answers(self, self.world.answer_tokens * p, v),
+    },
     "surprise of the first token": variance(lambda q, distances: 1 - q + q * distances[0]),
     "mean of the tokens' surprise": variance(lambda q, distances: 1 - q + q * distances.mean()),
     "distance, not its square": variance(lambda q, distances: 1 - q + q * np.sqrt(distances.sum())),
@@ -200,7 +203,7 @@ def test_sampled_pass_at_1_agrees_with_the_exact_one():
 def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
     norms = {}
     for surprise in (0.0, 1.0):
-        environment = Linear(n_train=500, n_test=10, n_features=32, align=1.0, kappa=300.0, base_format=20.0, surprise=surprise)
+        environment = Linear(n_train=500, n_test=10, n_features=32, n_styles=1, align=1.0, kappa=300.0, base_format=20.0, surprise=surprise)
         outcome = simulate(run_of(Design(400, 1, estimator=DESIGNS["raw"].estimator), environment), build(environment))
         assert outcome.diverged_at is None
         norms[surprise] = outcome.curve.grad_norm[1:].mean()
