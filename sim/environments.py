@@ -26,11 +26,11 @@ class Linear:
     n_features: int = 448
     """Features of a context."""
     n_answers: int = 8
-    """Answers; one is correct. With several tokens: the choices of each of them."""
+    """Answers; one is correct. With several tokens: choices of each token."""
     n_styles: int = 2
     """Ways to say each answer; answers x styles x tokens is at most 16."""
     answer_tokens: int = 1
-    """Tokens of an answer, all of which must be right: two of 8 choices make 64 answers."""
+    """Tokens of an answer, all of which must be right: two tokens of 8 choices make 64 answers."""
     rho: float = 0.9
     """Share of the score's variance that is linear in the features (what can generalise)."""
     kappa: float = 5.0
@@ -45,10 +45,10 @@ class Linear:
     """c: how much the format's logit moves per unit of its parameter."""
     nuisance: float = 1.0
     """Standard deviation of each component of a rollout's score in style dimensions that no reward depends on."""
-    interference: float = 0.0
-    """How much of what is learnt on a context leaks to others that have nothing to do with it, as a multiple of what it does to its own."""
     surprise: float = 0.0
-    """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, which is small for a response that the policy is sure of; the rest is the same for all."""
+    """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, small where the policy is sure of its response."""
+    interference: float = 0.0
+    """How much of what is learnt on a context leaks to an unrelated one, as a multiple of what it does to its own."""
     style_tokens: float = 0.0
     """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/style.py)."""
     length_by_style: float = 0.0
@@ -64,7 +64,7 @@ class Linear:
         check(self.n_arms <= LANES, f"environment.n_answers x environment.n_styles x environment.answer_tokens = {self.n_arms}; allowed: at most {LANES}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
-        for name in ("kappa", "nuisance", "format_scale"):
+        for name in ("kappa", "nuisance", "interference", "format_scale"):
             check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
         check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
@@ -131,8 +131,8 @@ def _linear(environment: Linear) -> World:
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
     train, test = (_linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test))
-    noise = (environment.surprise, environment.interference)
-    return World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment), *noise, environment.answer_tokens)
+    base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
+    return base._replace(answer_tokens=environment.answer_tokens, surprise=environment.surprise, interference=environment.interference)
 
 
 def _style(environment: Linear) -> Style:
@@ -152,5 +152,4 @@ def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.nd
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
     base_format = (environment.base_format + rng.standard_normal(n)).astype(np.float32)
-    base = contexts_of(features, logits.astype(np.float32), base_format, correct, environment.answer_tokens)
-    return base._replace(features=padded(features, 0.0), base_logits=padded(logits, NO_ARM))
+    return contexts_of(padded(features, 0.0), padded(logits, NO_ARM), base_format, correct, environment.answer_tokens)

@@ -15,10 +15,11 @@ from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
 from shared.weigh import weigh_into
+from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import BLOCK, backward, correct_probability, cumulate, forward, pick, softmax, start_score
-from sim.random import EVALUATION, INTERFERENCE, NUISANCE, ROLLOUT, Key, normals, uniforms
-from sim.spelling import correct_by_token, pick_by_token, softmax_by_token
+from sim.policy import BLOCK, backward, forward, start_score
+from sim.random import EVALUATION, NUISANCE, ROLLOUT, Key, normals, uniforms
+from sim.spelling import correct_probability, cumulate, pick, softmax
 
 CHUNK = 128
 
@@ -29,15 +30,15 @@ class Plan(NamedTuple):
     key: Key
     rates: Rates
     n_arms: int
-    """Of all tokens of an answer together."""
-    tokens: int
-    """Tokens of an answer."""
+    """Arms of all tokens of an answer together."""
+    token_starts: tuple[int, ...]
+    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing extra."""
     format_scale: float
     nuisance: float
-    interference: float
-    """Weight with which what a context teaches leaks to another one."""
     surprise: float
-    """Share of the nuisance's variance that goes with how surprising a response is."""
+    """Share of the nuisance's variance that is in proportion to |e - pi|^2 of a response."""
+    interference: float
+    """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
     rollouts: int
     support: int
     epochs: int
@@ -114,10 +115,7 @@ def find_logits(contexts, theta, batch, work):
 def find_probabilities(contexts, plan, theta, batch, work):
     """Probabilities and format of the contexts of a batch, from their logits."""
     for r in range(batch.shape[0]):
-        if plan.tokens == 1:
-            work.lse[r] = softmax(work.logits, r, work.probs)
-        else:
-            work.lse[r] = softmax_by_token(work.logits, r, plan.tokens, plan.n_arms, work.probs)
+        work.lse[r] = softmax(plan, work.logits, r, work.probs)
         h = contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
         small = math.exp(-abs(h))
         rest = math.log1p(small)
@@ -137,12 +135,11 @@ def look(contexts, plan, theta, batch, work):
 @jit
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
-    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, plan.tokens
+    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
     uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.counters, work.uniform)
     for row in range(n):
         context, first = batch[row], row * (k + m)
-        if tokens == 1:
-            cumulate(work.probs, row, work.cdf)
+        cumulate(plan, work.probs, row, work.cdf)
         correct = contexts.correct[context]
         offset, base_offset = -work.lse[row], -contexts.base_lse[context]
         for j in range(k + m):
@@ -151,8 +148,7 @@ def roll_out(contexts, plan, round_index, batch, work):
             t = row * k + j if j < k else n * k + row * m + j - k
             right, logp, base_logp = np.uint32(1), offset, base_offset
             for s in range(tokens):
-                u = work.uniform[1, draw + s]
-                arm = pick(work.cdf, u) if tokens == 1 else pick_by_token(work.probs, row, s, plan.n_arms // tokens, u)
+                arm = pick(plan, work.cdf, s, work.uniform[1, draw + s])
                 work.arm[t * tokens + s] = arm
                 right &= correct >> np.uint32(arm)
                 logp += work.logits[row, arm]
@@ -199,71 +195,42 @@ def count_signal(plan, n, work, totals):
     totals[ROLLOUTS] += n * k
 
 
-@jit(inline="always")
-def sharpness_of(plan, probs, row):
-    """sum_a pi_a^2 of a row, where the nuisance asks for it."""
-    sharpness = 0.0
-    if plan.surprise > 0.0:
-        for a in range(plan.n_arms):
-            sharpness += probs[row, a] * probs[row, a]
-    return sharpness
-
-
-@jit(inline="always")
-def noisiness(plan, probs, row, arms, t, sharpness):
-    """Variance of a rollout's nuisance, relative to plan.nuisance^2: 1, or by its share |e_a - pi|^2, which is near 0 for what the policy would say anyway."""
-    chances = 0.0
-    for s in range(plan.tokens):
-        chances += probs[row, arms[t * plan.tokens + s]]
-    return 1.0 - plan.surprise * (1.0 - plan.tokens + 2.0 * chances - sharpness)
-
-
 @jit
 def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
     The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k w_k^2).
     """
-    k, format_grad = plan.rollouts, 0.0
+    k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, work.counters, work.noise)
     for row in range(batch.shape[0]):
-        weight, squares, formed, sharpness = 0.0, 0.0, 0.0, sharpness_of(plan, work.probs, row)
+        weight, squares, formed = 0.0, 0.0, 0.0
         for j in range(k):
             w = work.weight[row * k + j]
             weight += w
-            squares += w * w * noisiness(plan, work.probs, row, work.arm, first + row * k + j, sharpness)
+            squares += w * w
             formed += w * work.form[first + row * k + j]
+        if plan.surprise > 0.0:
+            squares = squared_weights(plan, work, row, first + row * k)
         start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), work.noise, plan.n_arms, work.scores)
         for j in range(k):
-            for s in range(plan.tokens):
-                work.scores[row, work.arm[(first + row * k + j) * plan.tokens + s]] += work.weight[row * k + j]
+            for s in range(tokens):
+                work.scores[row, work.arm[(first + row * k + j) * tokens + s]] += work.weight[row * k + j]
         format_grad += formed - weight * work.formed[row]
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
 
 @jit
-def leak(contexts, plan, round_index, batch, rows, work, grad):
-    """Add to the gradient what the batch teaches contexts that have nothing to do with it: its scores with the features of random others."""
-    uniforms(plan.key, round_index, batch, 1, INTERFERENCE, work.counters, work.uniform)
-    n = contexts.base_format.shape[0]
-    for row in range(rows.shape[0]):
-        work.rows[row] = min(int(work.uniform[0, min(row, batch.shape[0] - 1)] * n), n - 1)
-        for a in range(work.scores.shape[1]):
-            work.scores[row, a] *= plan.interference
-    backward(contexts, work.rows[: rows.shape[0]], work.scores, grad)
-
-
-@jit
 def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, totals):
     """Add to the gradient what the contexts of `batch` teach; their first trained rollout is `first`."""
-    k, n = plan.rollouts, batch.shape[0] * plan.rollouts
+    k, n, tokens = plan.rollouts, batch.shape[0] * plan.rollouts, len(plan.token_starts)
     for row in range(batch.shape[0]):
         for t in range(row * k, row * k + k):
             logp = -work.lse[row]
-            for s in range(plan.tokens):
-                logp += work.logits[row, work.arm[(first + t) * plan.tokens + s]]
+            for s in range(tokens):
+                logp += work.logits[row, work.arm[(first + t) * tokens + s]]
             work.logp[t] = logp + work.format_logp[row, work.form[first + t]]
     part = slice(first, first + n)
     frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
@@ -271,7 +238,7 @@ def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, to
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
     if plan.interference > 0.0:
-        leak(contexts, plan, round_index, batch, rows, work, state.grad)
+        interfere(contexts, plan, round_index, batch, rows, work, state.grad)
     state.grad[-1] += format_grad
     totals[KL] += kl
     totals[CLIPPED] += clipped
@@ -345,10 +312,6 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
             uniforms(plan.key, round_index, batch, 1, EVALUATION, work.counters, work.uniform)
         for row in range(batch.shape[0]):
             formed = 1.0 / (1.0 + math.exp(-contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
-            correct = contexts.correct[batch[row]]
-            if plan.tokens == 1:
-                p = formed * correct_probability(work.logits, row, correct)
-            else:
-                p = formed * correct_by_token(work.logits, row, plan.tokens, plan.n_arms, correct)
+            p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
             chance += (1.0 if work.uniform[0, row] < p else 0.0) if sampled else p
     return chance / n

@@ -16,7 +16,7 @@ from sim.general import general_rounds
 from sim.optimizer import Optimizer
 from sim.responses import Sampler
 from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, pass_at_1, train_rounds
-from sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
+from sim.setup import check_plain, choices_of, further, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from sim.world import World
 
 Evaluation = Literal["exact", "sampled"]
@@ -47,6 +47,8 @@ class Simulation:
         advantage = self.design.estimator.advantage
         check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
         check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
+        if isinstance(self.environment, Linear):
+            check_plain(self.environment, further(self, self.environment.style_tokens))
         contexts = n_train(self.environment)
         check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
 
@@ -80,7 +82,7 @@ class Plain:
         """Rollouts and tokens sampled in the first `rounds` rounds."""
         design = self.run.design
         rollouts = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
-        return rollouts, rollouts
+        return rollouts, rollouts * self.world.answer_tokens
 
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
         """Train for some rounds; returns those done, fewer where the run diverged."""
@@ -93,6 +95,7 @@ class General(Plain):
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)
+        check_plain(world, ["the general round"])
         self.choices, self.memory, self.ragged = choices_of(run, world), memory_of(run, world), ragged_of(run, world)
         self.trainer, self.sampler = view_of(self.work), view_of(self.work)
         if run.sampler == Sampler():

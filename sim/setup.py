@@ -5,10 +5,12 @@ import numpy as np
 from shared.advantage import GIVEN
 from shared.aggregation import shares
 from shared.averages import empty_averages
+from shared.errors import check
 from shared.estimator import rule_of
 from shared.mask import Unmasked
 from shared.replay import empty_windows
 from shared.sampling import MOST, Sampling
+from sim.environments import Linear
 from sim.general import Memory
 from sim.optimizer import rates_of
 from sim.policy import BLOCK
@@ -21,11 +23,31 @@ from sim.style import longest
 from sim.world import World
 
 
+def further(run, style_tokens: float) -> list[str]:
+    """Names of what a run asks for that only `sim.general` does."""
+    estimator = run.design.estimator
+    asked = {
+        "sampler": run.sampler != Sampler(),
+        "sampling": run.design.sampling != Sampling(),
+        "environment.style_tokens": style_tokens != 0,
+        "estimator.entropy": estimator.entropy != 0,
+        "estimator.mask": not isinstance(estimator.mask, Unmasked),
+        f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.baseline in GIVEN,
+        f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
+    }
+    return [name for name, wanted in asked.items() if wanted]
+
+
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `sim.general` does."""
-    estimator = run.design.estimator
-    plain = (run.sampler, run.design.sampling, world.style.tokens, estimator.entropy) == (Sampler(), Sampling(), 0, 0)
-    return not plain or estimator.advantage.baseline in GIVEN or not isinstance(estimator.mask, Unmasked) or estimator.kl.anchor == "old"
+    return bool(further(run, world.style.tokens))
+
+
+def check_plain(problem: Linear | World, asked: list[str]) -> None:
+    """Raise UserError where a run asks for further things of a problem that only `sim.rounds` simulates."""
+    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0}
+    fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
+    check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")
 
 
 def plan_of(run, world: World) -> Plan:
@@ -36,11 +58,11 @@ def plan_of(run, world: World) -> Plan:
         key=key_of(run.seed),
         rates=rates_of(run.optimizer),
         n_arms=world.n_arms,
-        tokens=world.tokens,
+        token_starts=tuple(range(0, world.n_arms, world.n_arms // world.answer_tokens)),
         format_scale=float(world.format_scale),
         nuisance=float(world.nuisance),
-        interference=float(world.interference),
         surprise=float(world.surprise),
+        interference=float(world.interference),
         rollouts=design.rollouts,
         support=design.support_rollouts,
         epochs=design.epochs,
@@ -76,9 +98,9 @@ def work_of(run, world: World) -> Work:
         scores=np.zeros((n, columns), dtype=number),
         cdf=np.zeros(columns, dtype=number),
         noise=np.zeros((n, LANES), dtype=np.float32),
-        uniform=np.zeros((2, max(sampled * world.tokens, CHUNK) + LANES), dtype=np.float32),
+        uniform=np.zeros((2, max(sampled * world.answer_tokens, CHUNK) + LANES), dtype=np.float32),
         counters=np.zeros((2, LANES), dtype=np.uint32),
-        arm=np.zeros(sampled * world.tokens, dtype=np.int64),
+        arm=np.zeros(sampled * world.answer_tokens, dtype=np.int64),
         form=np.zeros(sampled, dtype=np.int64),
         reward=np.zeros(sampled),
         logp=np.zeros(trained),

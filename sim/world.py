@@ -15,7 +15,7 @@ class Contexts(NamedTuple):
     base_logits: np.ndarray
     """(N, columns) logits of the base policy; arms that do not exist are at -1e30."""
     base_lse: np.ndarray
-    """(N,) log of the sum of exp(base_logits)."""
+    """(N,) log of the sum of exp(base_logits), summed over the tokens of an answer."""
     base_format: np.ndarray
     """(N,) logit of the base policy's format; +inf where every response is well formed."""
     base_format_logp: np.ndarray
@@ -46,9 +46,12 @@ class World(NamedTuple):
     format_scale: float
     nuisance: float
     style: Style = NO_STYLE
+    answer_tokens: int = 1
+    """Tokens of an answer; the arms of token s are s A/T .. (s+1) A/T - 1 (sim/spelling.py)."""
     surprise: float = 0.0
+    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/noise.py)."""
     interference: float = 0.0
-    tokens: int = 1
+    """Weight of what a context teaches another one (sim/noise.py)."""
 
     @property
     def n_parameters(self) -> int:
@@ -61,14 +64,18 @@ class World(NamedTuple):
 NO_ARM = -1e30
 
 
-def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, tokens: int = 1) -> Contexts:
-    """Contexts with their log-normaliser; base_logits (N, A), base_format (N,), correct (N, A) bool, A the arms of all `tokens` tokens. Padding is allowed with one token."""
-    by_token = base_logits.reshape(len(base_logits), tokens, -1)
-    top = by_token.max(axis=2)
-    lse = (top + np.log(np.exp(by_token - top[:, :, None]).sum(axis=2))).sum(axis=1)
+def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, answer_tokens: int = 1) -> Contexts:
+    """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,), correct (N, A) bool."""
+    arms = base_logits.shape[1] if answer_tokens == 1 else correct.shape[1]
+    lse = sum(_log_normaliser(part) for part in np.split(base_logits[:, :arms], answer_tokens, axis=1))
     bits = (correct.astype(np.uint32) << np.arange(correct.shape[1], dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
     format_logp = -np.logaddexp(0.0, np.stack([base_format, -base_format], axis=1, dtype=np.float64))
     return Contexts(features, base_logits, lse.astype(base_logits.dtype), base_format, format_logp, bits)
+
+
+def _log_normaliser(logits: np.ndarray) -> np.ndarray:
+    top = logits.max(axis=1)
+    return top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
 
 
 def padded(values: np.ndarray, fill: float) -> np.ndarray:

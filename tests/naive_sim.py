@@ -6,7 +6,7 @@ from shared.pool import Pool
 from shared.prepare import prepare, shaped_rewards
 from shared.replay import empty_windows, push, window_pool
 from shared.weigh import weigh
-from sim.random import NUISANCE, ROLLOUT, key_of, normals, uniforms
+from sim.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
 from sim.run import batches
 from sim.simd import LANES
 
@@ -31,15 +31,18 @@ class NaiveRun:
         self.moments = [np.zeros(self.w.size + 1), np.zeros(self.w.size + 1)]
         self.windows = empty_windows(len(self.z0), self.design.replay_window) if self.design.replay_window else None
 
-    def policy(self, batch):
-        z = self.z0[batch] + self.x[batch] @ self.w
-        p = np.exp(z - z.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        return p, sigmoid(self.h0[batch] + self.world.format_scale * self.theta_f)
+    def softmax(self, z):
+        """Probabilities (n, A) of logits (n, A): those of each token sum to 1."""
+        tokens = z.reshape(len(z), self.world.answer_tokens, -1)
+        p = np.exp(tokens - tokens.max(axis=2, keepdims=True))
+        return (p / p.sum(axis=2, keepdims=True)).reshape(z.shape)
 
-    def draw(self, round_index, context, n):
+    def policy(self, batch):
+        return self.softmax(self.z0[batch] + self.x[batch] @ self.w), sigmoid(self.h0[batch] + self.world.format_scale * self.theta_f)
+
+    def draw(self, stream, round_index, context, n):
         out = np.zeros((2, n + LANES), dtype=np.float32)
-        uniforms(self.key, round_index, np.array([context]), n, ROLLOUT, np.zeros((2, LANES), dtype=np.uint32), out)
+        uniforms(self.key, round_index, np.array([context]), n, stream, np.zeros((2, LANES), dtype=np.uint32), out)
         return out[:, :n].astype(np.float64)
 
     def nuisance(self, round_index, context):
@@ -47,26 +50,54 @@ class NaiveRun:
         normals(self.key, round_index, np.array([context] * 4), NUISANCE, np.zeros((2, LANES), dtype=np.uint32), out)
         return out[0, : self.world.n_arms].astype(np.float64)
 
+    def answer_logp(self, p, arms):
+        """Log-probability of answers: p (n, A), arms (n, K, T)."""
+        return np.log(p[np.arange(len(p))[:, None, None], arms]).sum(axis=2)
+
     def logp(self, batch, arms, forms):
         p, f = self.policy(batch)
-        rows = np.arange(len(batch))[:, None]
-        return np.log(p[rows, arms]) + np.log(np.where(forms == 1, f[:, None], 1 - f[:, None]))
+        return self.answer_logp(p, arms) + np.log(np.where(forms == 1, f[:, None], 1 - f[:, None]))
 
     def base_logp(self, batch, arms, forms):
-        z = self.z0[batch]
-        log_p = z - np.log(np.exp(z - z.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)) - z.max(axis=1, keepdims=True)
         f = sigmoid(self.h0[batch])[:, None]
-        return log_p[np.arange(len(batch))[:, None], arms] + np.log(np.where(forms == 1, f, 1 - f))
+        return self.answer_logp(self.softmax(self.z0[batch]), arms) + np.log(np.where(forms == 1, f, 1 - f))
+
+    # --- answers of several tokens, surprise, interference ---
+
+    def answers(self, p, v):
+        """Arms (K, T) of a context with probabilities p (A,): each token's by inversion of its v (K, T)."""
+        width = len(p) // v.shape[1]
+        cdf = [np.cumsum(part) for part in np.split(p, v.shape[1])]
+        return np.stack([s * width + np.searchsorted(cdf[s], v[:, s], side="right") for s in range(v.shape[1])], axis=1)
+
+    def right(self, bits):
+        """Which answers are right: bits (..., T) say which of their tokens are."""
+        return bits.all(axis=-1)
+
+    def answer_score(self, p, arms):
+        """Score (A,) of an answer of arms (T,)."""
+        return sum(np.eye(len(p))[arm] for arm in arms) - p
+
+    def variance(self, p, arms):
+        """Variance of a rollout's nuisance, relative to nuisance^2."""
+        return 1 - self.world.surprise + self.world.surprise * (self.answer_score(p, arms) ** 2).sum()
+
+    def others(self, round_index, batch):
+        """For every context of a batch the one that it interferes with."""
+        u = np.array([self.draw(INTERFERENCE, round_index, context, 1)[0, 0] for context in batch])
+        return np.floor(u * len(self.z0)).astype(int)
+
+    # --- a round ---
 
     def round(self, round_index):
         d, e = self.design, self.design.estimator
         batch = batches(len(self.z0), d.batch_size, self.run.seed, round_index, round_index + 1)[0]
-        n, k, m = len(batch), d.rollouts, d.support_rollouts
+        n, k, m, tokens = len(batch), d.rollouts, d.support_rollouts, self.world.answer_tokens
         p, f = self.policy(batch)
-        draws = np.stack([self.draw(round_index, c, k + m) for c in batch])
-        forms = (draws[:, 0] < f[:, None]).astype(int)
-        arms = np.stack([np.searchsorted(np.cumsum(p[i]), draws[i, 1], side="right") for i in range(n)])
-        correct = (self.world.train.correct[batch][:, None] >> arms.astype(np.uint32)) & 1
+        draws = np.stack([self.draw(ROLLOUT, round_index, c, (k + m) * tokens) for c in batch]).reshape(n, 2, k + m, tokens)
+        forms = (draws[:, 0, :, 0] < f[:, None]).astype(int)
+        arms = np.stack([self.answers(p[i], draws[i, 1]) for i in range(n)])
+        correct = self.right((self.world.train.correct[batch][:, None, None] >> arms.astype(np.uint32)) & 1)
         old, ref = self.logp(batch, arms, forms), self.base_logp(batch, arms, forms)
         scored = (forms * correct).astype(np.float64)
         rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel()).reshape(n, k + m)
@@ -88,7 +119,7 @@ class NaiveRun:
                 self.update(round_index, batch[part], arms[part, :k], forms[part, :k], old[part, :k], ref[part, :k], advantage[part])
 
     def update(self, round_index, batch, arms, forms, old, ref, advantage):
-        n, k = arms.shape
+        n, k, _ = arms.shape
         frozen = prepare(self.design.estimator, np.zeros(n * k), np.zeros(n * k, dtype=int), np.arange(n * k + 1), old.ravel(), ref.ravel())
         frozen = frozen._replace(advantage=np.ascontiguousarray(advantage.ravel()))
         weight = weigh(self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
@@ -96,9 +127,11 @@ class NaiveRun:
         scores = np.zeros_like(p)
         for i in range(n):
             for j in range(k):
-                scores[i] += weight[i, j] * (np.eye(p.shape[1])[arms[i, j]] - p[i])
-            scores[i] += self.world.nuisance * np.sqrt((weight[i] ** 2).sum()) * self.nuisance(round_index, batch[i])
-        grad = np.append((self.x[batch].T @ scores).ravel(), self.world.format_scale * (weight * (forms - f[:, None])).sum())
+                scores[i] += weight[i, j] * self.answer_score(p[i], arms[i, j])
+            squares = sum(weight[i, j] ** 2 * self.variance(p[i], arms[i, j]) for j in range(k))
+            scores[i] += self.world.nuisance * np.sqrt(squares) * self.nuisance(round_index, batch[i])
+        taught = self.x[batch] + self.world.interference * self.x[self.others(round_index, batch)]
+        grad = np.append((taught.T @ scores).ravel(), self.world.format_scale * (weight * (forms - f[:, None])).sum())
         self.step(grad)
 
     def step(self, grad):
@@ -118,12 +151,13 @@ class NaiveRun:
         everything = np.arange(len(self.z0))
         p, f = self.policy(everything)
         bits = (self.world.train.correct[:, None] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
-        return float((f * (p * bits).sum(axis=1)).mean())
+        chance = (p * bits).reshape(len(p), self.world.answer_tokens, -1).sum(axis=2).prod(axis=1)
+        return float((f * chance).mean())
 
 
-def naive_curve(run, world):
+def naive_curve(run, world, twin=NaiveRun):
     """Exact train Pass@1 at every evaluation."""
-    twin, values = NaiveRun(run, world), []
+    twin, values = twin(run, world), []
     for round_index in range(run.design.rounds):
         if round_index % run.design.eval_every == 0:
             values.append(twin.pass_at_1())

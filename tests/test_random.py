@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from shared.jit import jit
-from sim.random import EVALUATION, NUISANCE, ROLLOUT, key_of, normals, philox, uniforms
+from sim.random import EVALUATION, INTERFERENCE, LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, STYLE, key_of, normals, philox, uniforms
 from sim.simd import LANES, load, splat, store
 from sim.vectormath import cos_turns, exp, log
 
@@ -72,9 +72,9 @@ def test_lanes_are_consecutive_counters():
 
 
 def test_streams_rounds_and_contexts_differ():
-    blocks = [draw(1, r, [c], 8, s)[0, 0] for r in range(3) for c in range(3) for s in (ROLLOUT, EVALUATION)]
-    assert len({tuple(block) for block in blocks}) == 18
-    assert NUISANCE not in (ROLLOUT, EVALUATION)
+    blocks = [draw(1, r, [c], 8, s)[0, 0] for r in range(3) for c in range(3) for s in (ROLLOUT, EVALUATION, INTERFERENCE)]
+    assert len({tuple(block) for block in blocks}) == 27
+    assert len({ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE}) == 8
 
 
 def test_a_draw_depends_on_its_context_round_and_number_alone():

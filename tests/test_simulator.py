@@ -102,16 +102,16 @@ def exact_gradient():
     return p * (CORRECT - rate) / len(LOGITS)
 
 
-def mean_gradient(estimator, rollouts, seeds=24, rounds=4000):
-    """Average gradient of the simulator (SGD with a rate too small to move the policy), one per seed."""
-    world, rate = tabular_world(LOGITS, CORRECT), 1e-9
+def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
+    """Average gradient of the simulator (SGD with a rate too small to move the policy) in the logits of three contexts, one per seed."""
+    world, rate = world or tabular_world(LOGITS, CORRECT), 1e-9
     design = Design(3, rollouts, estimator=estimator, rounds=rounds, eval_every=rounds)
     found = []
     for seed in range(seeds):
         run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", rate=rate), seed=seed)
         state = start_state(run, world)
         train_rounds(world.train, plan_of(run, world), rule_of(estimator), state, work_of(run, world), batches(3, 3, seed, 0, rounds), 0, np.zeros(9))
-        found.append(state.theta[:-1].reshape(LOGITS.shape) / (rate * rounds))
+        found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))
     return np.array(found)
 
 
@@ -236,6 +236,10 @@ BAD = {
     "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
     "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
     "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),
+    "arms of all tokens": (lambda: Linear(n_answers=5, answer_tokens=2), "n_answers x .*n_styles x .*answer_tokens = 20; allowed: at most 16"),
+    "answer tokens": (lambda: Linear(answer_tokens=0), "environment.answer_tokens = 0; allowed: 1 or more"),
+    "surprise": (lambda: Linear(surprise=1.1), "environment.surprise = 1.1; allowed: 0 to 1"),
+    "interference": (lambda: Linear(interference=-0.1), "environment.interference = -0.1; allowed: 0 or more"),
     "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
     "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
     "seed": (lambda: Simulation(seed=-1), "seed = -1; allowed"),
