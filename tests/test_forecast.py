@@ -145,7 +145,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in paper_cases():
         check_split(case)
         assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
-        assert {label for label in case.truth.columns} == set(case.held_out)
+        assert set(case.truth.columns) == set(case.held_out)
 
 
 def made_up_scores() -> pd.DataFrame:
