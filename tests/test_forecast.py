@@ -11,6 +11,7 @@ from shared.errors import UserError
 from studies.bridge import forecast as forecasting
 from studies.bridge import plain
 from studies.bridge.calibrate import Particles, Posterior, simulation_of
+from studies.bridge.discrepancy import lean_of, left_out
 from studies.bridge.evidence import Evidence, Observed
 from studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
 from studies.bridge.forecast_figures import grid_figure, score_figure
@@ -18,7 +19,7 @@ from studies.bridge.forecast_show import show_grid, show_posterior, show_scores
 from studies.bridge.knobs import SHORT, Effort, Facts
 from studies.bridge.pilot import CELLS, PILOT_CELLS
 from studies.bridge.predict import LEFT_OUT, covariance, ends_of, predict
-from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, score, split, summary
+from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, score, split, summary, with_others
 from studies.cli import main
 from studies.reference import shipped
 
@@ -36,15 +37,6 @@ def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
     coordinates = 0.3 * np.random.default_rng(0).standard_normal((sets, len(SHORT.knobs)))
     particles = Particles(coordinates, np.zeros(sets), np.arange(sets))
     return Posterior(Evidence(FACTS, runs), particles, np.full(sets, 1 / sets), 1.0, np.arange(sets))
-
-
-def small_curves(pairs, ends, seeds=2) -> pd.DataFrame:
-    """Rows of shipped curves with other final values: ends[pair][cell] plus a hundredth of the seed."""
-    curves = shipped()
-    curves = curves[curves["pair"].isin(pairs) & (curves["seed"] < seeds)].copy()
-    last = curves["round"] == curves["planned_rounds"]
-    curves.loc[last, "test_pass_at_1"] = [ends(row.pair, row.cell) + 0.01 * row.seed for row in curves[last].itertuples()]
-    return curves
 
 
 def test_a_forecast_without_a_residual_is_the_simulation():
@@ -121,21 +113,31 @@ def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
 
 def test_nothing_held_out_reaches_a_forecast(monkeypatch):
     """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is refused."""
-    pairs = ["tiny-mix97", "tiny-mod97"]
+    pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
     monkeypatch.setattr("studies.bridge.evidence.SHORT", FACTS.family)
     true = shipped()
-    false = small_curves(pairs, lambda pair, cell: 0.33 if cell not in PILOT_CELLS else float("nan"), seeds=3)
-    own = (false["pair"] == "tiny-mod97") & ~false["cell"].isin(PILOT_CELLS)
-    false = pd.concat([true[~((true["pair"] == "tiny-mod97") & ~true["cell"].isin(PILOT_CELLS))], false[own]], ignore_index=True)
-    few = ("32x16-paper_text", "64x4-paper_text")
-    cases = [language_case(curves, "tiny-mod97", pairs) for curves in (true, false)]
-    a, b = (score(case._replace(held_out=few, truth=case.truth[list(few)]), 0, 1) for case in cases)
-    for name in ("forecast", "simulated", "low", "high", "still", "gain", "sigmoid"):
-        np.testing.assert_array_equal(a[name], b[name])
-    assert (a["truth"] != b["truth"]).all()
-    leaking = cases[0]._replace(held_out=(*few, PILOT_CELLS[1]), truth=cases[0].truth.assign(**{PILOT_CELLS[1]: 0.4})[[*few, PILOT_CELLS[1]]])
+    hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
+    false = true.assign(**{name: true[name].mask(hidden, 0.33) for name in ("test_pass_at_1", "train_pass_at_1")})
+    tables = []
+    for curves in (true, false):
+        case = language_case(curves, "tiny-mod97", pairs)
+        case = case._replace(held_out=few, truth=case.truth[list(few)])
+        table, found = score(case, 0, 1)
+        known = pd.concat([left_out(table), pd.DataFrame({"pair": "tiny-mix97", "cell": few, "left_out": (0.05, -0.03)})])
+        tables.append(with_others(case, table, found, known))
+    for name in ("forecast", "alone", "simulated", "low", "high", "still", "gain", "sigmoid"):
+        np.testing.assert_array_equal(tables[0][name], tables[1][name])
+    assert (tables[0]["truth"] != tables[1]["truth"]).all()
+    np.testing.assert_allclose(tables[0]["forecast"] - tables[0]["alone"], (0.025, -0.015), atol=2e-3)
+    leaking = case._replace(held_out=(*few, PILOT_CELLS[1]), truth=case.truth.assign(**{PILOT_CELLS[1]: 0.4}))
     with pytest.raises(UserError, match="32x8-paper_text is held out, and the evidence knows it"):
         score(leaking, 0, 1)
+
+
+def test_corrections_come_from_other_pairs_alone_and_are_shrunk():
+    known = pd.DataFrame({"pair": ["a", "a", "b", "c"], "cell": ["x", "y", "x", "x"], "left_out": [0.9, 0.3, 0.06, 0.03]})
+    np.testing.assert_allclose(lean_of(known, "a", ["x", "y", "z"]), [0.03, 0.0, 0.0])
+    np.testing.assert_allclose(lean_of(known, "d", ["y"]), [0.15])
 
 
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
@@ -154,6 +156,7 @@ def made_up_scores() -> pd.DataFrame:
         "cell": list(CELLS)[:8],
         "truth": truth,
         "simulated": truth + 0.05,
+        "alone": truth + 0.02,
         "forecast": truth + 0.01,
         "low": truth - 0.1,
         "high": truth + 0.1,

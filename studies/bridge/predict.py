@@ -19,9 +19,9 @@ from studies.bridge.evidence import SEED_NOISE
 
 LEFT_OUT = 0.06
 """Standard deviation of what the simulator leaves out of a cell."""
-REACH = 2.0
+REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
-UNLIKE = 2.0
+UNLIKE = 1.0
 """Distance between a raw reward and a group's advantage."""
 REPEATS = 25
 """Forecasts drawn from each parameter set."""
@@ -40,6 +40,10 @@ class Forecast(NamedTuple):
     def mean(self) -> np.ndarray:
         """Forecast (cells,)."""
         return self.expected.mean(axis=0)
+
+    def leaning(self, lean: np.ndarray) -> "Forecast":
+        """The forecast moved by `lean` (cells,)."""
+        return self._replace(expected=np.clip(self.expected + lean, 0.0, 1.0), single=np.clip(self.single + lean, 0.0, 1.0))
 
     def interval(self, level: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
         """Central interval (cells,), (cells,) for one run."""
