@@ -59,8 +59,9 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
     steady = {"weights": 4.0 * shape.parameters, "optimiser": 8.0 * shape.parameters, "libraries": LIBRARIES["cuda" if cuda else "cpu"]}
-    if run.needs_reference:
-        steady["reference"] = 4.0 * shape.parameters
+    reference = {"reference": 4.0 * shape.parameters} if run.needs_reference else {}
+    if cuda:
+        steady |= reference  # on a CPU it is in memory while it is read alone
     engine = (
         {"vLLM weights": float(run.compute.number_bytes * shape.parameters), "cache": run.compute.cache_gb * 1e9, "libraries": steady["libraries"] + VLLM}
         if vllm
@@ -69,7 +70,7 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     idle = {} if cuda else engine  # on a GPU vLLM sleeps while nothing is sampled
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
-        phases["log_probs"] = steady | idle | _reading(run, shape, largest)
+        phases["log_probs"] = steady | reference | idle | _reading(run, shape, largest)
     phases["update"] = steady | idle | {"gradients": 4.0 * shape.parameters} | _updating(run, shape, largest)
     return Memory({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
 

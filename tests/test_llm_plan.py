@@ -54,6 +54,7 @@ def test_parts_exist_when_they_do():
     assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
     on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
     assert all("vLLM weights" in parts for parts in on_cpu.values())
+    assert [phase for phase, parts in on_cpu.items() if "reference" in parts] == ["log_probs"]
 
 
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])

@@ -22,7 +22,7 @@ from llm.config import Compute, LLMRun, Model
 from llm.footprint import memory_of
 from llm.meter import peak_megabytes, reset_peak
 from llm.models import load_model
-from llm.policy import Policy
+from llm.policy import Frozen, Policy
 from llm.random import ROLLOUT
 from llm.rollouts import Draws, HFEngine
 from llm.shapes import shape_of
@@ -100,8 +100,10 @@ def measure(run: LLMRun) -> list[Row]:
     row("update", ("weights",), memory.now() - before)
 
     before = memory.now()
-    reference = policy.frozen_copy()
-    row("update", ("reference",), memory.now() - before)
+    reference = Frozen(policy)
+    _read_all(reference.model)
+    row("log_probs", ("reference",), memory.now() - before)
+    reference.rest()
 
     before, peak, found = memory.now(), 0.0, []
     cache = _watch_cache(memory)
@@ -110,12 +112,13 @@ def measure(run: LLMRun) -> list[Row]:
     row("sample", ("cache",), max(cache) - before - logits)
     row("sample", ("cache", "activations", "bf16 copies", "logits"), peak - before)
 
-    rollouts = found[0]
+    rollouts, logp = found[0], []
+    _read_all(reference.model)
     before = memory.now()
-    logp = []
     peak = memory.peak(lambda: logp.extend([policy.all_log_probs(rollouts.responses), reference.all_log_probs(rollouts.responses)]))
     row("log_probs", ("activations", "bf16 copies", "logits"), peak - before)
 
+    reference.rest()
     batch = _batch(run, rollouts, *logp)
     optimizer, before = optimizer_of(policy, run.optimizer), memory.now()
     accumulate(policy, run.design.estimator, batch, rollouts.responses)
