@@ -83,8 +83,9 @@ def _finished(root: Path, point: Point) -> bool:
 
 def _head(console: Console, plan: Plan) -> None:
     note = f" ({plan.device.note})" if plan.device.note else ""
-    source, millions = plan.run.model.source, plan.shape.parameters / 1e6
-    console.print(f"{source}, {millions:.1f} million parameters, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
+    source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
+    adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
+    console.print(f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _memory_table(plan: Plan, what: str = "") -> Table:
