@@ -8,7 +8,7 @@ from typing import NamedTuple
 from llm.config import LLMRun
 from llm.devices import Device
 from llm.footprint import responses_in_sequence
-from llm.shapes import Shape
+from llm.shapes import Shape, adapted
 
 UTILISATION = 0.3
 """Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a tuned run of a large model."""
@@ -72,7 +72,7 @@ class Duration(NamedTuple):
 
 def duration_of(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> Duration:
     """The costs of a run. Dynamic sampling counts with all its tries, and every response as different from the others."""
-    design = run.design
+    design, shape = run.design, adapted(shape, run.lora)
     sampled = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries
     greedy = design.batch_size if design.estimator.advantage.baseline == "greedy" else 0
     phases = {"sample": _sampling(run, shape, device, assumed, design.batch_size * design.sampling.tries, sampled + greedy)}
@@ -81,8 +81,8 @@ def duration_of(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> 
     if reads:
         phases["log_probs"] = Cost(reads * tokens, reads * forward)
     looks = run.compares_tokens * (design.epochs * design.minibatches - 1) / design.minibatches
-    passes = 3 + run.compute.gradient_checkpointing
-    steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.parameters / (STREAMING * device.bandwidth)
+    passes = (2 if shape.rank else 3) + run.compute.gradient_checkpointing  # frozen weights need no gradient, what they read does
+    steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.trained / (STREAMING * device.bandwidth)
     phases["update"] = Cost(design.epochs * tokens, (design.epochs * passes + looks) * forward + steps)
     questions = (run.evaluation.train_subset or assumed.train, run.evaluation.test_subset or assumed.test)
     asked = min(questions[0], assumed.train) + min(questions[1], assumed.test)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from llm.config import LLMRun
 from llm.packing import PAIRS, pays
-from llm.shapes import Shape
+from llm.shapes import Shape, adapted
 
 PARTS = ("weights", "reference", "optimiser", "gradients", "vLLM weights", "cache", "activations", "bf16 copies", "logits", "libraries")
 LOGIT_COPIES, VLLM_COPIES = 2, 3
@@ -17,6 +17,8 @@ PICK_BYTES = 24
 """What `llm.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 """The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its libraries' workspaces."""
+READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
+"""Projections of a block that read the same numbers, as many as a token's hidden state."""
 VLLM = 2e9
 """Assumed: vLLM's graphs, and what it computes a batch of prompts in."""
 
@@ -54,13 +56,15 @@ class Memory(NamedTuple):
 
 def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> Memory:
     """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a response, mean."""
+    shape = adapted(shape, run.lora)
     limits = run.model.prompt_limit, run.model.response_limit
     passes = [pass_of(run, shape, *lengths) for lengths in (limits, usual or limits)]
     largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
-    steady = {"weights": 4.0 * shape.parameters, "optimiser": 8.0 * shape.parameters, "libraries": LIBRARIES["cuda" if cuda else "cpu"]}
-    if run.needs_reference:
-        steady["reference"] = 4.0 * shape.parameters
+    steady = {"weights": 4.0 * (shape.parameters + shape.adapters), "optimiser": 8.0 * shape.trained, "libraries": LIBRARIES["cuda" if cuda else "cpu"]}
+    reference = {"reference": 4.0 * shape.parameters} if run.needs_reference and not shape.rank else {}
+    if cuda:
+        steady |= reference  # on a CPU it is in memory while it is read alone
     engine = (
         {"vLLM weights": float(run.compute.number_bytes * shape.parameters), "cache": run.compute.cache_gb * 1e9, "libraries": steady["libraries"] + VLLM}
         if vllm
@@ -69,8 +73,8 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     idle = {} if cuda else engine  # on a GPU vLLM sleeps while nothing is sampled
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
-        phases["log_probs"] = steady | idle | _reading(run, shape, largest)
-    phases["update"] = steady | idle | {"gradients": 4.0 * shape.parameters} | _updating(run, shape, largest)
+        phases["log_probs"] = steady | reference | idle | _reading(run, shape, largest)
+    phases["update"] = steady | idle | {"gradients": 4.0 * shape.trained} | _updating(run, shape, largest)
     return Memory({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
 
 
@@ -95,18 +99,23 @@ def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
 
     A norm keeps what it reads and what it makes of it, in float32; a projection what it reads; attention its arguments, whose keys and values are
     repeated for all heads where there is a mask, and a number per head; the feed-forward layer four arrays. In bf16 each projection reads a copy of its own.
+    Where weights are frozen, a norm keeps what it reads alone, and a projection nothing but what its adapter reads and the few numbers between A and B.
     """
-    norms = sum(8 * width + 4 for width in shape.norms)
-    inputs = narrow * (shape.queries + shape.hidden * (2 if narrow == 4 else 5))
+    reads = [group & set(shape.targets or shape.linear) for group in READERS]
+    norms = sum((4 if shape.rank else 8) * width + 4 for width in shape.norms)
+    inputs = narrow * (shape.queries + shape.hidden * sum(bool(group) if narrow == 4 else len(group) for group in reads))
+    between = narrow * shape.rank * len(shape.targets)
+    feeding = narrow * shape.ffn * (4 if not shape.rank or "down_proj" in shape.targets else 3)
     attention = narrow * (shape.queries + 2 * (shape.queries if read.shared else shape.keys)) + 4 * shape.heads
     mask = 2 * read.length if read.shared and narrow == 2 else 0
-    return read.tokens * (norms + inputs + attention + mask + narrow * 4 * shape.ffn)
+    return read.tokens * (norms + inputs + attention + mask + between + feeding)
 
 
 def outer_bytes(shape: Shape, read: Pass) -> float:
-    """What is kept outside of blocks: ids, the last norm, sines and cosines, the mask."""
+    """What is kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines and cosines, the mask."""
+    known = 4 * shape.hidden if shape.rank else 8 + 8 * shape.hidden
     positions = 8 * shape.head_dim * (read.tokens if read.shared else read.length)
-    return read.tokens * (8 + 8 * shape.hidden + 4 + (4 * read.length if read.shared else 0)) + positions
+    return read.tokens * (known + 4 + (4 * read.length if read.shared else 0)) + positions
 
 
 def kept_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
@@ -119,9 +128,16 @@ def _logits(run: LLMRun, shape: Shape, tokens: int) -> float:
     return 4.0 * min(run.compute.logit_rows, tokens) * shape.vocabulary
 
 
-def _copies(run: LLMRun, shape: Shape) -> float:
-    """Under autocast every weight that is trained and multiplies has a copy until the pass ends."""
-    return 2.0 * (shape.body_products + shape.head) if run.compute.precision == "bf16" else 0.0
+def _copies(run: LLMRun, shape: Shape, kept: bool = False) -> float:
+    """Under autocast every weight that is trained and multiplies has a copy until the pass ends; a frozen one for its product, or where kept as long."""
+    if run.compute.precision != "bf16":
+        return 0.0
+    return 2.0 * (shape.body_products + shape.head) if not shape.rank or kept else 2.0 * max(shape.block_products, shape.head)
+
+
+def _beside(shape: Shape, tokens: int, narrow: int) -> float:
+    """What adapters add up in: the widest layer's output, what its adapter makes of the same, and their sum instead of the first alone."""
+    return 2.0 * narrow * tokens * shape.ffn if shape.rank else 0.0
 
 
 def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
@@ -129,16 +145,16 @@ def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     narrow, checkpointing = run.compute.number_bytes, run.compute.gradient_checkpointing
     kept = kept_bytes(shape, read, narrow, checkpointing)
     states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
-    head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + 4.0 * shape.head}
+    head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + (0.0 if shape.rank else 4.0 * shape.head)}
     again = block_bytes(shape, read, narrow) if checkpointing else 0.0
-    gradients = narrow * read.tokens * 2 * (shape.ffn + shape.hidden) + 4.0 * shape.hidden * shape.ffn
+    gradients = narrow * read.tokens * 2 * (shape.ffn + shape.hidden) + (_beside(shape, read.tokens, narrow) or 4.0 * shape.hidden * shape.ffn)
     block = {"activations": kept + again + states + gradients, "logits": 0.0}
-    return {"bf16 copies": _copies(run, shape)} | max(head, block, key=lambda parts: sum(parts.values()))
+    return {"bf16 copies": _copies(run, shape, kept=not checkpointing)} | max(head, block, key=lambda parts: sum(parts.values()))
 
 
 def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
     """What a block computes in, where nothing is kept."""
-    return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden)
+    return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden) + _beside(shape, tokens, run.compute.number_bytes)
 
 
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:

@@ -9,8 +9,7 @@ from llm.config import LLMRun
 from llm.devices import GPUS, Device
 from llm.duration import Assumed, Duration, duration_of
 from llm.footprint import Memory, memory_of
-from llm.shapes import Shape, shape_of
-from shared.errors import check
+from llm.shapes import Shape, adapted, shape_of
 
 SLACK = 0.05
 """Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
@@ -44,9 +43,8 @@ class Plan(NamedTuple):
 
 
 def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> Plan:
-    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for one with adapters. shape: where it is known."""
-    check(run.lora.rank == 0, f"lora.rank = {run.lora.rank}: what adapters save is not planned for; allowed in a dry run: 0")
-    shape = shape or shape_of(run.model)
+    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it has not. shape: where it is known."""
+    shape = adapted(shape or shape_of(run.model), run.lora)
     return Plan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from llm.config import Compute
 from llm.head import Reading, token_log_probs
 from llm.lora import adapted_layers, turned_off, whole_weights
+from llm.mapped import Mapped
 from llm.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from llm.responses import Responses, token_indices
 
@@ -27,15 +28,9 @@ class Policy:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.settle()
 
-    def reference(self) -> "Policy | Unadapted":
+    def reference(self) -> "Frozen | Unadapted":
         """The policy before it learns, for as long as one likes: the same model without its adapters, or else a frozen copy."""
-        return Unadapted(self) if adapted_layers(self.model) else self.frozen_copy()
-
-    def frozen_copy(self) -> "Policy":
-        """A copy that never learns."""
-        model = copy.deepcopy(self.model)
-        model.requires_grad_(False)
-        return Policy(model, self.compute, self.temperature)
+        return Unadapted(self) if adapted_layers(self.model) else Frozen(self)
 
     def settle(self) -> None:
         """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is kept in the other only."""
@@ -78,6 +73,22 @@ class Policy:
         return out
 
 
+class Frozen(Policy):
+    """A copy of a policy that never learns. On a CPU its weights lie in a mapped file, so that they need memory in the phase that reads them alone."""
+
+    def __init__(self, policy: Policy):
+        weights = list(policy.model.parameters())
+        self.mapped = Mapped(weights) if torch.device(policy.compute.device).type == "cpu" else None
+        known = {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, self.mapped.tensors, strict=True)} if self.mapped else {}
+        model = copy.deepcopy(policy.model, known)
+        super().__init__(model.requires_grad_(False), policy.compute, policy.temperature)
+
+    def rest(self) -> None:
+        """Give back memory that is of no use until the next log-probabilities."""
+        if self.mapped:
+            self.mapped.rest()
+
+
 class Unadapted:
     """The base policy inside a policy with adapters, which has the weights of both."""
 
@@ -88,6 +99,9 @@ class Unadapted:
         """As `Policy.all_log_probs`, with the adapters turned off."""
         with turned_off(self.policy.model):
             return self.policy.all_log_probs(responses)
+
+    def rest(self) -> None:
+        """There is nothing to give back: the weights are those that are trained."""
 
 
 def autocast(compute: Compute):

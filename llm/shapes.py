@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from llm.config import SMOLLM2, TINY, Model
+from llm.config import SMOLLM2, TINY, LoRA, Model
 from llm.tasks.symbols import SYMBOLS
-from shared.errors import UserError, check
+from shared.errors import UserError, check, check_choice
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""
@@ -28,6 +28,10 @@ class Shape(NamedTuple):
     """Numbers in the biases of a block."""
     after: bool = False
     """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the feed-forward layer read."""
+    rank: int = 0
+    """Of adapters beside frozen weights; 0: all weights are trained."""
+    targets: tuple[str, ...] = ()
+    """Layers of a block that have adapters."""
 
     @property
     def queries(self) -> int:
@@ -61,9 +65,26 @@ class Shape(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """Numbers that are trained, tied ones once."""
+        """Numbers in the model without adapters, tied ones once."""
         blocks = self.body_products + self.layers * (self.biases + sum(self.norms))
         return blocks + self.hidden + self.head * (1 if self.tied else 2)
+
+    @property
+    def linear(self) -> dict[str, tuple[int, int]]:
+        """The layers of a block that can have adapters: numbers in and out."""
+        attention = {"q_proj": (self.hidden, self.queries), "k_proj": (self.hidden, self.keys), "v_proj": (self.hidden, self.keys)}
+        feeding = {"gate_proj": (self.hidden, self.ffn), "up_proj": (self.hidden, self.ffn), "down_proj": (self.ffn, self.hidden)}
+        return attention | {"o_proj": (self.queries, self.hidden)} | feeding
+
+    @property
+    def adapters(self) -> int:
+        """Numbers in all adapters."""
+        return self.layers * self.rank * sum(sum(self.linear[name]) for name in self.targets)
+
+    @property
+    def trained(self) -> int:
+        """Numbers that are trained."""
+        return self.adapters if self.rank else self.parameters
 
 
 KNOWN = {
@@ -73,6 +94,13 @@ KNOWN = {
     "allenai/OLMo-2-0425-1B-Instruct": Shape(100352, 2048, 16, 16, 16, 128, 8192, tied=False, after=True),
 }
 """Models whose shape needs no download, from their config.json."""
+
+
+def adapted(shape: Shape, lora: LoRA) -> Shape:
+    """The shape with a run's adapters. Raises UserError for a target that no block has."""
+    for target in lora.targets:
+        check_choice("lora.targets", target, tuple(sorted(shape.linear)))
+    return shape._replace(rank=lora.rank, targets=(lora.targets or tuple(shape.linear)) if lora.rank else ())
 
 
 def shape_of(model: Model) -> Shape:

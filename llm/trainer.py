@@ -111,8 +111,10 @@ class Trainer:
         batch = prepare(estimator, *columns, pool=pool, baseline=given, sampler_logp=corrected)
         batch = batch._replace(advantage=np.where(kept[batch.row], batch.advantage, 0.0))
 
-        # 7 updates, while the engine rests
+        # 7 updates, while engine and reference rest
         self.engine.rest()
+        if self.reference is not None:
+            self.reference.rest()
         with self.meter.phase("update"):
             start_logp, diverged = self._update(trained, batch, old[tokens], anchor, corrected)
 

@@ -47,6 +47,8 @@ class Reproduce(Common):
     """Seeds 0 .. N-1 of every run."""
     rounds: int | None = None
     """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
+    whole_sets: bool = False
+    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed parts of them."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
 
@@ -54,7 +56,7 @@ class Reproduce(Common):
         """Run the study and write its report, or show its plan."""
         from studies.reproduce import reproduce, study_of
 
-        study = study_of(self.level, list(self.pairs), self.seeds, self.rounds)
+        study = study_of(self.level, list(self.pairs), self.seeds, self.rounds, self.whole_sets)
         if self.plan.dry_run:
             from studies.plan_show import show_study
 

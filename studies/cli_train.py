@@ -14,8 +14,10 @@ from llm.tracking import Kind, tracker_of
 from shared.errors import check
 from studies.cli_common import NEEDS_LLM, PlanFlags, has_llm, peek
 from studies.cli_run import start_of
+from studies.endpoints import SPLITS
 from studies.language import cost_table
 from studies.pairs import start_at
+from studies.questions import evaluated_on, on_whole_sets
 from studies.runner import long_form
 
 PAIR = "tiny-mix97"
@@ -37,6 +39,8 @@ class Train:
     """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
     """Where measurements are shown as well; the package of that name must be installed."""
+    whole_sets: bool = False
+    """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and --evaluation.test-subset say."""
     quiet: bool = False
     """No progress bar (for logs)."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
@@ -46,17 +50,18 @@ class Train:
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
+        run = on_whole_sets(self.run) if self.whole_sets else self.run
         if self.plan.dry_run:
             from studies.plan_show import show_run
 
-            return 0 if show_run(console, self.run, self.plan) else 1
+            return 0 if show_run(console, run, self.plan) else 1
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from llm.train import Report, train
 
         track = tracker_of(self.tracker, self.folder)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, disable=self.quiet, transient=True) as bar:
-            task = bar.add_task("starting", total=self.run.design.rounds)
+            task = bar.add_task("starting", total=run.design.rounds)
 
             def evaluated(done: int, found: dict[str, float]) -> None:
                 bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")))
@@ -68,9 +73,11 @@ class Train:
                 remark=lambda text: console.print(text, style="yellow", markup=False),
                 pretraining=lambda step, rate: bar.update(task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"),
             )
-            outcome = train(self.run, self.folder, report)
+            outcome = train(run, self.folder, report)
         _show(console, outcome.curve)
-        console.print(cost_table(long_form(self.run.task.name, self.run.design, outcome.curve, outcome.metrics)))
+        rates = {split: getattr(outcome.curve, f"{split}_pass_at_1")[-1:] for split in SPLITS}
+        console.print(evaluated_on(run, rates), markup=False, highlight=False)
+        console.print(cost_table(long_form(run.task.name, run.design, outcome.curve, outcome.metrics)))
         if outcome.diverged_at is not None:
             console.print(f"diverged at round {outcome.diverged_at}", style="red")
         console.print(f"run: {self.folder}", markup=False, soft_wrap=True)

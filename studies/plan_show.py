@@ -11,12 +11,11 @@ from llm.devices import device_of
 from llm.duration import TAIL, UTILISATION, Assumed
 from llm.footprint import PARTS
 from llm.plan import Plan, plan_of, smallest_change, where_it_fits
-from llm.tasks.benchmarks import BENCHMARKS
 from shared.errors import check
 from studies import store
 from studies.cli_common import PlanFlags
-from studies.pairs import SIZES
 from studies.points import Point
+from studies.questions import evaluated_on, questions_of
 from studies.reproduce import Study
 
 LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
@@ -28,12 +27,10 @@ _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "up
 
 def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
     """Mean lengths and numbers of questions of a run."""
-    name, sizes = run.task.name, run.task.sizes
-    prompt, response = LENGTHS.get(name, SUMS)
-    unseen = sizes.validation if run.evaluation.split == "validation" else sizes.test
-    questions = SIZES[name] if name in BENCHMARKS else (sizes.train, unseen)
+    prompt, response = LENGTHS.get(run.task.name, SUMS)
+    there = (split.there for split in questions_of(run).values())
     prompt = min(flags.prompt_tokens or prompt, run.model.prompt_limit)
-    return Assumed(prompt, min(flags.response_tokens or response, run.model.response_limit), *questions)
+    return Assumed(prompt, min(flags.response_tokens or response, run.model.response_limit), *there)
 
 
 def planned(run: LLMRun, flags: PlanFlags) -> Plan:
@@ -86,8 +83,9 @@ def _finished(root: Path, point: Point) -> bool:
 
 def _head(console: Console, plan: Plan) -> None:
     note = f" ({plan.device.note})" if plan.device.note else ""
-    source, millions = plan.run.model.source, plan.shape.parameters / 1e6
-    console.print(f"{source}, {millions:.1f} million parameters, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
+    source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
+    adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
+    console.print(f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _memory_table(plan: Plan, what: str = "") -> Table:
@@ -155,5 +153,6 @@ def _notes(console: Console, plan: Plan) -> None:
     assumed = plan.assumed
     lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
+    console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
     text = f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the longest prompts and responses allowed."
     console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from shared.design import Design
 from sim.run import Simulation
 from studies.experiments import Experiment, cells_of, label
 from studies.pairs import Level, start_at
+from studies.questions import on_whole_sets
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,15 @@ def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
 
 
-def points_of(experiments: list[Experiment], level: Level, pairs: list[str], seeds: int, rounds: int | None) -> list[Point]:
-    """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed. rounds: None for each pair's own."""
+def points_of(experiments: list[Experiment], level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> list[Point]:
+    """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
+
+    rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions.
+    """
     points = []
     for name in pairs:
         start = start_at(name, level)
+        start = on_whole_sets(start) if whole_sets else start
         total, every = schedule(start.design, rounds)
         cells = [replace(cell, rounds=total, eval_every=every) for cell in cells_of(experiments)]
         points += [Point(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 from rich.console import Console
 
 from llm.writing import write_file
@@ -13,12 +14,13 @@ from studies import store
 from studies.about import commit, machine, versions
 from studies.claims import CLAIMS, judge
 from studies.cli_common import NEEDS_LLM, Engine, has_llm
-from studies.endpoints import endpoint_table
+from studies.endpoints import SPLITS, endpoint_table
 from studies.experiments import EXPERIMENTS
 from studies.llm_runner import run_llm_points
 from studies.pairs import LEVELS, Level, start_at, usual_pairs
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
+from studies.questions import evaluated_on
 from studies.ray_runner import run_on_ray
 from studies.reference import REFERENCE_NOTE, reference
 from studies.runner import Results, available_threads, collect, run_points, split
@@ -44,10 +46,12 @@ class Study(NamedTuple):
     seeds: int
     rounds: int | None
     """None: each pair's own."""
+    whole_sets: bool = False
+    """Whether language models are evaluated on all questions, as in the paper; False too in the manifest of an older rftlab, which had no choice."""
 
     def points(self) -> list[Point]:
         """Every run of the study."""
-        return points_of(list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds)
+        return points_of(list(EXPERIMENTS.values()), self.level, self.pairs, self.seeds, self.rounds, self.whole_sets)
 
 
 def manifest_of(root: Path, level: Level) -> Path:
@@ -61,7 +65,7 @@ def threads_of(asked: int) -> int:
     return asked or available_threads()
 
 
-def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> Study:
+def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> Study:
     """A checked study; no pairs: the level's usual ones."""
     pairs = pairs or list(usual_pairs(level))
     for name in pairs:
@@ -69,7 +73,9 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None) -> 
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
     check(seeds >= 1, f"seeds = {seeds}; allowed: 1 or more")
     check(rounds is None or rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
-    return Study(level, pairs, seeds, rounds)
+    check(isinstance(whole_sets, bool), f"whole_sets = {whole_sets!r}; allowed: true, false")
+    check(not whole_sets or level == "llm", f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm")
+    return Study(level, pairs, seeds, rounds, whole_sets)
 
 
 def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
@@ -103,7 +109,7 @@ def read_study(root: Path, level: Level) -> Study:
     manifest = manifest_of(root, level)
     try:
         asked = Study(**json.loads(manifest.read_text()))
-        return study_of(asked.level, list(asked.pairs), asked.seeds, asked.rounds)
+        return study_of(asked.level, list(asked.pairs), asked.seeds, asked.rounds, asked.whole_sets)
     except UserError:
         raise
     except (OSError, ValueError, TypeError) as error:
@@ -119,7 +125,7 @@ def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[s
     beside = _part("llm", reference()) if study.level == "sim" else None
     theory, verdicts = _theory(console, folder, quiet) if study.level == "sim" else ("", "")
     with steps_of(console, "drawing figures", quiet) as step:
-        path = write_report(folder, experiments, main, beside, _about(study, about), NOTES[study.level], theory, step)
+        path = write_report(folder, experiments, main, beside, _about(study, about), NOTES[study.level] + _questions(study, main.curves), theory, step)
     terminal_summary([main] if beside is None else [main, beside], console)
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
@@ -137,6 +143,15 @@ def _part(level: Level, results: Results):
 
     pairs = list(results.curves["pair"].unique())
     return Part(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
+
+
+def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
+    """A note for each pair of language models: the questions of its evaluations, and the error that a part of them leaves in Pass@1 after training."""
+    if study.level == "sim":
+        return []
+    ends = curves[curves["round"] == curves["planned_rounds"]]
+    runs = {point.pair: point.run for point in study.points()}
+    return [f"{name}: {evaluated_on(run, {split: ends.loc[ends['pair'] == name, f'{split}_pass_at_1'] for split in SPLITS})}." for name, run in runs.items()]
 
 
 def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:

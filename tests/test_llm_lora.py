@@ -11,7 +11,7 @@ import llm.checkpoint
 from llm.config import AdamW, Compute, LoRA, config_of
 from llm.lora import with_adapters
 from llm.models import load_model
-from llm.policy import Policy
+from llm.policy import Frozen, Policy
 from llm.responses import token_indices
 from llm.rollouts import Draws, HFEngine
 from llm.train import train
@@ -113,7 +113,7 @@ def test_updates_make_responses_likelier():
 
 
 def test_the_reference_is_the_base_before_and_after_updates():
-    policy, base = adapted_policy(moved=False), small_policy().frozen_copy()
+    policy, base = adapted_policy(moved=False), Frozen(small_policy())
     count, reference = sum(p.numel() for p in policy.model.parameters()), policy.reference()
     assert difference(reference, base) == 0
     updated(policy)
@@ -205,7 +205,7 @@ def test_the_kl_of_a_run_is_that_of_a_frozen_copy(tmp_path, monkeypatch):
     """The same run with a second model in the reference's place."""
     run = lora_run(rounds=4)
     shared = train(run, tmp_path / "a")
-    monkeypatch.setattr(Policy, "reference", Policy.frozen_copy)
+    monkeypatch.setattr(Policy, "reference", lambda policy: Frozen(policy))
     assert same(shared, train(run, tmp_path / "b"))
 
 

@@ -54,6 +54,7 @@ def test_parts_exist_when_they_do():
     assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
     on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
     assert all("vLLM weights" in parts for parts in on_cpu.values())
+    assert [phase for phase, parts in on_cpu.items() if "reference" in parts] == ["log_probs"]
 
 
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
@@ -107,9 +108,18 @@ def test_every_kind_of_answer_is_among_those_cases():
     assert found >= {None, 1, 2}
 
 
-def test_adapters_are_refused_rather_than_planned_wrong():
-    with pytest.raises(UserError, match=r"lora.rank = 8: .* allowed in a dry run: 0"):
-        plan_of(replace(QWEN, lora=LoRA(8)), GPUS["A100-80"], ASSUMED)
+def test_adapters_alone_are_trained():
+    whole, plan = (plan_of(replace(QWEN, lora=lora), GPUS["A100-80"], ASSUMED) for lora in (LoRA(), LoRA(8)))
+    frozen, few = shape_of(QWEN.model).parameters, plan.shape.adapters
+    assert 0 < few < frozen / 50 and plan.shape.trained == few and whole.shape.trained == frozen
+    update = plan.memory.phases["update"]
+    assert (update["weights"], update["gradients"], update["optimiser"]) == (4 * (frozen + few), 4 * few, 8 * few)
+    assert list(plan.memory.phases) == list(whole.memory.phases) and not any("reference" in parts for parts in plan.memory.phases.values())
+    assert plan.memory.peak < 0.75 * whole.memory.peak and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
+    some = plan_of(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
+    assert some.shape.adapters < few and some.memory.total("update") < plan.memory.total("update")
+    with pytest.raises(UserError, match=r"lora.targets = 'fc' is unknown; allowed: down_proj, gate_proj, k_proj"):
+        plan_of(replace(QWEN, lora=LoRA(8, targets=("fc",))), GPUS["A100-80"], ASSUMED)
 
 
 # --- time ---

@@ -8,12 +8,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 import llm.shapes
-from llm.config import Compute, LLMRun, Model
+from llm.config import Compute, LLMRun, LoRA, Model
 from llm.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
+from llm.lora import with_adapters
 from llm.packing import PAIRS, Sharing, sequences
 from llm.policy import autocast, blinders
 from llm.responses import Responses, packed
-from llm.shapes import KNOWN, Shape, shape_from, shape_of
+from llm.shapes import KNOWN, Shape, adapted, shape_from, shape_of
 from llm.tasks.load import TaskConfig
 from llm.tiny import build
 from shared.design import Design
@@ -126,6 +127,22 @@ def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, check
     copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
     predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
     assert predicted == pytest.approx(kept_by_autograd(model, compute, 3, 40, shared), rel=0.01)
+
+
+@pytest.mark.parametrize("targets", [(), ("q_proj", "v_proj"), ("up_proj", "down_proj", "o_proj")])
+@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", False), ("fp32", True)])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_kept_bytes_beside_frozen_weights_are_those_that_autograd_keeps(kind, precision, checkpointing, targets):
+    """Ten blocks, because the first one's keeps less: nothing before it is trained."""
+    pytest.importorskip("peft")
+    plain, lora, narrow = SMALL_OF[kind]._replace(layers=10), LoRA(4, targets=targets), 2 if precision == "bf16" else 4
+    model, shape = with_adapters(model_of(kind, plain), lora, 0).train(checkpointing), adapted(plain, lora)
+    assert shape.adapters == sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    copies = 2 * (shape.body_products + shape.adapters) if narrow == 2 else 0
+    predicted = kept_bytes(shape, Pass(3 * 40, 40, False), narrow, checkpointing) + copies
+    assert predicted == pytest.approx(kept_by_autograd(model, Compute(precision=precision), 3, 40, False), rel=0.05)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -18,11 +18,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import llm.rollouts
-from llm.config import Compute, LLMRun, Model
+from llm.config import Compute, LLMRun, LoRA, Model
 from llm.footprint import memory_of
+from llm.lora import with_adapters
 from llm.meter import peak_megabytes, reset_peak
 from llm.models import load_model
-from llm.policy import Policy
+from llm.policy import Frozen, Policy
 from llm.random import ROLLOUT
 from llm.rollouts import Draws, HFEngine
 from llm.shapes import shape_of
@@ -34,6 +35,9 @@ from shared.kl import KL
 from shared.prepare import prepare
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
+CASES = ("kept", "checkpointing", "adapters", "adapters checkpointing")
+"""Whether all weights are trained or adapters, and whether blocks are kept or run again."""
+LORA_RANK = 8
 NEVER = (-1,)
 """Stops that are no token: every response is as long as it may be."""
 
@@ -79,7 +83,8 @@ def run_of(arguments) -> LLMRun:
         gradient_checkpointing=arguments.checkpointing,
     )
     model = Model(arguments.source, prompt_limit=arguments.prompt, response_limit=arguments.response)
-    return LLMRun(TaskConfig("words"), model, Design(arguments.batch, arguments.rollouts, estimator=estimator), compute=compute)
+    lora = LoRA(LORA_RANK if arguments.adapters else 0)
+    return LLMRun(TaskConfig("words"), model, Design(arguments.batch, arguments.rollouts, estimator=estimator), compute=compute, lora=lora)
 
 
 def measure(run: LLMRun) -> list[Row]:
@@ -99,9 +104,12 @@ def measure(run: LLMRun) -> list[Row]:
     _read_all(model)
     row("update", ("weights",), memory.now() - before)
 
-    before = memory.now()
-    reference = policy.frozen_copy()
-    row("update", ("reference",), memory.now() - before)
+    before, reference = memory.now(), policy.reference()
+    frozen = isinstance(reference, Frozen)
+    if frozen:
+        _read_all(reference.model)
+        row("log_probs", ("reference",), memory.now() - before)
+        reference.rest()
 
     before, peak, found = memory.now(), 0.0, []
     cache = _watch_cache(memory)
@@ -110,12 +118,14 @@ def measure(run: LLMRun) -> list[Row]:
     row("sample", ("cache",), max(cache) - before - logits)
     row("sample", ("cache", "activations", "bf16 copies", "logits"), peak - before)
 
-    rollouts = found[0]
+    rollouts, logp = found[0], []
+    if frozen:
+        _read_all(reference.model)
     before = memory.now()
-    logp = []
     peak = memory.peak(lambda: logp.extend([policy.all_log_probs(rollouts.responses), reference.all_log_probs(rollouts.responses)]))
     row("log_probs", ("activations", "bf16 copies", "logits"), peak - before)
 
+    reference.rest()
     batch = _batch(run, rollouts, *logp)
     optimizer, before = optimizer_of(policy, run.optimizer), memory.now()
     accumulate(policy, run.design.estimator, batch, rollouts.responses)
@@ -136,7 +146,7 @@ def measure(run: LLMRun) -> list[Row]:
 def _warm_up(run: LLMRun) -> None:
     """Take a model of two narrow blocks through a round, so that what libraries load and compile is there."""
     config = LlamaConfig(vocab_size=1000, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0)
-    policy = Policy(LlamaForCausalLM(config).to(run.compute.device), run.compute)
+    policy = Policy(with_adapters(LlamaForCausalLM(config).to(run.compute.device), run.lora, 0), run.compute)
     rollouts, optimizer = _sample(run, policy), optimizer_of(policy, run.optimizer)
     logp = policy.all_log_probs(rollouts.responses)
     accumulate(policy, run.design.estimator, _batch(run, rollouts, logp, logp), rollouts.responses)
@@ -203,12 +213,12 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    parser.add_argument("--cases", nargs="*", default=["kept", "checkpointing"], choices=["kept", "checkpointing"], help="whether blocks are kept or run again")
+    parser.add_argument("--cases", nargs="*", default=CASES, choices=CASES, help="what is trained, and whether blocks are kept or run again")
     parser.add_argument("--plain-malloc", action="store_true", help="malloc as it comes")
     parser.add_argument("--case", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
-        arguments.checkpointing = arguments.case == "checkpointing"
+        arguments.checkpointing, arguments.adapters = "checkpointing" in arguments.case, "adapters" in arguments.case
         torch.set_num_threads(arguments.threads)
         print(json.dumps(measure(run_of(arguments))))
         return
@@ -217,10 +227,7 @@ def main() -> None:
         done = subprocess.run([sys.executable, "-m", "tests.bench_llm.memory", *sys.argv[1:], "--case", case], env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr[-4000:])
-        show(
-            f"{arguments.precision}, gradient checkpointing {'on' if case == 'checkpointing' else 'off'}",
-            [Row(*row) for row in json.loads(done.stdout.splitlines()[-1])],
-        )
+        show(f"{arguments.precision}, {case}", [Row(*row) for row in json.loads(done.stdout.splitlines()[-1])])
 
 
 if __name__ == "__main__":

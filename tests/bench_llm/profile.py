@@ -1,0 +1,106 @@
+"""Where a round goes, beside the floor of each phase: `python -m tests.bench_llm.profile --source FOLDER`.
+
+The floor is the plan's own arithmetic (`llm/duration.py`) at all of this machine's speed instead of an assumed part of it: products at the rate of a large
+matrix product in torch, bytes at the rate of a large copy, both measured here, before and after the rounds, the faster one counts. Processor seconds on one
+thread, so that other work on the machine disturbs little.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import torch
+
+from llm.config import Compute
+from llm.devices import Device
+from llm.duration import STREAMING, UTILISATION, Assumed, duration_of
+from llm.math_pool import MathPool
+from llm.meter import Meter
+from llm.models import load_data, load_model
+from llm.policy import Policy
+from llm.rollouts import HFEngine
+from llm.shapes import shape_of
+from llm.trainer import Round, Trainer
+from tests.bench_llm.case import Case
+from tests.bench_llm.ours import NEVER, SMALL, run_of
+
+SIDE, COPIED = 2048, 64 << 20
+"""Rows and columns of the product; numbers in the copy."""
+TRIES = 5
+
+
+class ProcessorMeter(Meter):
+    """A meter that adds up processor seconds too, and counts rounds."""
+
+    def clear(self) -> None:
+        """Start again."""
+        super().clear()
+        self.processor = dict.fromkeys(self.seconds, 0.0)
+
+    @contextmanager
+    def phase(self, name: str):
+        """As `Meter.phase`."""
+        began = time.process_time()
+        with super().phase(name):
+            yield
+        self.processor[name] += time.process_time() - began
+
+
+def least(work: Callable[[], object]) -> float:
+    """Processor seconds of the fastest of a few tries."""
+    found = []
+    for _ in range(TRIES):
+        began = time.process_time()
+        work()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def speeds() -> tuple[float, float]:
+    """Operations a second in a product of float32, and bytes a second, read and written, in a copy."""
+    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    source, target = torch.ones(COPIED), torch.empty(COPIED)
+    return 2 * SIDE**3 / least(lambda: a @ b), 8 * COPIED / least(lambda: target.copy_(source))
+
+
+def rounds_of(case: Case, compute: Compute) -> tuple[ProcessorMeter, Round, Trainer]:
+    """Rounds of a case, the first of which is not counted: the meter, the last round, and the trainer."""
+    run = run_of(case, small=compute is SMALL)
+    model, codec = load_model(run)
+    policy = Policy(model, run.compute, run.temperature)
+    with MathPool() as pool:
+        trainer = Trainer(run, policy, HFEngine(policy, NEVER), codec, load_data(run, codec), pool)
+        trainer.meter = ProcessorMeter(run.compute.device)
+        trainer.round()
+        trainer.meter.clear()
+        for _ in range(case.rounds):
+            done = trainer.round()
+    return trainer.meter, done, trainer
+
+
+def main() -> None:
+    """Measure, run, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--source", required=True, help="a folder with SmolLM2 or another model that a plan knows")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="short passes and gradient checkpointing, as `ours small` of the benchmark")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    before, case = speeds(), Case("profile", "words", arguments.source, 4, 4, 64, True, 1e-6, arguments.rounds, 1)
+    meter, done, trainer = rounds_of(case, SMALL if arguments.small else Compute())
+    flops, bandwidth = map(max, zip(before, speeds(), strict=True))
+    prompts = done.samples.rollouts.responses.prompts
+    assumed = Assumed(round(sum(map(len, prompts)) / len(prompts)), case.limit, 1, 1)
+    device = Device("this machine", 0.0, flops / UTILISATION, flops / UTILISATION, bandwidth / STREAMING)
+    floors = duration_of(trainer.run, shape_of(trainer.run.model), device, assumed).phases
+    print(f"{flops / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.1f} GB/s; prompts of {assumed.prompt} tokens on average")
+    print(f"{'phase':<10} {'CPU s':>8} {'floor':>8} {'/ floor':>8} {'tokens':>8}")
+    for name, seconds in meter.processor.items():
+        mine = seconds / case.rounds
+        floor = floors.get(name)
+        print(f"{name:<10} {mine:>8.2f}" + (f" {floor.seconds:>8.2f} {mine / floor.seconds:>8.2f} {floor.tokens:>8}" if floor else ""))
+
+
+if __name__ == "__main__":
+    main()

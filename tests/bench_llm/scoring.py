@@ -1,0 +1,52 @@
+"""What scoring MATH costs a round: `python -m tests.bench_llm.scoring`. Responses that are right as text three times in ten, the others for math-verify."""
+
+import random
+import resource
+import time
+
+from llm.math_pool import MathPool
+from llm.verify import score
+
+RIGHT = 0.3
+THOUGHTS = "We solve step by step. Let $x$ be the unknown, then $2x+3=7$ so $x=2$. " * 20
+FORMS = (
+    "{a}",
+    r"\frac{{{a}}}{{{b}}}",
+    r"{a}\sqrt{{{b}}}",
+    "({a}, {b}]",
+    "x^2+{a}x-{b}",
+    r"\frac{{{a}+\sqrt{{{b}}}}}{{{c}}}",
+    r"\begin{{pmatrix}} {a} & {b} \\ {c} & 1 \end{{pmatrix}}",
+    r"{a}\pi/{b}",
+)
+
+
+def answer(rng: random.Random) -> str:
+    """An answer such as MATH has."""
+    return rng.choice(FORMS).format(**{name: rng.randrange(1, 99) for name in "abc"})
+
+
+def processor(who: int) -> float:
+    """Processor seconds of this process, or of the children that ended."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(n: int) -> None:
+    """Score n responses, with children that were started before the clock."""
+    rng = random.Random(0)
+    truths = [answer(rng) for _ in range(n)]
+    responses = [f"{THOUGHTS}\\boxed{{{truth if rng.random() < RIGHT else answer(rng)}}}" for truth in truths]
+    ended = processor(resource.RUSAGE_CHILDREN)
+    with MathPool() as pool:
+        pool.equivalent([(str(i), "0") for i in range(8 * pool.workers)])
+        before, began = processor(resource.RUSAGE_SELF), time.perf_counter()
+        checks = score("math", responses, truths, pool).checks
+        wall, own, workers = time.perf_counter() - began, processor(resource.RUSAGE_SELF) - before, pool.workers
+    children = processor(resource.RUSAGE_CHILDREN) - ended
+    print(f"{n} responses, {checks.asked} for math-verify: {wall:.1f} s on {workers} processes; CPU s: {own:.2f} here, {children:.1f} there, their start too")
+
+
+if __name__ == "__main__":
+    for responses in (256, 2048):
+        measure(responses)

@@ -1,0 +1,81 @@
+"""Which questions are evaluated: the flag for all of them, from the command line to identity, manifest, plan and report."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from llm.config import Evaluation
+from shared.errors import UserError
+from studies.cli import _parse
+from studies.pairs import start_at
+from studies.plan_show import assumed_of
+from studies.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
+from studies.reproduce import Study, _questions, manifest_of, read_study, study_of
+from studies.store import open_store
+from tests.test_llm_plan import rftlab
+
+QWEN = start_at("qwen-gsm8k", "llm")
+
+
+def test_the_questions_of_a_run():
+    assert questions_of(QWEN) == {"train": Asked(500, 7473), "test": Asked(1319, 1319)}
+    assert questions_of(on_whole_sets(QWEN)) == {"train": Asked(7473, 7473), "test": Asked(1319, 1319)}
+    assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(samples=3, train_subset=0)
+    tiny = start_at("tiny-mix97", "llm")
+    assert questions_of(replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))) == {
+        "train": Asked(2048, 2048),
+        "test": Asked(30, 250),
+    }
+
+
+def test_the_error_of_a_part_is_never_below_the_measured_one():
+    rng, n, p = np.random.default_rng(0), 50, np.random.default_rng(1).beta(0.5, 0.5, 2000)
+    means = [(rng.random(n) < p[rng.permutation(len(p))[:n]]).mean() for _ in range(2000)]
+    assert subset_error([p.mean()], n) == pytest.approx(np.std(means), rel=0.06)
+    assert subset_error([0.1, 0.4, 0.95, np.nan], 100) == pytest.approx(np.sqrt(0.24 / 100)) and np.isnan(subset_error([np.nan], 100))
+
+
+def test_what_is_said_of_a_part_and_of_all():
+    rates = {"train": [0.5], "test": [0.3]}
+    assert evaluated_on(QWEN, rates) == (
+        "Pass@1 on 500 of 7,473 training questions, always the same (as an estimate for all of them with a standard error of at most 0.022); "
+        "on all 1,319 unseen questions"
+    )
+    assert evaluated_on(on_whole_sets(QWEN), rates) == "Pass@1 on all 7,473 training questions; on all 1,319 unseen questions"
+
+
+def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
+    part, whole = (study_of("llm", ["qwen-gsm8k"], 1, None, flag) for flag in (False, True))
+    assert not {point.id for point in part.points()} & {point.id for point in whole.points()}
+    assert all(point.run.evaluation == on_whole_sets(QWEN).evaluation for point in whole.points())
+    manifest = manifest_of(open_store(tmp_path), "llm")
+    for study in (part, whole):
+        manifest.write_text(json.dumps(study._asdict()))
+        assert read_study(tmp_path, "llm") == study
+    old = part._asdict()
+    del old["whole_sets"]
+    manifest.write_text(json.dumps(old))
+    assert read_study(tmp_path, "llm") == part
+    manifest.write_text(json.dumps(old | {"whole_sets": "yes"}))
+    with pytest.raises(UserError, match="whole_sets = 'yes'; allowed: true, false"):
+        read_study(tmp_path, "llm")
+
+
+def test_the_flag_of_both_commands_reaches_the_plan(tmp_path):
+    lines = (("train", "--pair", "qwen-gsm8k"), ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", "1", "--results", str(tmp_path / "none")))
+    for line in lines:
+        part, whole = (rftlab(*line, "--dry-run", "--gpu", "H100", *more)[1] for more in ((), ("--whole-sets",)))
+        assert "Pass@1 on 500 of 7,473 training questions" in part and "Pass@1 on all 7,473 training questions" in whole
+    assert assumed_of(QWEN, _parse([*lines[0], "--dry-run"]).plan)[2:] == (7473, 1319)
+    status, printed = rftlab("reproduce", "--whole-sets")
+    assert status == 2 and "whole_sets with level sim" in printed and printed.count("\n") == 1
+
+
+def test_a_report_says_which_error_a_part_leaves():
+    curves = pd.DataFrame({"pair": "qwen-gsm8k", "round": [0, 20, 20], "planned_rounds": 20, "train_pass_at_1": [0.5, 0.1, 0.2], "test_pass_at_1": 0.4})
+    (note,) = _questions(Study("llm", ["qwen-gsm8k"], 1, 20), curves)
+    assert note.startswith("qwen-gsm8k: Pass@1 on 500 of 7,473 ") and "at most 0.018)" in note
+    assert _questions(Study("sim", ["qwen-gsm8k"], 1, 20), curves) == []
