@@ -19,7 +19,7 @@ test-vllm: .venv/installed-vllm
 	$(BIN)/python -m pytest tests/test_vllm.py
 
 reference: .venv/installed-llm
-	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 --seeds 3
+	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 tiny-sign97 --seeds 3
 	$(BIN)/python -m studies.export results
 
 reference-smollm2: .venv/installed-vllm
@@ -38,7 +38,7 @@ bench-llm: .venv/installed-bench-llm
 	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2)
 
 pilots: .venv/installed-llm
-	for pair in tiny-mix97 tiny-mod97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
+	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
 	$(BIN)/python -m studies.bridge.pilot_store results
 
 clean:

@@ -17,7 +17,7 @@ PAIR = "tiny-mix97"
 class Pilot(Common):
     """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the curves of a few designs.
 
-    By default 4.7% of the rollouts of the whole grid of `tiny`. The runs are those of the grid, which finds them in the results folder and does not run them
+    By default 4.9% of the rollouts of the whole grid of `tiny`. The runs are those of the grid, which finds them in the results folder and does not run them
     again. Safe to interrupt: run the same command again and it goes on where it stopped.
     """
 

@@ -20,7 +20,7 @@ from studies.reference import COLUMNS, reference, shipped
 
 def test_reference_runs_are_whole_studies():
     curves = reference().curves
-    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) == {"tiny-mix97", "tiny-mod97"}
+    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) == {"tiny-mix97", "tiny-mod97", "tiny-sign97"}
     for pair, own in curves.groupby("pair"):
         usual = start_at(pair, "llm").design
         assert set(own["cell"]) == {label(cell) for cell in cells_of(list(EXPERIMENTS.values()))}
