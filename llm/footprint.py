@@ -175,7 +175,7 @@ def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
     rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, run.compute.number_bytes
     tokens = rows * (prompt + run.model.response_limit)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)
-    repeated = 8 * tokens * shape.queries if shape.heads > shape.kv_heads else 0.0
+    repeated = 8 * tokens * shape.queries if shape.heads > shape.kv_heads and run.compute.device != "cpu" else 0.0
     moments = (
         {"cache": cache_bytes(shape, rows * prompt), "activations": _forward(run, shape, rows * prompt), "logits": 0.0},
         {"cache": cache, "activations": float(repeated), "logits": 4 * logits},

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from llm.attention import GROUPED, group_heads
 from llm.config import Compute
 from llm.head import Reading, token_log_probs
 from llm.lora import adapted_layers, turned_off, whole_weights
@@ -24,6 +25,7 @@ class Policy:
         self.model, self.compute, self.temperature = model, compute, temperature
         self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if shares_prompts(model) else ALONE
         silence_dropout(model)
+        group_heads(model)
         if compute.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.settle()
@@ -122,7 +124,7 @@ def shares_prompts(model: nn.Module) -> bool:
     """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask allows, and has no other memory."""
     config, takes = model.config, inspect.signature(model.base_model.forward).parameters
     full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(config, "sliding_window", None)
-    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in ("sdpa", "eager")
+    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in ("sdpa", "eager", GROUPED)
     return full and known and not getattr(model, "_is_stateful", False) and {"position_ids", "attention_mask"} <= takes.keys()
 
 
