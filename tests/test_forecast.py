@@ -11,7 +11,6 @@ from shared.errors import UserError
 from studies.bridge import forecast as forecasting
 from studies.bridge import plain
 from studies.bridge.calibrate import Particles, Posterior, simulation_of
-from studies.bridge.discrepancy import lean_of, left_out
 from studies.bridge.evidence import Evidence, Observed
 from studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
 from studies.bridge.forecast_figures import grid_figure, score_figure
@@ -19,7 +18,7 @@ from studies.bridge.forecast_show import show_grid, show_posterior, show_scores
 from studies.bridge.knobs import SHORT, Effort, Facts
 from studies.bridge.pilot import CELLS, PILOT_CELLS
 from studies.bridge.predict import LEFT_OUT, covariance, ends_of, predict
-from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, score, split, summary, with_others
+from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, score, split, summary
 from studies.cli import main
 from studies.reference import shipped
 
@@ -111,7 +110,7 @@ def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
     assert not set(hidden["cell"]) & set(PILOT_CELLS) and set(hidden["cell"]) | set(PILOT_CELLS) == set(CELLS)
 
 
-def test_nothing_held_out_reaches_a_forecast(monkeypatch):
+def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
     """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is refused."""
     pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
     monkeypatch.setattr("studies.bridge.evidence.SHORT", FACTS.family)
@@ -122,22 +121,13 @@ def test_nothing_held_out_reaches_a_forecast(monkeypatch):
     for curves in (true, false):
         case = language_case(curves, "tiny-mod97", pairs)
         case = case._replace(held_out=few, truth=case.truth[list(few)])
-        table, found = score(case, 0, 1)
-        known = pd.concat([left_out(table), pd.DataFrame({"pair": "tiny-mix97", "cell": few, "left_out": (0.05, -0.03)})])
-        tables.append(with_others(case, table, found, known))
-    for name in ("forecast", "alone", "simulated", "low", "high", "still", "gain", "sigmoid"):
+        tables.append(score(tmp_path / str(len(tables)), case, 0, 1))
+    for name in ("forecast", "simulated", "low", "high", "still", "gain", "sigmoid"):
         np.testing.assert_array_equal(tables[0][name], tables[1][name])
     assert (tables[0]["truth"] != tables[1]["truth"]).all()
-    np.testing.assert_allclose(tables[0]["forecast"] - tables[0]["alone"], (0.025, -0.015), atol=2e-3)
     leaking = case._replace(held_out=(*few, PILOT_CELLS[1]), truth=case.truth.assign(**{PILOT_CELLS[1]: 0.4}))
     with pytest.raises(UserError, match="32x8-paper_text is held out, and the evidence knows it"):
-        score(leaking, 0, 1)
-
-
-def test_corrections_come_from_other_pairs_alone_and_are_shrunk():
-    known = pd.DataFrame({"pair": ["a", "a", "b", "c"], "cell": ["x", "y", "x", "x"], "left_out": [0.9, 0.3, 0.06, 0.03]})
-    np.testing.assert_allclose(lean_of(known, "a", ["x", "y", "z"]), [0.03, 0.0, 0.0])
-    np.testing.assert_allclose(lean_of(known, "d", ["y"]), [0.15])
+        score(tmp_path, leaking, 0, 1)
 
 
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
@@ -156,7 +146,6 @@ def made_up_scores() -> pd.DataFrame:
         "cell": list(CELLS)[:8],
         "truth": truth,
         "simulated": truth + 0.05,
-        "alone": truth + 0.02,
         "forecast": truth + 0.01,
         "low": truth - 0.1,
         "high": truth + 0.1,

@@ -12,7 +12,6 @@ from shared.design import Design
 from shared.errors import UserError, check
 from studies.bridge import plain
 from studies.bridge.calibrate import Posterior
-from studies.bridge.discrepancy import lean_of, shipped_left_out
 from studies.bridge.evidence import evidence_of
 from studies.bridge.knobs import answer_rates
 from studies.bridge.passrates import moments
@@ -110,7 +109,6 @@ def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, t
     check(bool(within.any()), f"budget = {budget} rollouts; allowed: {spent.min()} or more, what the cheapest design spends in {pilot.rounds} rounds")
     with steps_of(console, "forecasting", quiet) as step:
         forecast = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
-    forecast = forecast.leaning(lean_of(shipped_left_out(), pilot.base.pair, [label(design) for design in designs]))
     low, high = forecast.interval()
     table = pd.DataFrame({"cell": [label(design) for design in designs], "rollouts": spent, "share": spent / pilot.grid_rollouts, "forecast": forecast.mean})
     measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}

@@ -17,7 +17,7 @@ from sim.run import simulate
 from studies.bridge.calibrate import Posterior, Progress
 from studies.bridge.evidence import SEED_NOISE
 
-LEFT_OUT = 0.06
+LEFT_OUT = 0.045
 """Standard deviation of what the simulator leaves out of a cell."""
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
@@ -40,10 +40,6 @@ class Forecast(NamedTuple):
     def mean(self) -> np.ndarray:
         """Forecast (cells,)."""
         return self.expected.mean(axis=0)
-
-    def leaning(self, lean: np.ndarray) -> "Forecast":
-        """The forecast moved by `lean` (cells,)."""
-        return self._replace(expected=np.clip(self.expected + lean, 0.0, 1.0), single=np.clip(self.single + lean, 0.0, 1.0))
 
     def interval(self, level: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
         """Central interval (cells,), (cells,) for one run."""

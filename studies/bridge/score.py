@@ -5,7 +5,9 @@ two are told apart, and what it returns is written beside the scores. Other pair
 the prior is that of other pairs (published numbers).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +17,13 @@ from scipy import stats
 from shared.design import Design
 from shared.errors import check
 from studies.bridge import plain
-from studies.bridge.calibrate import Progress, calibrate
-from studies.bridge.discrepancy import lean_of
+from studies.bridge.calibrate import Progress
 from studies.bridge.evidence import Evidence, evidence_of
 from studies.bridge.paper import paper_evidence, paper_truth
 from studies.bridge.pilot import CELLS, PILOT_CELLS, pilot_from
 from studies.bridge.pilot_store import shipped_base, shipped_pairs
-from studies.bridge.predict import Forecast, predict
+from studies.bridge.posterior_store import calibrated
+from studies.bridge.predict import predict
 from studies.experiments import BASELINE, label
 from studies.pairs import start_at
 
@@ -89,26 +91,22 @@ def paper_cases() -> list[Case]:
     return cases
 
 
-def score(case: Case, seed: int, threads: int, progress: Progress = lambda done, total: None) -> tuple[pd.DataFrame, Forecast]:
-    """A row per held-out cell, and the forecast.
+def score(
+    root: Path, case: Case, seed: int, threads: int, progress: Progress = lambda done, total: None, remark: Callable[[str], None] = print
+) -> pd.DataFrame:
+    """A row per held-out cell: truth (mean over seeds), simulated, forecast, low, high, covered (share of seeds within), and each plain forecast.
 
-    Columns: truth (mean over seeds), simulated, alone (the forecast without what other pairs teach), each plain forecast.
+    The calibration is kept in the results folder `root`, as that of any pair.
     """
     check_split(case)
-    posterior = calibrate(case.evidence, seed, threads, progress=progress)
+    posterior = calibrated(root, case.pair, case.evidence, seed, threads, progress, remark)
     designs = tuple(replace(CELLS[cell], rounds=case.rounds, eval_every=case.rounds) for cell in case.held_out)
     forecast = predict(posterior, designs, case.questions, seed, threads)
-    truth = case.truth[list(case.held_out)].mean().to_numpy()
-    table = pd.DataFrame({"pair": case.pair, "cell": case.held_out, "truth": truth, "simulated": forecast.simulated.mean(axis=0), "alone": forecast.mean})
-    return table.assign(**plain_forecasts(case, designs)), forecast
-
-
-def with_others(case: Case, table: pd.DataFrame, forecast: Forecast, known: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a case with forecast, low, high and covered (share of seeds within). known: what was left out, of other pairs."""
-    leaning = forecast.leaning(lean_of(known, case.pair, list(case.held_out)))
-    low, high = leaning.interval(LEVEL)
+    low, high = forecast.interval(LEVEL)
     truth = case.truth[list(case.held_out)]
-    return table.assign(forecast=leaning.mean, low=low, high=high, covered=((truth >= low) & (truth <= high)).mean().to_numpy())
+    table = pd.DataFrame({"pair": case.pair, "cell": case.held_out, "truth": truth.mean().to_numpy(), "simulated": forecast.simulated.mean(axis=0)})
+    table = table.assign(forecast=forecast.mean, low=low, high=high, covered=((truth >= low) & (truth <= high)).mean().to_numpy())
+    return table.assign(**plain_forecasts(case, designs))
 
 
 def check_split(case: Case) -> None:
@@ -135,14 +133,14 @@ def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per forecast (forecast, alone, simulated, each plain one): mae, spearman, regret, and by how much its error exceeds the forecast's (95%).
+    """A row per forecast (forecast, simulated, each plain one): mae, spearman, regret, and by how much its error exceeds the forecast's (95%).
 
     regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells within pairs.
     """
     rng = np.random.Generator(np.random.Philox(0))
     groups = [own.reset_index(drop=True) for _, own in table.groupby("pair", sort=False)]
     rows = []
-    for name in ("forecast", "alone", "simulated", *(name for name in plain.PLAIN if table[name].notna().all())):
+    for name in ("forecast", "simulated", *(name for name in plain.PLAIN if table[name].notna().all())):
         errors = [(own[name] - own["truth"]).abs().to_numpy() for own in groups]
         more = [error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)]
         drawn = np.mean([part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0)

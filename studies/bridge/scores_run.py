@@ -7,10 +7,9 @@ import pandas as pd
 from rich.console import Console
 
 from llm.writing import write_file
-from studies.bridge.discrepancy import left_out
 from studies.bridge.forecast_figures import score_figure
 from studies.bridge.forecast_show import show_scores
-from studies.bridge.score import Case, language_cases, paper_cases, score, summary, with_others
+from studies.bridge.score import Case, language_cases, paper_cases, score, summary
 from studies.figures import save
 from studies.progress import steps_of
 from studies.reference import shipped
@@ -23,12 +22,11 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     folder = root / "score" / what
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
-    scored = []
+    tables = []
     for case in cases:
         with steps_of(console, case.pair, quiet) as step:
-            scored.append(score(case, seed, threads_of(threads), step))
-    known = left_out(pd.concat([table for table, _ in scored])) if what == "language" else left_out(scored[0][0][:0])
-    table = pd.concat([with_others(case, *found, known) for case, found in zip(cases, scored, strict=True)], ignore_index=True)
+            tables.append(score(root, case, seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)))
+    table = pd.concat(tables, ignore_index=True)
     write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
