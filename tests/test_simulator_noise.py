@@ -210,6 +210,20 @@ def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
     assert norms[1.0] < 0.2 * norms[0.0]
 
 
+def test_a_distance_that_rounds_to_below_zero_is_none():
+    world = tabular(400, 3, 4, surprise=1.0)
+    world = world._replace(train=contexts_of(np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3))
+    learner = Plain(Simulation(Tabular(400), Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer(rate=0.0)), world)
+    assert learner.advance(0, 1, np.zeros(9)) == 1 and np.all(np.isfinite(learner.state.mean))
+    look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
+    p, distance = learner.work.probs[:400], np.full(400, 3.0)
+    for a in range(12):
+        distance += p[:, a] ** 2
+    for token in np.split(p, 3, axis=1):
+        distance -= 2 * token.max(axis=1)
+    assert distance.min() < 0  # so without the floor a standard deviation would not be a number
+
+
 def test_without_nuisance_surprise_changes_nothing():
     curves = [
         simulate(run_of(DESIGNS["updates"], environment), build(environment)).curve
