@@ -19,7 +19,7 @@ FOUND, VAGUE = 0.5, 0.85
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left")
+        table.add_column(name, justify="right" if i else "left", no_wrap=True)
     return table
 
 
@@ -61,7 +61,7 @@ def show_grid(console: Console, grid: Grid, pilot: Pilot) -> None:
         f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
         "design",
         "rollouts",
-        "of the grid",
+        "of grid",
         "forecast",
         "80%",
         "measured",
@@ -72,7 +72,7 @@ def show_grid(console: Console, grid: Grid, pilot: Pilot) -> None:
         chosen = row.cell == grid.recommended
         best = "" if np.isnan(row.best) else f"{row.best:.0%}"
         measured = "" if np.isnan(row.measured) else f"{row.measured:.3f}"
-        cells = (short(row.cell), f"{row.rollouts:,}", f"{row.share:.1%}", f"{row.forecast:.3f}", f"[{row.low:.3f}, {row.high:.3f}]", measured, best)
+        cells = (short(row.cell), f"{row.rollouts / 1000:,.0f}k", f"{row.share:.1%}", f"{row.forecast:.3f}", f"[{row.low:.3f}, {row.high:.3f}]", measured, best)
         table.add_row(*cells, *(_number(getattr(row, name)) for name in PLAIN), style="bold green" if chosen else "" if row.in_budget else "dim")
     console.print(table)
     chosen = grid.table.set_index("cell").loc[grid.recommended]
