@@ -172,7 +172,7 @@ def load_all(root, *names, **more):
 
 
 def test_a_language_model_without_runs_is_named_with_the_command_that_makes_them(tmp_path):
-    with pytest.raises(UserError, match=r"rftlab reproduce --level llm --pair qwen-gsm8k .*smollm2-words, tiny-mix97, tiny-mod97, tiny-sign97 come with rftlab"):
+    with pytest.raises(UserError, match=r"rftlab reproduce --level llm --pair qwen-gsm8k .*tiny-mix97, tiny-mod97, tiny-sign97 come with rftlab"):
         load_all(tmp_path, "llm:qwen-gsm8k", "published:qwen-gsm8k")
 
 
