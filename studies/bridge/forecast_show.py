@@ -19,7 +19,7 @@ FOUND, VAGUE = 0.5, 0.85
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
+        table.add_column(name, justify="right" if i else "left")
     return table
 
 
