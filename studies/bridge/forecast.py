@@ -98,7 +98,7 @@ class Grid(NamedTuple):
     that the cell is within CLOSE of the best one in budget), in_budget, and each plain forecast."""
     recommended: str
     saved: float
-    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design."""
+    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design, where the pilot has none."""
 
 
 def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
@@ -117,7 +117,8 @@ def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, t
         still=plain.still(posterior.evidence, designs), sigmoid=plain.sigmoid(posterior.evidence, designs), gain=_gains(posterior, pilot, designs)
     )
     chosen = table[within].sort_values("forecast").iloc[-1]
-    return Grid(table, chosen["cell"], 1 - pilot.fraction - float(chosen["share"]))
+    still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
+    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run)
 
 
 def _chances(forecast: Forecast, within: np.ndarray) -> np.ndarray:
