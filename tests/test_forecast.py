@@ -172,9 +172,8 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
     assert np.isnan(table.loc["2048x1w8-paper_text", "best"]) and 0 <= table.loc[grid.recommended, "best"] <= 1
-    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(
-        1 - pilot.fraction - table.loc[grid.recommended, "share"]
-    )
+    unpaid = 0.0 if grid.recommended in PILOT_CELLS else table.loc[grid.recommended, "share"]
+    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(1 - pilot.fraction - unpaid)
     assert set(table["measured"].dropna().index) == set(PILOT_CELLS)
     with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
         grid_of(posterior, pilot, 5, 0, 1, console, True)
