@@ -61,13 +61,14 @@ class Predict(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
-        from studies.bridge.forecast import grid_of, pilot_of, posterior_of
+        from studies.bridge.forecast import check_budget, grid_of, pilot_of, posterior_of
         from studies.bridge.forecast_figures import grid_figure
         from studies.bridge.forecast_show import show_grid
         from studies.figures import save
         from studies.store import open_store
 
         pilot = pilot_of(open_store(self.results), self.pair)
+        check_budget(pilot, self.budget)
         posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
         grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)

@@ -204,6 +204,7 @@ def test_figures_show_all_cells():
     [
         (["predict", "--pair", "qwen-gsm8k"], "pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"),
         (["calibrate", "--pair", "nothing"], "pair = 'nothing' is unknown"),
+        (["predict", "--budget", "5"], "budget = 5 rollouts; allowed: 19200 or more"),
         (["calibrate", "--seed", "-1"], "seed = -1; allowed"),
     ],
 )

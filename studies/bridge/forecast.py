@@ -50,7 +50,9 @@ def posterior_of(console: Console, pilot: Pilot, root: Path, seed: int, threads:
         "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
     )
     with steps_of(console, "simulating", quiet) as step:
-        return calibrated(root, pilot.base.pair, evidence_of(pilot), seed, threads_of(threads), step, lambda text: console.print(text, style="yellow"))
+        return calibrated(
+            root, pilot.base.pair, evidence_of(pilot), seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)
+        )
 
 
 def knob_table(posterior: Posterior) -> pd.DataFrame:
@@ -101,12 +103,18 @@ class Grid(NamedTuple):
     """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design, where the pilot has none."""
 
 
+def check_budget(pilot: Pilot, budget: int | None) -> None:
+    """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
+    least = pilot.rounds * min(map(rollouts_of, CELLS.values()))
+    check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in {pilot.rounds} rounds")
+
+
 def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
     """Forecast all cells. budget: rollouts that a run may spend, None for any."""
     designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
+    check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
-    check(bool(within.any()), f"budget = {budget} rollouts; allowed: {spent.min()} or more, what the cheapest design spends in {pilot.rounds} rounds")
     with steps_of(console, "forecasting", quiet) as step:
         forecast = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
     low, high = forecast.interval()
