@@ -6,6 +6,7 @@ Both are off by default (docs/simulator.md says why they are here).
 from shared.jit import jit
 from sim.policy import backward
 from sim.random import INTERFERENCE, uniforms
+from sim.spelling import squared_length
 
 
 @jit
@@ -13,9 +14,8 @@ def squared_weights(plan, work, row, first):
     """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2 is the variance of
     a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2.
     """
-    total, sharpness, tokens = 0.0, 0.0, len(plan.token_starts)
-    for a in range(plan.n_arms):
-        sharpness += work.probs[row, a] ** 2
+    total, tokens = 0.0, len(plan.token_starts)
+    sharpness = squared_length(work.probs, row)
     for j in range(plan.rollouts):
         distance = tokens + sharpness
         for i in range((first + j) * tokens, (first + j + 1) * tokens):

@@ -21,7 +21,7 @@ F = np.float32
 BLOCK = 8
 
 
-def _is_linear(array_type) -> bool:
+def is_linear(array_type) -> bool:
     return array_type.dtype == types.float32
 
 
@@ -32,7 +32,7 @@ def forward(contexts, theta, rows, logits):
 
 @overload(forward, jit_options={"error_model": "numpy"})
 def _forward(contexts, theta, rows, logits):
-    return _forward_linear if _is_linear(theta) else _forward_tabular
+    return _forward_linear if is_linear(theta) else _forward_tabular
 
 
 def _forward_linear(contexts, theta, rows, logits):
@@ -63,7 +63,7 @@ def backward(contexts, rows, scores, grad):
 
 @overload(backward, jit_options={"error_model": "numpy"})
 def _backward(contexts, rows, scores, grad):
-    return _backward_linear if _is_linear(grad) else _backward_tabular
+    return _backward_linear if is_linear(grad) else _backward_tabular
 
 
 def _backward_linear(contexts, rows, scores, grad):
@@ -95,7 +95,7 @@ def softmax(logits, row, probs):
 
 @overload(softmax, jit_options={"error_model": "numpy"})
 def _softmax(logits, row, probs):
-    return _softmax_lanes if _is_linear(logits) else _softmax_scalar
+    return _softmax_lanes if is_linear(logits) else _softmax_scalar
 
 
 def _softmax_lanes(logits, row, probs):
@@ -125,7 +125,7 @@ def cumulate(probs, row, cdf):
 
 @overload(cumulate, jit_options={"error_model": "numpy"})
 def _cumulate(probs, row, cdf):
-    return _cumulate_lanes if _is_linear(probs) else _cumulate_scalar
+    return _cumulate_lanes if is_linear(probs) else _cumulate_scalar
 
 
 def _cumulate_lanes(probs, row, cdf):
@@ -146,7 +146,7 @@ def pick(cdf, u):
 
 @overload(pick, jit_options={"error_model": "numpy"})
 def _pick(cdf, u):
-    return _pick_lanes if _is_linear(cdf) else _pick_scalar
+    return _pick_lanes if is_linear(cdf) else _pick_scalar
 
 
 def _pick_lanes(cdf, u):
@@ -167,7 +167,7 @@ def correct_probability(logits, row, correct):
 
 @overload(correct_probability, jit_options={"error_model": "numpy"})
 def _correct_probability(logits, row, correct):
-    return _correct_lanes if _is_linear(logits) else _correct_scalar
+    return _correct_lanes if is_linear(logits) else _correct_scalar
 
 
 def _correct_lanes(logits, row, correct):
@@ -194,7 +194,7 @@ def start_score(probs, row, weight, spread, noise, n_arms, scores):
 
 @overload(start_score, jit_options={"error_model": "numpy"})
 def _start_score(probs, row, weight, spread, noise, n_arms, scores):
-    return _start_score_lanes if _is_linear(probs) else _start_score_scalar
+    return _start_score_lanes if is_linear(probs) else _start_score_scalar
 
 
 def _start_score_lanes(probs, row, weight, spread, noise, n_arms, scores):

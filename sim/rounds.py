@@ -17,9 +17,9 @@ from shared.shaping import shape_into
 from shared.weigh import weigh_into
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import BLOCK, backward, forward, start_score
+from sim.policy import BLOCK, backward, cumulate, forward, start_score
 from sim.random import EVALUATION, NUISANCE, ROLLOUT, Key, normals, uniforms
-from sim.spelling import correct_probability, cumulate, pick, softmax
+from sim.spelling import correct_probability, pick, softmax
 
 CHUNK = 128
 
@@ -139,7 +139,7 @@ def roll_out(contexts, plan, round_index, batch, work):
     uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.counters, work.uniform)
     for row in range(n):
         context, first = batch[row], row * (k + m)
-        cumulate(plan, work.probs, row, work.cdf)
+        cumulate(work.probs, row, work.cdf)
         correct = contexts.correct[context]
         offset, base_offset = -work.lse[row], -contexts.base_lse[context]
         for j in range(k + m):
