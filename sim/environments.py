@@ -49,6 +49,8 @@ class Linear:
     """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, small where the policy is sure of its response."""
     interference: float = 0.0
     """How much of what is learnt on a context leaks to an unrelated one, as a multiple of what it does to its own."""
+    forgetting: float = 0.0
+    """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training changed of a logit."""
     style_tokens: float = 0.0
     """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/style.py)."""
     length_by_style: float = 0.0
@@ -64,7 +66,7 @@ class Linear:
         check(self.n_arms <= LANES, f"environment.n_answers x environment.n_styles x environment.answer_tokens = {self.n_arms}; allowed: at most {LANES}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
-        for name in ("kappa", "nuisance", "interference", "format_scale"):
+        for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
             check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
         check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
@@ -132,7 +134,8 @@ def _linear(environment: Linear) -> World:
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
     train, test = (_linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test))
     base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
-    return base._replace(answer_tokens=environment.answer_tokens, surprise=environment.surprise, interference=environment.interference)
+    extras = {name: getattr(environment, name) for name in ("answer_tokens", "surprise", "interference", "forgetting")}
+    return base._replace(**extras)
 
 
 def _style(environment: Linear) -> Style:

@@ -25,17 +25,17 @@ def is_linear(array_type) -> bool:
     return array_type.dtype == types.float32
 
 
-def forward(contexts, theta, rows, logits):
-    """Fill logits (n, columns) of the contexts rows (n,) at theta."""
+def forward(contexts, theta, rows, kept, logits):
+    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is kept of the base policy's, and what was learnt."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(forward, jit_options={"error_model": "numpy"})
-def _forward(contexts, theta, rows, logits):
+def _forward(contexts, theta, rows, kept, logits):
     return _forward_linear if is_linear(theta) else _forward_tabular
 
 
-def _forward_linear(contexts, theta, rows, logits):
+def _forward_linear(contexts, theta, rows, kept, logits):
     x, d = contexts.features, contexts.features.shape[1]
     for r in range(0, rows.shape[0], BLOCK):
         a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
@@ -46,14 +46,14 @@ def _forward_linear(contexts, theta, rows, logits):
             za, zb, zc, ze = fma(broadcast(x, a + k), w, za), fma(broadcast(x, b + k), w, zb), fma(broadcast(x, c + k), w, zc), fma(broadcast(x, e + k), w, ze)
             zf, zg, zh, zi = fma(broadcast(x, f + k), w, zf), fma(broadcast(x, g + k), w, zg), fma(broadcast(x, h + k), w, zh), fma(broadcast(x, i + k), w, zi)
         for lane, z in enumerate((za, zb, zc, ze, zf, zg, zh, zi)):
-            store(logits, (r + lane) * LANES, z + load(contexts.base_logits, rows[r + lane] * LANES))
+            store(logits, (r + lane) * LANES, z + splat(F(kept)) * load(contexts.base_logits, rows[r + lane] * LANES))
 
 
-def _forward_tabular(contexts, theta, rows, logits):
+def _forward_tabular(contexts, theta, rows, kept, logits):
     n_arms = logits.shape[1]
     for r in range(rows.shape[0]):
         for a in range(n_arms):
-            logits[r, a] = contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
+            logits[r, a] = kept * contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
 
 
 def backward(contexts, rows, scores, grad):

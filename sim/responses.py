@@ -68,13 +68,13 @@ class Choices(NamedTuple):
 @jit
 def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, counters, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
-    rows = find_logits(contexts, theta, batch, view)
+    rows = find_logits(contexts, theta, batch, 1.0, view)
     if choices.noise > 0.0:
         normals(plan.key, round_index, rows, MISMATCH, counters, noise)
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]
-    find_probabilities(contexts, plan, theta, batch, view)
+    find_probabilities(contexts, plan, theta, batch, 1.0, view)
 
 
 @jit

@@ -15,6 +15,7 @@ from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
 from shared.weigh import weigh_into
+from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
 from sim.policy import BLOCK, backward, cumulate, forward, start_score
@@ -39,6 +40,8 @@ class Plan(NamedTuple):
     """Share of the nuisance's variance that is in proportion to |e - pi|^2 of a response."""
     interference: float
     """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
+    forgetting: float
+    """How fast the base policy's logits fade with |W|^2."""
     rollouts: int
     support: int
     epochs: int
@@ -100,23 +103,23 @@ REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS
 
 
 @jit
-def find_logits(contexts, theta, batch, work):
-    """Logits of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
+def find_logits(contexts, theta, batch, base_kept, work):
+    """Logits of the contexts of a batch; returns the rows in use, filled up to whole blocks. base_kept: as `forgetting.kept` says."""
     n = batch.shape[0]
     n_rows = (n + BLOCK - 1) // BLOCK * BLOCK
     for r in range(n_rows):
         work.rows[r] = batch[min(r, n - 1)]
     rows = work.rows[:n_rows]
-    forward(contexts, theta, rows, work.logits)
+    forward(contexts, theta, rows, base_kept, work.logits)
     return rows
 
 
 @jit(inline="always")
-def find_probabilities(contexts, plan, theta, batch, work):
+def find_probabilities(contexts, plan, theta, batch, base_kept, work):
     """Probabilities and format of the contexts of a batch, from their logits."""
     for r in range(batch.shape[0]):
         work.lse[r] = softmax(plan, work.logits, r, work.probs)
-        h = contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
+        h = base_kept * contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
         small = math.exp(-abs(h))
         rest = math.log1p(small)
         work.formed[r] = (1.0 if h >= 0.0 else small) / (1.0 + small)
@@ -127,8 +130,9 @@ def find_probabilities(contexts, plan, theta, batch, work):
 @jit
 def look(contexts, plan, theta, batch, work):
     """Logits, probabilities and format of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
-    rows = find_logits(contexts, theta, batch, work)
-    find_probabilities(contexts, plan, theta, batch, work)
+    base_kept = kept(plan.forgetting, theta)
+    rows = find_logits(contexts, theta, batch, base_kept, work)
+    find_probabilities(contexts, plan, theta, batch, base_kept, work)
     return rows
 
 
@@ -304,14 +308,14 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
 @jit
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each."""
-    n, chance = contexts.base_format.shape[0], 0.0
+    n, chance, base_kept = contexts.base_format.shape[0], 0.0, kept(plan.forgetting, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
-        find_logits(contexts, theta, batch, work)
+        find_logits(contexts, theta, batch, base_kept, work)
         if sampled:
             uniforms(plan.key, round_index, batch, 1, EVALUATION, work.counters, work.uniform)
         for row in range(batch.shape[0]):
-            formed = 1.0 / (1.0 + math.exp(-contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
+            formed = 1.0 / (1.0 + math.exp(-base_kept * contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
             p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
             chance += (1.0 if work.uniform[0, row] < p else 0.0) if sampled else p
     return chance / n

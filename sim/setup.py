@@ -45,7 +45,7 @@ def is_general(run, world: World) -> bool:
 
 def check_plain(problem: Linear | World, asked: list[str]) -> None:
     """Raise UserError where a run asks for further things of a problem that only `sim.rounds` simulates."""
-    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0}
+    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
     fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
     check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")
 
@@ -63,6 +63,7 @@ def plan_of(run, world: World) -> Plan:
         nuisance=float(world.nuisance),
         surprise=float(world.surprise),
         interference=float(world.interference),
+        forgetting=world.forgetting / world.n_arms,
         rollouts=design.rollouts,
         support=design.support_rollouts,
         epochs=design.epochs,

@@ -52,6 +52,8 @@ class World(NamedTuple):
     """Share of the nuisance's variance that goes with |e - pi|^2 (sim/noise.py)."""
     interference: float = 0.0
     """Weight of what a context teaches another one (sim/noise.py)."""
+    forgetting: float = 0.0
+    """How fast the base policy fades (sim/forgetting.py)."""
 
     @property
     def n_parameters(self) -> int:

@@ -38,7 +38,8 @@ class NaiveRun:
         return (p / p.sum(axis=2, keepdims=True)).reshape(z.shape)
 
     def policy(self, batch):
-        return self.softmax(self.z0[batch] + self.x[batch] @ self.w), sigmoid(self.h0[batch] + self.world.format_scale * self.theta_f)
+        z, h = self.remembered(self.z0[batch]), self.remembered(self.h0[batch])
+        return self.softmax(z + self.x[batch] @ self.w), sigmoid(h + self.world.format_scale * self.theta_f)
 
     def draw(self, stream, round_index, context, n):
         out = np.zeros((2, n + LANES), dtype=np.float32)
@@ -62,7 +63,7 @@ class NaiveRun:
         f = sigmoid(self.h0[batch])[:, None]
         return self.answer_logp(self.softmax(self.z0[batch]), arms) + np.log(np.where(forms == 1, f, 1 - f))
 
-    # --- answers of several tokens, surprise, interference ---
+    # --- answers of several tokens, surprise, interference, forgetting ---
 
     def answers(self, p, v):
         """Arms (K, T) of a context with probabilities p (A,): each token's by inversion of its v (K, T)."""
@@ -81,6 +82,10 @@ class NaiveRun:
     def variance(self, p, arms):
         """Variance of a rollout's nuisance, relative to nuisance^2."""
         return 1 - self.world.surprise + self.world.surprise * (self.answer_score(p, arms) ** 2).sum()
+
+    def remembered(self, logits):
+        """What is left of logits of the base policy."""
+        return logits * np.exp(-self.world.forgetting * (self.w**2).sum() / self.world.n_arms)
 
     def others(self, round_index, batch):
         """For every context of a batch the one that it interferes with."""

@@ -91,7 +91,7 @@ def test_points_of_a_run_share_what_the_simulator_leaves_out():
     observed = observe(design, curve_of(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
     assert observed.rounds.tolist() == [10, 20, 30, 40, 50, 60] and observed.design.eval_every == 10
     signs = np.array([1, -1, 1, -1, 1, -1, 1])
-    same, changing = (observed.log_likelihood(curve_of(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s)) for s in (np.ones(7), signs))
+    same, changing = (observed.log_likelihood(curve_of(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s), 4.0) for s in (np.ones(7), signs))
     assert same > changing
     np.testing.assert_allclose(observed.residual(curve_of(rounds[:4], np.full(4, 0.5), np.full(4, 0.5)))[3:], 0.5)
 

@@ -1,4 +1,4 @@
-"""Answers of several tokens, nuisance that goes with surprise, interference between contexts: against the slow twin, wrong twins and enumeration."""
+"""Answers of several tokens, surprise, interference, forgetting: against the slow twin, wrong twins and enumeration."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +13,7 @@ from shared.errors import UserError
 from shared.mask import Drift
 from shared.sampling import Sampling
 from sim.environments import Linear, Tabular, build
+from sim.forgetting import kept
 from sim.optimizer import Optimizer
 from sim.random import INTERFERENCE, ROLLOUT
 from sim.responses import Sampler
@@ -20,7 +21,7 @@ from sim.rounds import CHUNK, look, pass_at_1
 from sim.run import General, Plain, Simulation, simulate
 from sim.setup import plan_of, start_state, work_of
 from sim.world import World, contexts_of
-from tests.naive_sim import NaiveRun, naive_curve
+from tests.naive_sim import NaiveRun, naive_curve, sigmoid
 from tests.small_worlds import same, with_estimator
 from tests.test_simulator import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
 
@@ -29,16 +30,17 @@ PROBLEMS = {
     "three tokens": replace(SMALL, n_answers=5, n_styles=1, answer_tokens=3, base_format=1.0),
     "surprise": replace(SMALL, surprise=0.8),
     "interference": replace(SMALL, interference=0.6),
-    "all": replace(SMALL, answer_tokens=2, surprise=1.0, interference=0.4),
+    "forgetting": replace(SMALL, forgetting=2.0),
+    "all": replace(SMALL, answer_tokens=2, surprise=1.0, interference=0.4, forgetting=1.0),
 }
 
 
-def tabular(n, tokens, width, surprise=0.0, interference=0.0, nuisance=0.7):
+def tabular(n, tokens, width, nuisance=0.7, **extras):
     """n contexts in float64 with formats that are learnt, `width` arms a token of which some are right."""
     rng = np.random.default_rng(5)
     logits, correct = rng.standard_normal((n, tokens * width)), rng.random((n, tokens * width)) < 0.5
     contexts = contexts_of(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
-    return World(contexts, contexts, tokens * width, 1.5, nuisance, answer_tokens=tokens, surprise=surprise, interference=interference)
+    return World(contexts, contexts, tokens * width, 1.5, nuisance, answer_tokens=tokens, **extras)
 
 
 TABULAR = {
@@ -46,7 +48,8 @@ TABULAR = {
     "three tokens": tabular(9, 3, 4),
     "surprise": tabular(9, 1, 5, surprise=0.8),
     "interference": tabular(9, 1, 5, interference=0.6),
-    "all": tabular(9, 2, 3, surprise=1.0, interference=0.4),
+    "forgetting": tabular(9, 1, 5, forgetting=0.5),
+    "all": tabular(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5),
 }
 
 # --- the slow twin ---
@@ -97,6 +100,16 @@ def others(key):
     return {"others": method}
 
 
+def forgetful_reference(self, batch, arms, forms):
+    f = sigmoid(self.remembered(self.h0[batch]))[:, None]
+    return self.answer_logp(self.softmax(self.remembered(self.z0[batch])), arms) + np.log(np.where(forms == 1, f, 1 - f))
+
+
+def faded(distance):
+    """A twin whose base policy fades with `distance` of its parameters."""
+    return {"remembered": lambda self, logits: logits * np.exp(-self.world.forgetting * distance(self))}
+
+
 WRONG = {
     "one right token is enough": {"right": lambda self, bits: bits.any(axis=-1)},
     "tokens share their draw": {"answers": lambda self, p, v: NaiveRun.answers(self, p, np.repeat(v[:, :1], v.shape[1], axis=1))},
@@ -115,6 +128,12 @@ WRONG = {
     "interference with a neighbour": {"others": lambda self, round_index, batch: np.roll(batch, 1)},
     "the same others in every round": others(lambda r, context, place: (INTERFERENCE, 0, context)),
     "others by place in the batch": others(lambda r, context, place: (INTERFERENCE, r, place)),
+    "the reference forgets too": {"base_logp": forgetful_reference},
+    "nothing is forgotten": {"remembered": lambda self, logits: logits},
+    "only the format is remembered": {"remembered": lambda self, logits: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)},
+    "fading with the distance, not its square": faded(lambda self: np.sqrt((self.w**2).sum() / self.world.n_arms)),
+    "fading with the format's parameter too": faded(lambda self: ((self.w**2).sum() + self.theta_f**2) / self.world.n_arms),
+    "fading with every parameter's mean square": faded(lambda self: (self.w**2).mean()),
     "others by the draws of rollouts": others(lambda r, context, place: (ROLLOUT, r, context)),
 }
 
@@ -267,6 +286,26 @@ def test_runs_do_not_depend_on_threads_or_on_their_company():
     assert not same(alone[0], alone[1], but=("seconds", "seed"))
 
 
+# --- forgetting ---
+
+
+def test_what_is_kept_of_the_base_policy():
+    """exp(-2 / 4 (1 + 9 + 4)) of a matrix with these squares, the format's parameter aside; never nothing."""
+    theta = np.array([1.0, 3.0, 0.0, 2.0, 50.0])
+    assert kept(2.0 / 4, theta) == pytest.approx(np.exp(-7.0)) and kept(0.0, theta) == 1.0
+    assert kept(1e9, theta) == 1e-6
+
+
+def test_arms_that_do_not_exist_stay_out_of_reach_where_all_is_forgotten():
+    """Three tokens of 5 arms leave one of 16 lanes free; an answer is then right once in 125."""
+    environment = replace(PROBLEMS["three tokens"], n_train=400, base_format=20.0, format_scale=1.0, forgetting=1e6)
+    world = build(environment)
+    state, work, plan = (make(run_of(DESIGNS["raw"], environment), world) for make in (start_state, work_of, plan_of))
+    state.theta[:-1] = 1e-2
+    state.theta[-1] = 50.0
+    assert pass_at_1(world.train, plan, state.theta, work, 0, False) == pytest.approx(1 / 125, rel=1e-3)
+
+
 # --- bookkeeping ---
 
 
@@ -276,7 +315,7 @@ def test_every_token_of_an_answer_is_charged():
     assert curve.rollouts[-1] == 12 * 8 * 8
 
 
-FIELDS = {"answer_tokens": 2, "surprise": 0.5, "interference": 0.5}
+FIELDS = {"answer_tokens": 2, "surprise": 0.5, "interference": 0.5, "forgetting": 0.5}
 FURTHER = {
     "sampler": lambda run: replace(run, sampler=Sampler(noise=0.1)),
     "sampling": lambda run: replace(run, design=replace(run.design, sampling=Sampling(tries=2))),

@@ -83,7 +83,7 @@ def log_likelihood(evidence: Evidence, coordinates: np.ndarray, seed: int) -> fl
         return -np.inf
     world, total = build(start.environment), 0.0
     for run in evidence.runs:
-        total += run.log_likelihood(simulate(replace(start, design=run.design), world).curve)
+        total += run.log_likelihood(simulate(replace(start, design=run.design), world).curve, evidence.freedom)
     return total
 
 
@@ -132,20 +132,19 @@ def _first(n_knobs: int, size: int, seed: int) -> tuple[np.ndarray, Density]:
 def _next(found: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator) -> tuple[np.ndarray, Density]:
     """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from the prior."""
     weights, _ = _weights(found, proposals)
-    centres = _resample(weights, rng, size)
+    n_prior = round(DEFENSIVE * size)
+    centres = found.coordinates[_resample(weights, rng, size - n_prior)]
     spread = np.cov(found.coordinates.T, aweights=weights) + 1e-4 * np.eye(found.coordinates.shape[1])
     effective, k = 1 / (weights**2).sum(), spread.shape[0]
     spread = spread * (4 / (effective * (k + 2))) ** (2 / (k + 4)) * 1.5
-    n_prior = round(DEFENSIVE * size)
-    drawn = found.coordinates[centres] + rng.multivariate_normal(np.zeros(k), spread, size=size)
-    drawn[:n_prior] = rng.standard_normal((n_prior, k))
-    kept = np.unique(centres)
-    shares, middles = weights[kept] / weights[kept].sum(), found.coordinates[kept]
+    drawn = np.vstack([rng.standard_normal((n_prior, k)), centres + rng.multivariate_normal(np.zeros(k), spread, size=len(centres))])
+    middles, counts = np.unique(centres, axis=0, return_counts=True)
+    shares = counts / size
 
     def density(points: np.ndarray) -> np.ndarray:
         kernels = np.stack([multivariate_normal.logpdf(points, middle, spread) for middle in middles])
         mixture = logsumexp(np.atleast_2d(kernels.reshape(len(middles), -1)), axis=0, b=shares[:, None])
-        return np.logaddexp(np.log(DEFENSIVE) + log_prior(points), np.log(1 - DEFENSIVE) + mixture)
+        return np.logaddexp(np.log(n_prior / size) + log_prior(points), mixture)
 
     return drawn, density
 

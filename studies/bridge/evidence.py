@@ -19,7 +19,7 @@ SEED_NOISE = 0.02
 DISCREPANCY = 0.03
 """Standard deviation of what the simulator leaves out, common to a run."""
 FREEDOM = 4.0
-"""Degrees of freedom of a run's residuals."""
+"""Degrees of freedom of a run's residuals, where there are several runs."""
 POINTS = 6
 """Points of a curve that are compared, evenly spaced, the last one among them."""
 
@@ -41,14 +41,12 @@ class Observed(NamedTuple):
         found = np.stack([np.interp(self.rounds, curve.round, column, right=0.0) for column in (curve.train_pass_at_1, curve.test_pass_at_1)], axis=1)
         return self.values - found
 
-    def log_likelihood(self, curve: Curve) -> float:
-        """Of the measured points given a simulated run, up to a constant.
-
-        A multivariate t, so that a run which the simulator cannot do does not spoil the others.
-        """
+    def log_likelihood(self, curve: Curve, freedom: float) -> float:
+        """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom` is infinite."""
         residual = self.residual(curve).ravel()
         covariance = np.diag(self.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
-        return float(-0.5 * (FREEDOM + residual.size) * np.log1p(residual @ np.linalg.solve(covariance, residual) / FREEDOM))
+        distance = float(residual @ np.linalg.solve(covariance, residual))
+        return -0.5 * distance if np.isinf(freedom) else -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
 
 
 class Evidence(NamedTuple):
@@ -56,6 +54,11 @@ class Evidence(NamedTuple):
 
     facts: Facts
     runs: tuple[Observed, ...]
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of residuals: heavy tails, so that a run which the simulator cannot do does not spoil the others; none for a single run."""
+        return FREEDOM if len(self.runs) > 1 else np.inf
 
 
 def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:

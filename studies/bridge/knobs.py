@@ -71,12 +71,13 @@ class Family:
 
 SHORT = Family(
     (
-        Knob("rate", "log", 0.018, 0.5),
+        Knob("rate", "log", 0.024, 0.4),
         Knob("nuisance", "log", 0.18, 0.6),
-        Knob("interference", "log", 1.2, 0.7),
-        Knob("kappa", "log", 4.5, 0.4),
-        Knob("rho", "logit", 0.992, 0.7),
-        Knob("n_features", "log", 20, 0.35),
+        Knob("interference", "log", 1.5, 0.7),
+        Knob("forgetting", "log", 0.5, 1.0),
+        Knob("kappa", "log", 3.2, 0.3),
+        Knob("rho", "logit", 0.993, 0.7),
+        Knob("n_features", "log", 22, 0.35),
         Knob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0),
