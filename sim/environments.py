@@ -33,6 +33,8 @@ class Linear:
     """Tokens of an answer, all of which must be right: two tokens of 8 choices make 64 answers."""
     rho: float = 0.9
     """Share of the score's variance that is linear in the features (what can generalise)."""
+    margin: float = 0.0
+    """Least distance of the correct answer's score from the next one, for every token; scores have variance 1. Contexts with less are not drawn."""
     kappa: float = 5.0
     """Sharpness of the base policy."""
     align: float = 0.85
@@ -66,6 +68,8 @@ class Linear:
         check(self.n_arms <= LANES, f"environment.n_answers x environment.n_styles x environment.answer_tokens = {self.n_arms}; allowed: at most {LANES}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
+        check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
+        check(self.margin == 0 or self.n_answers > 1, f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more")
         for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
             check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
@@ -143,12 +147,28 @@ def _style(environment: Linear) -> Style:
     return style_of(*lengths, environment.n_styles, environment.nuisance)
 
 
+def _unit(directions: np.ndarray) -> np.ndarray:
+    return (directions / np.linalg.norm(directions, axis=0)).astype(np.float32)
+
+
+def _scored(environment: Linear, teacher: np.ndarray, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, d) and scores (n, T Y) of contexts; those without the margin are drawn again."""
+    features, scores = np.empty((n, environment.n_features), dtype=np.float32), np.empty((n, teacher.shape[1]))
+    missing = np.arange(n)
+    while missing.size:
+        drawn = rng.standard_normal((missing.size, environment.n_features), dtype=np.float32)
+        known = drawn @ teacher
+        features[missing] = drawn
+        scores[missing] = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(known.shape)
+        best = np.sort(scores[missing].reshape(missing.size, environment.answer_tokens, -1), axis=2)[:, :, -2:]
+        missing = missing[(best[:, :, -1] - best[:, :, 0] < environment.margin).any(axis=1)]
+    return features, scores
+
+
 def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int) -> Contexts:
-    features = rng.standard_normal((n, environment.n_features), dtype=np.float32)
-    known, other = (features @ (matrix / np.linalg.norm(matrix, axis=0)).astype(np.float32) for matrix in (teacher, distractor))
-    score = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(known.shape)
+    features, score = _scored(environment, _unit(teacher), rng, n)
     solvable = rng.random(n) >= environment.unsolvable
-    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * other)
+    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * (features @ _unit(distractor)))
     logits = np.repeat(answer_logits, environment.n_styles, axis=1)
     logits += 0.5 * rng.standard_normal(logits.shape)
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)

@@ -240,6 +240,8 @@ BAD = {
     "answer tokens": (lambda: Linear(answer_tokens=0), "environment.answer_tokens = 0; allowed: 1 or more"),
     "surprise": (lambda: Linear(surprise=1.1), "environment.surprise = 1.1; allowed: 0 to 1"),
     "interference": (lambda: Linear(interference=-0.1), "environment.interference = -0.1; allowed: 0 or more"),
+    "margin": (lambda: Linear(margin=0.6), "environment.margin = 0.6; allowed: 0 to 0.5"),
+    "margin of one answer": (lambda: Linear(n_answers=1, margin=0.1), "with n_answers = 1; allowed: 0, or 2 answers"),
     "forgetting": (lambda: Linear(forgetting=-0.1), "environment.forgetting = -0.1; allowed: 0 or more"),
     "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
     "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),

@@ -286,6 +286,23 @@ def test_runs_do_not_depend_on_threads_or_on_their_company():
     assert not same(alone[0], alone[1], but=("seconds", "seed"))
 
 
+# --- margin ---
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+def test_every_token_of_every_context_has_the_margin(margin):
+    """Base logits of 1000 are the scores, but for noise of 0.0005; without a margin some differences are tiny."""
+    environment = Linear(n_train=2000, n_test=1000, n_features=16, n_styles=1, answer_tokens=2, rho=0.8, align=1.0, kappa=1000.0, margin=margin)
+    world = build(environment)
+    for contexts in (world.train, world.test):
+        scores = contexts.base_logits[:, :16].reshape(-1, 2, 8) / 1000
+        best = np.sort(scores, axis=2)
+        gaps = best[:, :, -1] - best[:, :, -2]
+        assert gaps.min() > margin - 0.01 and gaps.min() < margin + 0.01
+        bits = (contexts.correct[:, None] >> np.arange(16, dtype=np.uint32)) & 1
+        assert np.mean(bits.reshape(-1, 2, 8).argmax(axis=2) == scores.argmax(axis=2)) > 0.99
+
+
 # --- forgetting ---
 
 

@@ -72,15 +72,15 @@ class Family:
 SHORT = Family(
     (
         Knob("rate", "log", 0.024, 0.4),
-        Knob("nuisance", "log", 0.18, 0.6),
-        Knob("interference", "log", 1.5, 0.7),
-        Knob("forgetting", "log", 0.5, 1.0),
-        Knob("kappa", "log", 3.2, 0.3),
+        Knob("nuisance", "log", 0.16, 0.5),
+        Knob("interference", "log", 2.2, 0.7),
+        Knob("forgetting", "log", 0.7, 0.9),
+        Knob("kappa", "log", 2.9, 0.3),
         Knob("rho", "logit", 0.993, 0.7),
-        Knob("n_features", "log", 22, 0.35),
+        Knob("n_features", "log", 21, 0.3),
         Knob("format_scale", "log", 12, 0.6),
     ),
-    Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0),
+    Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0, margin=0.1),
     Effort(1024, 256, 6),
 )
 LONG = Family(

@@ -1,0 +1,25 @@
+"""What the base policy knew fades as the parameters move away from it (docs/simulator.md says why). Off by default."""
+
+import math
+
+import numpy as np
+
+from shared.jit import jit
+
+_LEAST = 1e-6
+"""What is kept at least: arms that do not exist have a logit of -1e30, which must stay out of reach."""
+
+
+@jit
+def kept(forgetting, theta):
+    """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
+
+    theta: W, flat, then the format parameter; forgetting: `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the
+    change of a logit.
+    """
+    if forgetting == 0.0:
+        return 1.0
+    moved = 0.0
+    for i in range(theta.shape[0] - 1):
+        moved += np.float64(theta[i]) * np.float64(theta[i])
+    return max(math.exp(-forgetting * moved), _LEAST)
