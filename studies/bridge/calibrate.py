@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal, qmc
+from scipy.stats import qmc
 
+from shared.errors import UserError
 from sim.environments import build
 from sim.run import Simulation, simulate
 from studies.bridge.evidence import Evidence
@@ -116,8 +118,15 @@ def calibrate(
                 progress(first + len(values), effort.total)
             found = Particles(np.vstack([found.coordinates, drawn]), np.append(found.log_likelihood, values), np.append(found.seeds, seeds))
             keep(found.log_likelihood)
+            if not np.isfinite(found.log_likelihood).any():
+                raise UserError(_impossible(evidence))
     weights, temperature = _weights(found, proposals)
     return Posterior(evidence, found, weights, temperature, _resample(weights, rng, DRAWS))
+
+
+def _impossible(evidence: Evidence) -> str:
+    facts = evidence.facts
+    return f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; allowed: what a simulated base policy can be"
 
 
 def log_prior(coordinates: np.ndarray) -> np.ndarray:
@@ -137,13 +146,15 @@ def _next(found: Particles, proposals: list[Proposal], size: int, rng: np.random
     spread = np.cov(found.coordinates.T, aweights=weights) + 1e-4 * np.eye(found.coordinates.shape[1])
     effective, k = 1 / (weights**2).sum(), spread.shape[0]
     spread = spread * (4 / (effective * (k + 2))) ** (2 / (k + 4)) * 1.5
-    drawn = np.vstack([rng.standard_normal((n_prior, k)), centres + rng.multivariate_normal(np.zeros(k), spread, size=len(centres))])
+    root = np.linalg.cholesky(spread)
+    drawn = np.vstack([rng.standard_normal((n_prior, k)), centres + rng.standard_normal(centres.shape) @ root.T])
     middles, counts = np.unique(centres, axis=0, return_counts=True)
-    shares = counts / size
+    whiten = np.linalg.inv(root).T
+    scale = 0.5 * k * np.log(2 * np.pi) + np.log(np.diag(root)).sum()
 
     def density(points: np.ndarray) -> np.ndarray:
-        kernels = np.stack([multivariate_normal.logpdf(points, middle, spread) for middle in middles])
-        mixture = logsumexp(np.atleast_2d(kernels.reshape(len(middles), -1)), axis=0, b=shares[:, None])
+        kernels = -0.5 * cdist(points @ whiten, middles @ whiten, "sqeuclidean") - scale
+        mixture = logsumexp(kernels, axis=1, b=counts / size)
         return np.logaddexp(np.log(n_prior / size) + log_prior(points), mixture)
 
     return drawn, density

@@ -3,8 +3,8 @@
 A family is a world with some parameters left open, the knobs; each has a normal prior in a coordinate without bounds (logarithm or logit). SHORT is for
 responses of a few tokens, whose noise goes with how surprising they are; LONG for responses of hundreds of tokens, most of which the reward does not depend on.
 
-In SHORT two numbers of a world are not free: `align` is solved for, so that the base policy is right as often as the base model, and `base_format` so that it
-keeps the format as often. Where the base model was not measured (LONG), they are knobs.
+In SHORT two numbers of a world are not free: `align` is solved for (`as_right`), so that the base policy is right as often as the base model, and
+`base_format` so that it keeps the format as often. Where the base model was not measured (LONG), they are knobs.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +21,8 @@ from sim.run import Simulation
 Scale = Literal["log", "logit", "linear"]
 _PROBE = 512
 """Contexts of the small world in which `align` is solved for."""
+_SHARPEST = 200.0
+"""The largest kappa."""
 _FEATURES = 448
 """The most features of a world."""
 
@@ -120,19 +122,15 @@ def _value_of(run: Simulation, name: str) -> float:
 
 
 def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
-    """The simulation at coordinates (n_knobs,); None where no `align` makes the base policy right as often as it must be."""
+    """The simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
     values = {knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)}
     optimizer = Optimizer(rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
     environment = replace(facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values)
     if facts.strict is not None:
-        environment = replace(environment, base_format=_format_logit(facts.formed))
-        align = _solve_align(environment, facts.strict / facts.formed)
-        if align is None:
-            return None
-        environment = replace(environment, align=align)
-    return Simulation(environment, optimizer=optimizer)
+        environment = as_right(replace(environment, base_format=_format_logit(facts.formed)), facts.strict / facts.formed)
+    return None if environment is None else Simulation(environment, optimizer=optimizer)
 
 
 _NODES = ndtri((np.arange(64) + 0.5) / 64)
@@ -144,16 +142,22 @@ def _format_logit(formed: float) -> float:
     return float(brentq(lambda b: expit(b + _NODES).mean() - formed, -30, 30))
 
 
-def _solve_align(environment: Linear, right: float) -> float | None:
-    """The correlation at which the base policy's answers are right with that chance; None where none is."""
+def as_right(environment: Linear, right: float) -> Linear | None:
+    """The environment with the `align` at which the base policy's answers are right with that chance.
+
+    Where even align = 1 is too little, kappa is raised until it is enough. None where the chance is below that of a random answer.
+    """
     probe = replace(environment, n_train=_PROBE, n_test=1)
 
-    def excess(align: float) -> float:
-        return answer_rates(replace(probe, align=align)).mean() - right
+    def excess(**fields: float) -> float:
+        return answer_rates(replace(probe, **fields)).mean() - right
 
-    if excess(0.0) > 0 or excess(1.0) < 0:
+    if excess(align=0.0) > 0 or excess(align=1.0, kappa=_SHARPEST) < 0:
         return None
-    return float(brentq(excess, 0.0, 1.0, xtol=1e-3))
+    if excess(align=1.0) < 0:
+        kappa = brentq(lambda value: excess(align=1.0, kappa=value), environment.kappa, _SHARPEST, xtol=1e-2)
+        return replace(environment, align=1.0, kappa=float(kappa))
+    return replace(environment, align=float(brentq(lambda value: excess(align=value), 0.0, 1.0, xtol=1e-3)))
 
 
 def answer_rates(environment: Linear) -> np.ndarray:
