@@ -1,6 +1,6 @@
 """Reference runs of language models, which come with the package so that the simulator's report can show them beside its own.
 
-Whole studies of the `tiny` pairs with three seeds (tiny-sign97: one), made by `make reference`; and two cells of SmolLM2 on word problems, one seed, made by
+Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and two cells of SmolLM2 on word problems, one seed, made by
 `make reference-smollm2`. studies/export.py takes them from a results folder.
 """
 
@@ -14,7 +14,7 @@ from studies.runner import Results
 
 FILE = files("studies") / "data" / "language.parquet"
 COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields, "train_flexible", "test_flexible")
-REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds (tiny-sign97: one); `make reference` makes them again."
+REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds; `make reference` makes them again."
 
 
 def shipped() -> pd.DataFrame:

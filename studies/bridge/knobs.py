@@ -8,6 +8,7 @@ In SHORT two numbers of a world are not free: `align` is solved for (`as_right`)
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -83,7 +84,7 @@ SHORT = Family(
         Knob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0, margin=0.1),
-    Effort(1024, 256, 6),
+    Effort(640, 192, 7),
 )
 LONG = Family(
     (
@@ -149,15 +150,17 @@ def as_right(environment: Linear, right: float) -> Linear | None:
     """
     probe = replace(environment, n_train=_PROBE, n_test=1)
 
-    def excess(**fields: float) -> float:
-        return answer_rates(replace(probe, **fields)).mean() - right
+    @cache
+    def excess(align: float, kappa: float) -> float:
+        return answer_rates(replace(probe, align=align, kappa=kappa)).mean() - right
 
-    if excess(align=0.0) > 0 or excess(align=1.0, kappa=_SHARPEST) < 0:
+    if excess(0.0, environment.kappa) > 0:
         return None
-    if excess(align=1.0) < 0:
-        kappa = brentq(lambda value: excess(align=1.0, kappa=value), environment.kappa, _SHARPEST, xtol=1e-2)
-        return replace(environment, align=1.0, kappa=float(kappa))
-    return replace(environment, align=float(brentq(lambda value: excess(align=value), 0.0, 1.0, xtol=1e-3)))
+    if excess(1.0, environment.kappa) >= 0:
+        return replace(environment, align=float(brentq(excess, 0.0, 1.0, (environment.kappa,), xtol=1e-3)))
+    if excess(1.0, _SHARPEST) < 0:
+        return None
+    return replace(environment, align=1.0, kappa=float(brentq(lambda kappa: excess(1.0, kappa), environment.kappa, _SHARPEST, xtol=1e-2)))
 
 
 def answer_rates(environment: Linear) -> np.ndarray:
