@@ -69,7 +69,7 @@ class Family:
     knobs: tuple[Knob, ...]
     template: Linear
     effort: Effort
-    """Less where a simulation takes longer and there is less to find."""
+    """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol points)."""
 
 
 SHORT = Family(
@@ -84,7 +84,7 @@ SHORT = Family(
         Knob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0, margin=0.1),
-    Effort(640, 192, 7),
+    Effort(512, 224, 8),
 )
 LONG = Family(
     (
