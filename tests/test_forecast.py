@@ -11,13 +11,13 @@ from shared.errors import UserError
 from studies.bridge import forecast as forecasting
 from studies.bridge import plain
 from studies.bridge.calibrate import Particles, Posterior, simulation_of
-from studies.bridge.evidence import Evidence, Observed
+from studies.bridge.evidence import DISCREPANCY, Evidence, Observed
 from studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
 from studies.bridge.forecast_figures import grid_figure, score_figure
 from studies.bridge.forecast_show import show_grid, show_posterior, show_scores
 from studies.bridge.knobs import SHORT, Effort, Facts
 from studies.bridge.pilot import CELLS, PILOT_CELLS
-from studies.bridge.predict import LEFT_OUT, covariance, ends_of, predict
+from studies.bridge.predict import covariance, ends_of, predict
 from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, score, split, summary
 from studies.cli import main
 from studies.reference import shipped
@@ -69,10 +69,10 @@ def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
 
 def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike_ones():
     found = covariance(DESIGNS, DESIGNS)
-    np.testing.assert_allclose(np.diag(found), LEFT_OUT**2)
+    np.testing.assert_allclose(np.diag(found), DISCREPANCY**2)
     assert np.linalg.eigvalsh(found).min() > -1e-12
     raw, grpo = (next(d for d in DESIGNS if (d.batch_size, d.rollouts, d.support_rollouts, d.replay_window) == key) for key in ((256, 1, 0, 0), (256, 1, 0, 8)))
-    assert covariance([raw], [grpo])[0, 0] < LEFT_OUT**2  # a group of one has the raw reward, with a window it has not
+    assert covariance([raw], [grpo])[0, 0] < DISCREPANCY**2  # a group of one has the raw reward, with a window it has not
 
 
 def test_still_takes_the_nearest_run_and_averages_equally_near_ones():

@@ -15,10 +15,8 @@ from shared.design import Design
 from sim.environments import build
 from sim.run import simulate
 from studies.bridge.calibrate import Posterior, Progress
-from studies.bridge.evidence import SEED_NOISE
+from studies.bridge.evidence import DISCREPANCY, SEED_NOISE
 
-LEFT_OUT = 0.045
-"""Standard deviation of what the simulator leaves out of a cell."""
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
 UNLIKE = 1.0
@@ -28,7 +26,9 @@ REPEATS = 25
 
 
 class Forecast(NamedTuple):
-    """Test Pass@1 of cells after training: `expected` (draws, cells) over training seeds and questions, `single` (draws, cells) of one run."""
+    """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single` (draws, cells) of one run.
+
+    Every set trains with a seed of its own, so both have the spread of training."""
 
     cells: tuple[Design, ...]
     simulated: np.ndarray
@@ -64,7 +64,7 @@ def predict(
     rng = np.random.Generator(np.random.Philox(seed))
     expected = _carried_over(cells, [run.design for run in runs], simulated, measured - at_runs, errors, rng)
     inner = np.clip(expected, 0.0, 1.0)
-    single = inner + rng.standard_normal(inner.shape) * np.sqrt(SEED_NOISE**2 + inner * (1 - inner) / questions)
+    single = inner + rng.standard_normal(inner.shape) * np.sqrt(inner * (1 - inner) / questions)
     return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0))
 
 
@@ -91,7 +91,7 @@ def covariance(a: list[Design] | tuple[Design, ...], b: list[Design] | tuple[Des
     """Prior covariance (a, b) of what the simulator leaves out."""
     left, right = (np.array([_place(design) for design in designs]) for designs in (a, b))
     distance = ((left[:, None] - right[None]) ** 2).sum(axis=2)
-    return LEFT_OUT**2 * np.exp(-0.5 * distance / REACH**2)
+    return DISCREPANCY**2 * np.exp(-0.5 * distance / REACH**2)
 
 
 def _place(design: Design) -> tuple[float, float, float]:
