@@ -12,7 +12,7 @@ from sim.run import simulate
 from studies.bridge import calibrate as module
 from studies.bridge.calibrate import calibrate, log_likelihood, simulation_of
 from studies.bridge.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
-from studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, world_of
+from studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
 from studies.bridge.paper import paper_evidence
 from studies.bridge.pilot import CELLS, PILOT_CELLS, pilot_from
 from studies.bridge.pilot_store import shipped_base
@@ -121,6 +121,14 @@ def test_knobs_go_from_coordinates_to_values_and_around_others():
     assert Knob("rate", "log", 1.0, 0.5).around([0.01, 0.04]).median == pytest.approx(0.02)
 
 
+def test_the_rate_s_prior_is_that_of_the_rounds():
+    """A tenth of the rounds, ten times the rate; all else stays."""
+    fast = paced(SHORT, 60)
+    rates, others = ([knob for knob in fast.knobs if (knob.name == "rate") == which] for which in (True, False))
+    assert [knob.median for knob in rates] == pytest.approx([10 * SHORT.knobs[0].median]) and SHORT.knobs[0].name == "rate"
+    assert others == list(SHORT.knobs[1:]) and paced(SHORT, SHORT.rounds) == SHORT
+
+
 def test_the_prior_of_a_published_pair_does_not_know_its_own_preset():
     found = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
     others = [PAIRS[name].sim for name in ("llama-gsm8k", "olmo-gsm8k")]
@@ -147,7 +155,7 @@ def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
 def test_evidence_of_a_pilot_has_its_base_model_and_runs():
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
     found = evidence_of(pilot)
-    assert found.facts.family is SHORT and (found.facts.n_train, found.facts.n_test) == (2048, 500)
+    assert found.facts.family == SHORT and (found.facts.n_train, found.facts.n_test) == (2048, 500)
     assert found.facts.strict == pytest.approx(0.081, abs=0.01) and found.facts.formed > 0.95
     assert [run.values[-1, 1] for run in found.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
     with pytest.raises(UserError, match="a pilot needs one"):

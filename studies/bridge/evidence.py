@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.curve import Curve
 from shared.design import Design
-from studies.bridge.knobs import LONG, SHORT, Facts
+from studies.bridge.knobs import LONG, SHORT, Facts, paced
 from studies.bridge.pilot import Pilot
 
 SEED_NOISE = 0.02
@@ -82,4 +82,4 @@ def evidence_of(pilot: Pilot) -> Evidence:
     )
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs)
-    return Evidence(Facts(family, base.n_train, base.n_test, strict, formed), runs)
+    return Evidence(Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed), runs)

@@ -68,6 +68,8 @@ class Family:
 
     knobs: tuple[Knob, ...]
     template: Linear
+    rounds: int
+    """Of the runs for which the median of the rate is meant."""
     effort: Effort
     """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol points)."""
 
@@ -84,6 +86,7 @@ SHORT = Family(
         Knob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0, margin=0.1),
+    600,
     Effort(512, 224, 8),
 )
 LONG = Family(
@@ -96,6 +99,7 @@ LONG = Family(
         Knob("base_format", "linear", -4.2, 0.5),
     ),
     Linear(),
+    2000,
     Effort(256, 96, 3),
 )
 
@@ -111,6 +115,13 @@ class Facts:
     """Share of right responses in the required format."""
     formed: float | None = None
     """Share of responses in the required format."""
+
+
+def paced(family: Family, rounds: int) -> Family:
+    """The family for runs of so many rounds: rates are chosen so that the rounds suffice, so the median of the rate is in proportion to 1 / rounds."""
+    pace = family.rounds / rounds
+    knobs = tuple(knob._replace(median=knob.median * pace) if knob.name == "rate" else knob for knob in family.knobs)
+    return replace(family, knobs=knobs, rounds=rounds)
 
 
 def informed(family: Family, others: list[Simulation]) -> Family:
