@@ -85,8 +85,8 @@ class Score(_Forecasting):
     Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and a figure.
     """
 
-    what: Literal["language", "paper"] = "language"
-    """language: pairs whose reference runs come with rftlab; paper: GSM8K pairs of arXiv 2601.22532."""
+    what: Literal["language", "smollm2", "paper"] = "language"
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: GSM8K pairs of arXiv 2601.22532."""
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

@@ -75,8 +75,18 @@ def language_case(curves: pd.DataFrame, pair: str, pairs: list[str], known: tupl
 
 def language_cases(curves: pd.DataFrame) -> list[Case]:
     """A case for every pair whose grid and base model come with the package."""
-    pairs = [pair for pair in shipped_pairs() if set(CELLS) <= set(curves.loc[curves["pair"] == pair, "cell"])]
+    pairs = _whole(curves)
     return [language_case(curves, pair, pairs) for pair in pairs]
+
+
+def partial_cases(curves: pd.DataFrame) -> list[Case]:
+    """A case for every pair of which some designs and the base model come with the package: known is the baseline, held out is the rest."""
+    whole = _whole(curves)
+    return [language_case(curves, pair, whole, (RAW,)) for pair in shipped_pairs() if pair not in whole]
+
+
+def _whole(curves: pd.DataFrame) -> list[str]:
+    return [pair for pair in shipped_pairs() if set(CELLS) <= set(curves.loc[curves["pair"] == pair, "cell"])]
 
 
 def paper_cases() -> list[Case]:
@@ -128,7 +138,9 @@ def plain_forecasts(case: Case, designs: tuple[Design, ...]) -> dict[str, np.nda
 
 
 def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
-    """Spearman's rank correlation; 0 for a forecast that is the same for all cells."""
+    """Spearman's rank correlation; 0 for a forecast that is the same for all cells, nan for fewer than three."""
+    if len(truth) < 3:
+        return float("nan")
     return 0.0 if forecast.nunique() == 1 else float(stats.spearmanr(forecast, truth).statistic)
 
 

@@ -9,16 +9,19 @@ from rich.console import Console
 from llm.writing import write_file
 from studies.bridge.forecast_figures import score_figure
 from studies.bridge.forecast_show import show_scores
-from studies.bridge.score import Case, language_cases, paper_cases, score, summary
+from studies.bridge.score import Case, language_cases, paper_cases, partial_cases, score, summary
 from studies.figures import save
 from studies.progress import steps_of
 from studies.reference import shipped
 from studies.reproduce import threads_of
 
+CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: partial_cases(shipped()), "paper": paper_cases}
+"""What can be scored."""
+
 
 def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
     """Score all cases, print tables, write files."""
-    cases = language_cases(shipped()) if what == "language" else paper_cases()
+    cases = CASES[what]()
     folder = root / "score" / what
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
