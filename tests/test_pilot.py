@@ -18,6 +18,7 @@ from studies.bridge.pilot import CELLS, PILOT_CELLS, Gradient, Pilot, pilot_from
 from studies.bridge.pilot_run import answers_of, wanted
 from studies.bridge.pilot_show import show, spark
 from studies.bridge.pilot_store import Damaged, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from studies.bridge.score import whole_pairs
 from studies.experiments import EXPERIMENTS
 from studies.pairs import start_at
 from studies.points import points_of
@@ -56,7 +57,7 @@ def test_shipped_runs_make_a_pilot(pilot):
 
 
 def test_the_base_model_answers_as_the_curves_begin(pilot):
-    for pair in shipped_pairs():
+    for pair in whole_pairs(shipped()):
         base, curves = shipped_base(pair), shipped().query("pair == @pair and round == 0 and seed == 0")
         for split in ("train", "test"):
             answers = getattr(base, split)
@@ -68,7 +69,7 @@ def test_the_base_model_answers_as_the_curves_begin(pilot):
 
 def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
     """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and noise at the base policy predict."""
-    pilots = {pair: pilot_from(shipped(), shipped_base(pair)) for pair in shipped_pairs()}
+    pilots = {pair: pilot_from(shipped(), shipped_base(pair)) for pair in whole_pairs(shipped())}
     for pilot in pilots.values():
         assert pilot.runs[0].curve.grad_norm[1] == pytest.approx(pilot.base.raw.norm(32, 1), rel=0.25)
         assert pilot.base.raw.signal == pytest.approx(pilot.base.centred.signal, abs=3 * pilot.base.centred.signal_error)

@@ -75,17 +75,18 @@ def language_case(curves: pd.DataFrame, pair: str, pairs: list[str], known: tupl
 
 def language_cases(curves: pd.DataFrame) -> list[Case]:
     """A case for every pair whose grid and base model come with the package."""
-    pairs = _whole(curves)
+    pairs = whole_pairs(curves)
     return [language_case(curves, pair, pairs) for pair in pairs]
 
 
 def partial_cases(curves: pd.DataFrame) -> list[Case]:
     """A case for every pair of which some designs and the base model come with the package: known is the baseline, held out is the rest."""
-    whole = _whole(curves)
+    whole = whole_pairs(curves)
     return [language_case(curves, pair, whole, (RAW,)) for pair in shipped_pairs() if pair not in whole]
 
 
-def _whole(curves: pd.DataFrame) -> list[str]:
+def whole_pairs(curves: pd.DataFrame) -> list[str]:
+    """Pairs whose whole grid is there, and whose base model was measured for the package."""
     return [pair for pair in shipped_pairs() if set(CELLS) <= set(curves.loc[curves["pair"] == pair, "cell"])]
 
 
