@@ -39,6 +39,7 @@ bench-llm: .venv/installed-bench-llm
 
 pilots: .venv/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
+	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4
 	$(BIN)/python -m studies.bridge.pilot_store results
 
 clean:
