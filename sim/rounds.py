@@ -19,8 +19,8 @@ from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
 from sim.policy import BLOCK, backward, cumulate, forward, start_score
-from sim.random import EVALUATION, NUISANCE, ROLLOUT, Key, normals, uniforms
-from sim.spelling import correct_probability, pick, softmax
+from sim.random import NUISANCE, ROLLOUT, Key, normals, uniforms
+from sim.spelling import pick, softmax
 
 CHUNK = 128
 
@@ -303,19 +303,3 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
         if not finite:
             return r
     return batches.shape[0]
-
-
-@jit
-def pass_at_1(contexts, plan, theta, work, round_index, sampled):
-    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each."""
-    n, chance, base_kept = contexts.base_format.shape[0], 0.0, kept(plan.forgetting, theta)
-    for start in range(0, n, CHUNK):
-        batch = np.arange(start, min(start + CHUNK, n))
-        find_logits(contexts, theta, batch, base_kept, work)
-        if sampled:
-            uniforms(plan.key, round_index, batch, 1, EVALUATION, work.counters, work.uniform)
-        for row in range(batch.shape[0]):
-            formed = 1.0 / (1.0 + math.exp(-base_kept * contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
-            p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
-            chance += (1.0 if work.uniform[0, row] < p else 0.0) if sampled else p
-    return chance / n

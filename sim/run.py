@@ -12,10 +12,11 @@ from shared.design import Design
 from shared.errors import check, check_choice
 from shared.estimator import rule_of
 from sim.environments import Environment, Linear, n_train
+from sim.evaluation import pass_at_1
 from sim.general import general_rounds
 from sim.optimizer import Optimizer
 from sim.responses import Sampler
-from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, pass_at_1, train_rounds
+from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
 from sim.setup import check_plain, choices_of, further, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from sim.world import World
 

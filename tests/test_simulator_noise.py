@@ -13,11 +13,12 @@ from shared.errors import UserError
 from shared.mask import Drift
 from shared.sampling import Sampling
 from sim.environments import Linear, Tabular, build
+from sim.evaluation import pass_at_1
 from sim.forgetting import kept
 from sim.optimizer import Optimizer
 from sim.random import INTERFERENCE, ROLLOUT
 from sim.responses import Sampler
-from sim.rounds import CHUNK, look, pass_at_1
+from sim.rounds import CHUNK, look
 from sim.run import General, Plain, Simulation, simulate
 from sim.setup import plan_of, start_state, work_of
 from sim.world import World, contexts_of

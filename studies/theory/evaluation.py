@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import binom
 
-from sim.rounds import pass_at_1
+from sim.evaluation import pass_at_1
 from sim.world import Contexts
 from studies.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
 from studies.theory.check import Check, Comparison, estimated, exact, positive, sampled
