@@ -28,7 +28,8 @@ REPEATS = 25
 class Forecast(NamedTuple):
     """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single` (draws, cells) of one run.
 
-    Every set trains with a seed of its own, so both have the spread of training."""
+    Every set trains with a seed of its own, so both have the spread of training.
+    """
 
     cells: tuple[Design, ...]
     simulated: np.ndarray
