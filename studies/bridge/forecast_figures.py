@@ -30,7 +30,7 @@ def grid_figure(table: pd.DataFrame, pair: str) -> Drawn:
 def score_figure(table: pd.DataFrame) -> Drawn:
     """Forecast against truth, a panel per pair, 80% intervals; the saturating curve and other pairs' gains in grey."""
     pairs = list(dict.fromkeys(table["pair"]))
-    figure = Figure(figsize=(3.1 * len(pairs) + 0.3, 4.3))
+    figure = Figure(figsize=(max(3.1 * len(pairs) + 0.3, 5.0), 4.3))
     for ax, pair in zip(figure.subplots(1, len(pairs), sharex=True, sharey=True, squeeze=False)[0], pairs, strict=True):
         own = table[table["pair"] == pair]
         error = (own["forecast"] - own["truth"]).abs().mean()
