@@ -73,7 +73,8 @@ def _facts(trainer: Trainer, progress: Progress) -> dict:
     state, meter = trainer.state, trainer.meter
     counts = {name: getattr(state, name) for name in ("round", "position", "updates", "rollouts", "tokens", "totals")}
     phases = {"seconds": meter.seconds, "peak": meter.peak}
-    return {"config": config_of(trainer.run), "data": trainer.data.sha256, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}
+    identity = {"config": config_of(trainer.run), "data": trainer.data.sha256, "base": trainer.base}
+    return {**identity, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}
 
 
 def _next(trainer: Trainer) -> dict:
@@ -86,7 +87,7 @@ def _next(trainer: Trainer) -> dict:
 def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
     """Put a trainer where the latest good checkpoint was; None where there is none.
 
-    Raises UserError where a checkpoint is of another configuration or data, or where other prompts would come next.
+    Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
     """
     for place in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
         try:
@@ -123,6 +124,7 @@ def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
         setattr(state, name, value)
     trainer.meter.seconds, trainer.meter.peak = dict(facts["meter"]["seconds"]), dict(facts["meter"]["peak"])
     check(facts["data"] == trainer.data.sha256, f"{place} was trained on other data; name another folder, or the data that it was trained on")
+    check(facts.get("base") == trainer.base, f"{place} was trained from another base model than model.source has now; name another folder, or that model")
     check(facts["next"] == _next(trainer), f"{place}: other prompts come next than when it was written; name another folder")
     if state.windows is not None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])

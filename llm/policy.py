@@ -1,6 +1,7 @@
 """A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole batch."""
 
 import copy
+import hashlib
 import inspect
 from collections.abc import Iterator
 
@@ -46,6 +47,15 @@ class Policy:
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """All weights, tied ones once, under the names of the model without adapters, which are added to them one tensor at a time."""
         return whole_weights(self.model)
+
+    def base_checksum(self) -> str:
+        """Of the weights as they are, adapters left out; those of the base model before training, and at any time where there are adapters."""
+        digest = hashlib.sha256()
+        for name, parameter in self.model.named_parameters():
+            if ".lora_" not in name:
+                digest.update(name.encode())
+                digest.update(parameter.detach().cpu().contiguous().numpy())
+        return digest.hexdigest()
 
     def micro_batches(self, responses: Responses) -> list[np.ndarray]:
         """All rows, in parts that are small enough for one pass."""

@@ -76,6 +76,8 @@ class Trainer:
         """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
         self.run, self.policy, self.engine, self.codec, self.data, self.pool = run, policy, engine, codec, data, pool
         self.reference = policy.reference() if run.needs_reference else None
+        self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
+        """Checksum of the base model, where it is read after the first round too: as the reference, or under adapters."""
         self.optimizer = optimizer_of(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
         self.state = start_state(run, len(data.train.answers))

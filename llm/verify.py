@@ -2,8 +2,8 @@
 
 strict     the paper's reward: the right answer in the required format
 flexible   the right answer, wherever the response states it
-Their difference is format. A strict reward for `math` and `arithmetic` implies the flexible one; for `gsm8k` it almost does: the rule keeps
-the commas of the last number, so that `#### 1,875` is right strictly and wrong flexibly.
+Their difference is format. A strict reward for `math` implies the flexible one, for the others it almost does: flexibly the last number counts,
+so that `####5 6` is right strictly and wrong flexibly where the answer is 5, and `gsm8k` keeps its commas, so that `#### 1,875` is too.
 """
 
 from collections.abc import Callable, Sequence

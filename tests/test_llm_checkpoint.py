@@ -139,6 +139,30 @@ def test_other_data_and_another_order_of_prompts_are_refused(tmp_path, monkeypat
         train(run, tmp_path)
 
 
+@pytest.mark.parametrize(("more", "refused"), [({}, True), ({"estimator": Estimator(), "rank": 4}, True), ({"estimator": Estimator()}, False)])
+def test_another_base_model_is_refused_where_a_run_still_reads_it(more, refused, tmp_path, monkeypatch):
+    """As a reference or under adapters; a run that reads it no more goes on from the checkpoint alone."""
+    run = run_of(rounds=8, **more)
+    killed_at(run, tmp_path, 5)
+    real = llm.train.load_model
+
+    def moved(*arguments):
+        model, codec = real(*arguments)
+        with torch.no_grad():
+            model.get_output_embeddings().weight[3, 0] += 1e-3
+        return model, codec
+
+    monkeypatch.setattr(llm.train, "load_model", moved)
+    if not refused:
+        train(run, tmp_path)
+        return
+    with pytest.raises(UserError, match="checkpoints/000004 was trained from another base model than model.source has now; name another folder") as caught:
+        train(run, tmp_path)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(llm.train, "load_model", real)
+    assert train(run, tmp_path).curve.round[-1] == 8
+
+
 @pytest.mark.parametrize("place", ["checkpoint", "records", "curve", "model"])
 def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch):
     run = run_of(rounds=8)
