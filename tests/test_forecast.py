@@ -167,11 +167,19 @@ def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
     assert found.loc["still", "excess_low"] > 0
 
 
+def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
+    table, console = made_up_scores()[:1], Console(record=True, width=80)
+    found = summary(table)
+    assert found[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and found["mae"].notna().all()
+    show_scores(console, table, found)
+    assert "nan" not in console.export_text()
+
+
 def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     monkeypatch.setattr("studies.bridge.evidence.SHORT", FACTS.family)
     pilot = pilot_of(tmp_path, "tiny-mod97")._replace(rounds=40)
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
-    console = Console(record=True, width=200)
+    console = Console(record=True, width=80)
     grid = grid_of(posterior, pilot, 40 * 256, 0, 2, console, True)
     table = grid.table.set_index("cell")
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
@@ -182,6 +190,8 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
         grid_of(posterior, pilot, 5, 0, 1, console, True)
     show_grid(console, grid, pilot)
+    rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
+    assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], "a row each, on a terminal of 80 columns"
     show_posterior(console, posterior, pilot._replace(runs=pilot.runs[:2]))
     assert isinstance(grid, Grid) and "recommended" in console.export_text()
 

@@ -57,22 +57,11 @@ def show_posterior(console: Console, posterior: Posterior, pilot: Pilot) -> None
 
 def show_grid(console: Console, grid: Grid, pilot: Pilot) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
-    table = _table(
-        f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
-        "design",
-        "rollouts",
-        "of grid",
-        "forecast",
-        "80%",
-        "measured",
-        f"best within {CLOSE}",
-        *PLAIN,
-    )
+    table = _table(f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds", "design", "cost", "forecast", "80%", "measured", "best", *PLAIN)
     for row in grid.table.itertuples():
         chosen = row.cell == grid.recommended
         best = "" if np.isnan(row.best) else f"{row.best:.0%}"
-        measured = "" if np.isnan(row.measured) else f"{row.measured:.3f}"
-        cells = (short(row.cell), f"{row.rollouts / 1000:,.0f}k", f"{row.share:.1%}", f"{row.forecast:.3f}", f"[{row.low:.3f}, {row.high:.3f}]", measured, best)
+        cells = (short(row.cell), f"{row.share:.1%}", f"{row.forecast:.3f}", f"{row.low:.3f}-{row.high:.3f}", _number(row.measured), best)
         table.add_row(*cells, *(_number(getattr(row, name)) for name in PLAIN), style="bold green" if chosen else "" if row.in_budget else "dim")
     console.print(table)
     chosen = grid.table.set_index("cell").loc[grid.recommended]
@@ -81,14 +70,18 @@ def show_grid(console: Console, grid: Grid, pilot: Pilot) -> None:
         f"recommended: {short(grid.recommended)}, {chosen['forecast']:.3f}; with {chosen['best']:.0%} it is within {CLOSE} of the best design in budget",
     )
     _say(console, f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design {grid.saved:.0%} of them need not be spent")
+    _say(
+        console,
+        f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be within {CLOSE} of the best design in budget",
+    )
     _say(console, f"plain forecasts: {_PLAIN_TEXT}")
 
 
 _PLAIN_TEXT = "still = the pilot's nearest run; gain = its baseline and other pairs' mean gain; sigmoid = a saturating curve in rollouts fitted to the pilot"
 
 
-def _number(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.3f}"
+def _number(value: float, digits: int = 3) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
@@ -97,12 +90,12 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
     for pair, own in table.groupby("pair", sort=False):
         errors = {name: float((own[name] - own["truth"]).abs().mean()) for name in ("forecast", *PLAIN)}
         rank = rank_agreement(own["forecast"], own["truth"])
-        by_pair.add_row(
-            pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", f"{rank:.2f}", *(_number(errors[name]) for name in PLAIN)
-        )
+        plain = (_number(errors[name]) for name in PLAIN)
+        by_pair.add_row(pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", _number(rank, 2), *plain)
     console.print(by_pair)
     over = _table("over pairs", "", "error", "Spearman", "regret", "error more than the forecast's (95%)")
     for row in summary.itertuples():
-        more = "" if row.forecast == "forecast" else f"{row.excess:+.3f} [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
-        over.add_row(row.forecast, f"{row.mae:.3f}", f"{row.spearman:.2f}", f"{row.regret:.3f}", more)
+        interval = "" if np.isnan(row.excess_low) else f" [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
+        more = "" if row.forecast == "forecast" else f"{row.excess:+.3f}{interval}"
+        over.add_row(row.forecast, f"{row.mae:.3f}", _number(row.spearman, 2), f"{row.regret:.3f}", more)
     console.print(over)

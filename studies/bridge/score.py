@@ -148,7 +148,7 @@ def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """A row per forecast (forecast, simulated, each plain one): mae, spearman, regret, and by how much its error exceeds the forecast's (95%).
 
-    regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells within pairs.
+    regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells within pairs; nan where no pair has two.
     """
     rng = np.random.Generator(np.random.Philox(0))
     groups = [own.reset_index(drop=True) for _, own in table.groupby("pair", sort=False)]
@@ -157,7 +157,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         errors = [(own[name] - own["truth"]).abs().to_numpy() for own in groups]
         more = [error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)]
         drawn = np.mean([part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0)
-        low, high = np.quantile(drawn, [0.025, 0.975])
+        low, high = np.quantile(drawn, [0.025, 0.975]) if max(map(len, groups)) > 1 else (np.nan, np.nan)
         ranks = [rank_agreement(own[name], own["truth"]) for own in groups]
         regrets = [own["truth"].max() - own["truth"][own[name].idxmax()] for own in groups]
         rows.append((name, np.mean([e.mean() for e in errors]), np.mean(ranks), np.mean(regrets), np.mean([m.mean() for m in more]), low, high))
