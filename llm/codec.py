@@ -1,11 +1,15 @@
 """Between text and ids: prompts in, responses out, and the ids at which a response ends."""
 
 from collections.abc import Iterable
+from datetime import date
 from typing import Protocol
 
 from llm.tasks import symbols
 from llm.tasks.task import Prompt
 from shared.errors import UserError, check
+
+TODAY = date(2024, 7, 26)
+"""What templates take for today, so that a run's prompts do not change overnight: the date that Llama 3.2's has where there is no clock."""
 
 
 class Codec(Protocol):
@@ -52,7 +56,7 @@ class TextCodec:
             return self.tokenizer(prompt).input_ids
         if not self.tokenizer.chat_template:
             raise UserError("the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one")
-        text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+        text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
     def decode(self, ids: Iterable[int]) -> str:

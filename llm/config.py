@@ -148,7 +148,7 @@ class Compute:
     """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by rounding only."""
 
     device: str = "cpu"
-    """Where the model lives: cpu, cuda, cuda:1, ..."""
+    """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..."""
     threads: int = 0
     """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short to share."""
     precision: Precision = "fp32"
@@ -169,6 +169,8 @@ class Compute:
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
         check_choice("compute.engine", self.engine, get_args(EngineName))
+        first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
+        check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
         check(self.cache_gb > 0, f"compute.cache_gb = {self.cache_gb}; allowed: more than 0")
         check(self.threads >= 0, f"compute.threads = {self.threads}; allowed: 0 (all cores) or more")
         for name in ("sample_rows", "micro_tokens", "logit_rows"):

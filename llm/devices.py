@@ -71,6 +71,7 @@ def _at_hand(device: str) -> Device | None:
         properties, free = torch.cuda.get_device_properties(device), torch.cuda.mem_get_info(device)[0]
     except (ImportError, RuntimeError, AssertionError):
         return None
-    like = next((gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in properties.name), None)
+    alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in properties.name]
+    like = min(alike, key=lambda gpu: abs(gpu.memory - properties.total_memory), default=None)
     note = f"{free / 1e9:.1f} of {properties.total_memory / 1e9:.1f} GB are free" + ("" if like else "; its speed is not known: times are those of an A100-40")
     return (like or GPUS["A100-40"])._replace(name=properties.name, memory=float(free), note=note)

@@ -97,13 +97,18 @@ def _flops(run: LLMRun, device: Device) -> float:
 
 
 def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, prompts: int, responses: int) -> Cost:
-    """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all weights and the rows' caches."""
+    """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all weights and the rows' caches.
+
+    vLLM samples no more rows side by side than its cache holds; prompts that rollouts share count for each of them, so this is on the safe side.
+    """
     narrow, vllm = run.compute.number_bytes, run.compute.engine == "vllm"
-    rows, waves = min(run.compute.sample_rows, responses), -(-responses // run.compute.sample_rows)
+    token = 2 * (narrow if vllm else 4) * shape.layers * shape.keys
+    held = max(1, int(run.compute.cache_gb * 1e9 / (token * (assumed.prompt + assumed.response)))) if vllm else responses
+    rows, waves = min(run.compute.sample_rows, responses, held), -(-responses // run.compute.sample_rows)
     longest = min(run.model.response_limit, TAIL * assumed.response)
     steps = max(longest, responses * assumed.response / rows) if vllm else waves * longest
     alive = responses * assumed.response / steps
-    cache = alive * (assumed.prompt + assumed.response / 2) * 2 * (narrow if vllm else 4) * shape.layers * shape.keys
+    cache = alive * (assumed.prompt + assumed.response / 2) * token
     weights = (narrow if vllm else 4) * (shape.body_products + shape.head)
     products = 2 * alive * (shape.body_products + shape.head)
     least = STEP["vllm"] if vllm else STEP["hf"] * shape.layers

@@ -20,7 +20,7 @@ LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Projections of a block that read the same numbers, as many as a token's hidden state."""
 VLLM = 2e9
-"""Assumed: vLLM's graphs, and what it computes a batch of prompts in."""
+"""Assumed: vLLM's graphs, which stay while it sleeps, and what it computes a batch of prompts in."""
 
 
 class Pass(NamedTuple):
@@ -70,11 +70,11 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
         if vllm
         else {}
     )
-    idle = {} if cuda else engine  # on a GPU vLLM sleeps while nothing is sampled
+    asleep = {"libraries": engine["libraries"]} if cuda and vllm else engine  # on a GPU alone, while the policy is updated
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
-        phases["log_probs"] = steady | reference | idle | _reading(run, shape, largest)
-    phases["update"] = steady | idle | {"gradients": 4.0 * shape.trained} | _updating(run, shape, largest)
+        phases["log_probs"] = steady | reference | engine | _reading(run, shape, largest)
+    phases["update"] = steady | asleep | {"gradients": 4.0 * shape.trained} | _updating(run, shape, largest)
     return Memory({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
 
 

@@ -25,7 +25,7 @@ def library(lora: LoRA) -> ModuleType | None:
     try:
         import peft
     except ImportError as error:
-        raise UserError(f"lora.rank = {lora.rank} needs the package peft: {error}; pip install 'rftlab[lora]'") from None
+        raise UserError(f"lora.rank = {lora.rank} needs the package peft: {error}; pip install '.[lora]' in rftlab's folder") from None
     return peft
 
 

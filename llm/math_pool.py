@@ -160,7 +160,7 @@ class MathPool:
         if not child.ready:
             reason = child.reason() if spoke else f"it is not ready after {START_LIMIT:g} seconds"
             self.close()
-            raise UserError(f"math-verify does not start: {reason}; pip install 'rftlab[llm]' installs it")
+            raise UserError(f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it")
 
     def _remove(self, child: _Worker) -> None:
         self._children.remove(child)

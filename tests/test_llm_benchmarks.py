@@ -126,7 +126,7 @@ def test_the_hub_is_asked_for_both_splits(monkeypatch, tmp_path):
 
 
 def test_tables_of_datasets_have_the_rows_that_we_read(monkeypatch, tmp_path):
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rftlab[llm]')")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[llm]' in rftlab's folder)")
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, split: datasets.Dataset.from_list(PREPARED))
     assert load(TaskConfig("math")) == benchmarks.load("math", folder(tmp_path, PREPARED))
 

@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parent
 
 def test_the_trainer_is_tested():
     if collect_ignore:
-        pytest.skip("the tests of the trainer need torch and transformers: make test-llm, or pip install 'rftlab[llm]'")
+        pytest.skip("the tests of the trainer need torch and transformers: make test-llm, or pip install '.[llm]' in rftlab's folder")
 
 
 def imports_torch(path: Path, seen: frozenset[Path] = frozenset()) -> bool:

@@ -20,7 +20,7 @@ from shared.errors import UserError
 from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 from tests.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
-pytest.importorskip("peft", reason="peft is not installed (pip install 'rftlab[lora]')")
+pytest.importorskip("peft", reason="peft is not installed (pip install '.[lora]' in rftlab's folder)")
 
 RESPONSES = random_responses(0)
 ALL = np.arange(len(RESPONSES.group))
@@ -253,6 +253,6 @@ def test_configurations_are_checked(make, message):
 def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setattr("llm.models.pretrained", lambda *a: pytest.fail("it was loaded"))
-    with pytest.raises(UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install 'rftlab\[lora\]'") as caught:
+    with pytest.raises(UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install '\.\[lora\]'") as caught:
         load_model(lora_run())
     assert "\n" not in str(caught.value)

@@ -3,10 +3,12 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
@@ -90,12 +92,45 @@ def broken(folder, tmp_path, **changes):
     return copy
 
 
+def test_prompts_do_not_change_overnight(folder):
+    """Templates, that of Llama 3.2 among them, write the date of today into prompts."""
+    _, codec = load_model(chat_run(folder, "unused"))
+    for clock in ("{{ DATE }}", "{% if strftime_now is defined %}{% set today = DATE %}{{ today }}{% endif %}"):
+        codec.tokenizer.chat_template = clock.replace("DATE", "strftime_now('%Y%m%d') | list | join(' ')")
+        ids = codec.encode([{"role": "user", "content": "What"}])
+        assert codec.tokenizer.decode(ids) == "2 0 2 4 0 7 2 6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (GatedRepoError, "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then `hf auth login`, or HF_TOKEN in the environment"),
+        (
+            RepositoryNotFoundError,
+            "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment",
+        ),
+    ],
+)
+def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkeypatch, tmp_path):
+    def refused(*arguments, **more):
+        try:
+            raise kind("401 Client Error", response=SimpleNamespace(headers={}, request=None))
+        except kind as error:
+            raise OSError("You are trying to access a gated repo.\nMake sure ...") from error
+
+    monkeypatch.setattr("llm.models.AutoTokenizer.from_pretrained", refused)
+    with pytest.raises(UserError) as caught:
+        train(chat_run("meta-llama/Llama-3.2-1B-Instruct", "unused"), tmp_path)
+    assert str(caught.value).endswith(advice) and "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"tokenizer__json": None, "tokenizer_config__json": None}, "no tokenizer can be read: "),
         ({"tokenizer__json": "{"}, "no tokenizer can be read: "),
         ({"model__safetensors": None}, "no causal language model can be read: "),
+        ({"model__safetensors": None, "pytorch_model__bin": "a pickle, which could run anything"}, "no causal language model can be read: "),
         ({"model__safetensors": "damaged"}, "no causal language model can be read: "),
         ({"config__json": "{}"}, "can be read: "),
         ({"chat_template__jinja": None}, "the tokenizer has no chat template, and the prompts of this task are chat messages"),

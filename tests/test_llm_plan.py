@@ -45,7 +45,8 @@ def test_parts_exist_when_they_do():
     for parts in memory.phases.values():
         assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(n * shape.parameters for n in (4, 4, 8))
     assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
-    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample"]
+    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample", "log_probs"], "vLLM sleeps during the update alone"
+    assert len({parts["libraries"] for parts in memory.phases.values()}) == 1
     assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
     assert memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
     plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
@@ -141,6 +142,16 @@ def test_costs_add_up_and_grow_with_the_work():
     assert products * 0.8 < found.phases["update"].seconds < products * 1.3
 
 
+def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
+    gpu, shape = GPUS["A100-40"], shape_of(QWEN.model)
+
+    def steps(**compute):
+        return duration_of(with_compute(QWEN, **compute), shape, gpu, ASSUMED).evaluation.seconds
+
+    assert steps(cache_gb=4.0) == steps(cache_gb=40.0) < steps(cache_gb=0.1) < steps(cache_gb=0.01)
+    assert steps(cache_gb=0.01, engine="hf") == steps(cache_gb=40.0, engine="hf")
+
+
 # --- devices and the command line ---
 
 
@@ -151,6 +162,9 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, value)
     found = device_of("cuda", None)
     assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
+    for name, total, like in (("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"), ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40")):
+        properties.name, properties.total_memory = name, total
+        assert device_of("cuda", None).bandwidth == GPUS[like].bandwidth
     properties.name = "NVIDIA L4"
     assert "not known" in device_of("cuda", None).note
     assert device_of("cuda", "H200") == GPUS["H200"] and device_of("cpu", None, 1).name == "cpu, 1 thread"

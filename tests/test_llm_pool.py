@@ -21,7 +21,7 @@ from shared.errors import UserError
 from tests.test_llm_verify import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 from tests.vectors import ROOT
 
-needs_math_verify = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed (pip install 'rftlab[llm]')")
+needs_math_verify = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)")
 
 
 @needs_math_verify
@@ -222,7 +222,7 @@ def test_a_child_that_cannot_start_is_one_line(script, reason, monkeypatch, tmp_
     monkeypatch.setattr(math_pool, "START_LIMIT", 0.5 if "not ready" in reason else 60.0)
     with pytest.raises(UserError) as error, MathPool(1) as pool:
         pool.equivalent([("1", "1.0")])
-    assert str(error.value) == f"math-verify does not start: {reason}; pip install 'rftlab[llm]' installs it"
+    assert str(error.value) == f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
 
 
 @pytest.mark.parametrize(("options", "field"), [({"workers": 0}, "workers = 0"), ({"timeout": 0}, "timeout = 0"), ({"timeout": float("nan")}, "timeout = nan")])

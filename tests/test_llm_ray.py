@@ -29,7 +29,7 @@ from tests.test_store import point_of as simulated
 from tests.tiny_runs import run_of
 from tests.vectors import ROOT
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'rftlab[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]' in rftlab's folder")
 
 MOVES = Estimator(entropy=0.1)
 """The models of these tests solve nothing, so it is the bonus that moves them."""
@@ -171,7 +171,7 @@ def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, "reproduce", "--engine", "ray"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=with_root()
     )
-    assert (done.returncode, done.stderr) == (2, "rftlab: engine ray needs Ray: pip install 'rftlab[ray]'\n")
+    assert (done.returncode, done.stderr) == (2, "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n")
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def _hub_rows(benchmark: Benchmark, split: str) -> list[Row]:
     try:
         import datasets
     except ImportError:
-        raise UserError("source = 'hub' needs the package datasets: pip install 'rftlab[llm]'; a local file or folder needs nothing") from None
+        raise UserError("source = 'hub' needs the package datasets: pip install '.[llm]' in rftlab's folder; a local file or folder needs nothing") from None
     try:
         table: Iterable[dict] = datasets.load_dataset(benchmark.repository, benchmark.configuration, split=split)
     except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
