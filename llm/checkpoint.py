@@ -1,7 +1,8 @@
 """Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as JSON; nothing is pickled.
 
     checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
-A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is used.
+A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is used. Of a finished run of a
+study `state.json` alone is kept (`prune`): it has all that was measured.
 """
 
 import hashlib
@@ -54,6 +55,15 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def prune(folder: Path) -> None:
+    """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
+    *before, last = sorted((folder / "checkpoints").glob("[0-9]*"))
+    with reported(last, "the run is finished, and kept"):
+        write_folder(last, {"state.json": (last / "state.json").read_bytes()})
+    for old in before:
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().contiguous() for name, parameter in trainer.policy.named_parameters()}
 
@@ -85,7 +95,7 @@ def _next(trainer: Trainer) -> dict:
 
 
 def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
-    """Put a trainer where the latest good checkpoint was; None where there is none.
+    """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no weights.
 
     Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
     """
@@ -98,6 +108,8 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
         facts = json.loads((place / "state.json").read_bytes())
         check_config(place, facts["config"], config_of(trainer.run))
         _restore(trainer, place, facts)
+        if trainer.state.round < trainer.run.design.rounds:
+            _restore_tensors(trainer, place)
         return Progress([tuple(row) for row in facts["rows"]], facts["metrics"], facts["seconds"])
     return None
 
@@ -119,13 +131,16 @@ def _flat(config: dict, prefix: str = "") -> dict:
 
 
 def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
-    state, arrays = trainer.state, load_arrays(place / "arrays.safetensors")
     for name, value in facts["state"].items():
-        setattr(state, name, value)
+        setattr(trainer.state, name, value)
     trainer.meter.seconds, trainer.meter.peak = dict(facts["meter"]["seconds"]), dict(facts["meter"]["peak"])
     check(facts["data"] == trainer.data.sha256, f"{place} was trained on other data; name another folder, or the data that it was trained on")
     check(facts.get("base") == trainer.base, f"{place} was trained from another base model than model.source has now; name another folder, or that model")
     check(facts["next"] == _next(trainer), f"{place}: other prompts come next than when it was written; name another folder")
+
+
+def _restore_tensors(trainer: Trainer, place: Path) -> None:
+    state, arrays = trainer.state, load_arrays(place / "arrays.safetensors")
     if state.windows is not None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:

@@ -74,12 +74,18 @@ def ordered(todo: list[Point]) -> list[Point]:
 
 
 def train_point(root: Path, point: Point, told: "Told") -> None:
-    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished. Raises UserError where it cannot."""
+    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished. Raises UserError where it cannot.
+
+    Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
+    """
+    from llm.checkpoint import prune
     from llm.train import train
 
     began = time.perf_counter()
     try:
         outcome = train(point.run, store.folder_of(root, point), told)
+        if outcome.diverged_at is None:
+            prune(store.folder_of(root, point))
         about = about_run(began)
         about["seconds"] = max(about["seconds"], float(outcome.curve.seconds[-1]))  # those before it was killed and resumed count too
         store.seal(root, point, outcome.diverged_at, about)

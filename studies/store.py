@@ -136,7 +136,7 @@ def read(root: Path, point: Point) -> Stored | None:
 def discard(root: Path, point: Point) -> None:
     """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
 
-    Of a language model only what says that it is finished goes: its checkpoints write the tables again.
+    Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and writes the tables again.
     """
     folder = folder_of(root, point)
     if point.level == "llm":

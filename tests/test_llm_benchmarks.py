@@ -139,7 +139,7 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
     with pytest.raises(UserError, match=r"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; source can also name a local file or folder$"):
         load(TaskConfig("gsm8k"))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install 'rftlab\[llm\]'"):
+    with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install '\.\[llm\]'"):
         load(TaskConfig("gsm8k"))
 
 

@@ -11,11 +11,12 @@ import llm.samples
 import llm.verify
 from llm.config import Model
 from llm.lock import locked
+from llm.train import Report as Told
 from llm.train import train
 from shared.errors import UserError
 from shared.estimator import Estimator
 from studies import store
-from studies.llm_runner import run_llm_points
+from studies.llm_runner import run_llm_points, train_point
 from studies.points import Point, points_of
 from studies.runner import Report, collect, split
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
@@ -94,21 +95,40 @@ def test_a_killed_process_is_named_and_its_run_resumes(root):
     assert store.read(root, point).curve.round.tolist() == [0, 20, 40, 60]
 
 
-def finish(root, point):
-    """What a process of its own does, in this one."""
-    store.seal(root, point, train(point.run, store.folder_of(root, point)).diverged_at, {})
+def files_of(folder):
+    return {str(path.relative_to(folder)) for path in (folder / "checkpoints").rglob("*") if path.is_file()}
 
 
-def test_a_damaged_table_is_written_again_from_the_checkpoint(root):
+MEASURED = {"checkpoints/000004/state.json", "checkpoints/000004/checksums.json"}
+
+
+def test_of_a_finished_run_what_was_measured_stays_and_writes_a_damaged_table_again(root):
     point, remarks = point_of(), []
-    finish(root, point)
+    train_point(root, point, Told())
     before, folder = collect(root, [point]).curves, store.folder_of(root, point)
+    assert files_of(folder) == MEASURED
     (folder / "curve.parquet").write_bytes(b"damaged")
     assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
-    checkpoints = {path.name for path in (folder / "checkpoints").iterdir()}
-    finish(root, point)
+    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
     pd.testing.assert_frame_equal(collect(root, [point]).curves, before)
-    assert {path.name for path in (folder / "checkpoints").iterdir()} == checkpoints
+    assert files_of(folder) == MEASURED
+
+
+def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(root, monkeypatch):
+    point = point_of()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(store, "seal", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
+        train_point(root, point, Told())
+    assert store.read(root, point) is None and files_of(store.folder_of(root, point)) == MEASURED
+    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
+    assert store.read(root, point).curve.round.tolist() == [0, 2, 4]
+
+
+def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
+    point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
+    monkeypatch.setattr("llm.trainer.step", lambda *arguments: next(norms))
+    train_point(root, point, Told())
+    assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(store.folder_of(root, point))
 
 
 def test_an_unfinished_run_is_not_damaged(root):
