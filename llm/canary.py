@@ -14,7 +14,7 @@ def listen(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float,
     difference = float(np.abs(sampler_logp - trainer_logp).mean())
     check(
         difference <= threshold,
-        f"canary: in round {round_index} the log-probabilities of sampler and trainer differ by {difference:.2g} on average; allowed: {threshold:.2g}; "
+        f"canary: in round {round_index + 1} the log-probabilities of sampler and trainer differ by {difference:.2g} on average; allowed: {threshold:.2g}; "
         "the sampler may hold old weights or sample at another temperature",
     )
     return difference

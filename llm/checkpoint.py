@@ -51,13 +51,18 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     }
     with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
         write_folder(target, files)
-    for old in sorted(place.glob("[0-9]*"))[:-KEPT]:
+    for old in _places(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _places(folder: Path) -> list[Path]:
+    """Checkpoints, the earliest round first."""
+    return sorted((path for path in (folder / "checkpoints").glob("[0-9]*") if path.name.isdigit()), key=lambda path: int(path.name))
 
 
 def prune(folder: Path) -> None:
     """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
-    *before, last = sorted((folder / "checkpoints").glob("[0-9]*"))
+    *before, last = _places(folder)
     with reported(last, "the run is finished, and kept"):
         write_folder(last, {"state.json": (last / "state.json").read_bytes()})
     for old in before:
@@ -99,11 +104,12 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
 
     Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
     """
-    for place in sorted((folder / "checkpoints").glob("[0-9]*"), reverse=True):
+    for place in reversed(_places(folder)):
         try:
             verify_folder(place)
         except ValueError as damage:
             remark(f"damaged, the checkpoint before it is used: {damage}")
+            _put_aside(place)
             continue
         facts = json.loads((place / "state.json").read_bytes())
         check_config(place, facts["config"], config_of(trainer.run))
@@ -112,6 +118,14 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
             _restore_tensors(trainer, place)
         return Progress([tuple(row) for row in facts["rows"]], facts["metrics"], facts["seconds"])
     return None
+
+
+def _put_aside(place: Path) -> None:
+    """Rename a damaged checkpoint, so that those which are written again do not count as older ones."""
+    aside = place.with_name(f"damaged-{place.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    with reported(place):
+        place.rename(aside)
 
 
 def check_config(place: Path, there: dict, here: dict) -> None:

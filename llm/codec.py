@@ -42,18 +42,30 @@ class SymbolCodec:
 class TextCodec:
     """A Hugging Face tokenizer with its chat template."""
 
-    def __init__(self, tokenizer, generation_config):
-        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own."""
+    def __init__(self, tokenizer, generation_config, n_ids: int):
+        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own. n_ids: that the model can read."""
         named = generation_config.eos_token_id
         named = named if isinstance(named, list) else [named]
-        self.tokenizer = tokenizer
+        self.tokenizer, self.n_ids = tokenizer, n_ids
         self.stops = tuple(sorted({i for i in (*named, tokenizer.eos_token_id) if i is not None}))
         check(bool(self.stops), "the model names no end-of-sequence id; allowed: one or more, in its generation config or its tokenizer")
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Ids of chat messages under the template, the model's turn opened; or of text as it is."""
-        if isinstance(prompt, str):
-            return self.tokenizer(prompt).input_ids
+        """Ids of chat messages under the template, the model's turn opened; or of text as it is. Raises UserError where the model cannot read them."""
+        try:
+            ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else self._of_messages(prompt)
+        except UserError:
+            raise
+        except Exception as error:  # templates and tokenizers raise what they like
+            said = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"the model's template or tokenizer does not take the prompt {str(prompt)[:80]!r}: {said}; correct it, or name another model"
+            ) from None
+        allowed = f"allowed: below {self.n_ids}, a model with the tokenizer that it was trained with"
+        check(max(ids, default=0) < self.n_ids, f"the tokenizer makes the id {max(ids, default=0)} of a prompt; {allowed}")
+        return ids
+
+    def _of_messages(self, prompt: list[dict[str, str]]) -> list[int]:
         if not self.tokenizer.chat_template:
             raise UserError("the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one")
         text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)

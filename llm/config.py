@@ -11,7 +11,7 @@ from shared.errors import check, check_choice
 from shared.kl import KL
 from shared.mask import Unmasked
 
-VERSION = 2
+VERSION = 3
 """Raised when a change makes equal configurations give other curves."""
 TINY, SMOLLM2 = "tiny", "smollm2-135m"
 """Models that need no hub."""
@@ -93,8 +93,9 @@ class AdamW:
     """Updates over which the rate grows from 0."""
 
     def __post_init__(self):
-        for name in ("rate", "eps", "weight_decay", "warmup"):
-            check(getattr(self, name) >= 0, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 or more")
+        for name in ("rate", "weight_decay", "warmup"):
+            check(0 <= getattr(self, name) < math.inf, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 or more, and finite")
+        check(0 < self.eps < math.inf, f"optimizer.eps = {self.eps}; allowed: more than 0, and finite")
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
         check(self.clip > 0, f"optimizer.clip = {self.clip}; allowed: more than 0; inf turns it off")
@@ -171,8 +172,8 @@ class Compute:
         check_choice("compute.engine", self.engine, get_args(EngineName))
         first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
         check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
-        check(self.cache_gb > 0, f"compute.cache_gb = {self.cache_gb}; allowed: more than 0")
-        check(self.threads >= 0, f"compute.threads = {self.threads}; allowed: 0 (all cores) or more")
+        check(0 < self.cache_gb < math.inf, f"compute.cache_gb = {self.cache_gb}; allowed: more than 0, and finite")
+        check(0 <= self.threads <= 1024, f"compute.threads = {self.threads}; allowed: 0 (all cores) to 1024")
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
             check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
 
@@ -210,7 +211,7 @@ class LLMRun:
     """Seed of the order of prompts, of every sampled token and of adapters."""
 
     def __post_init__(self):
-        check(self.temperature > 0, f"temperature = {self.temperature}; allowed: more than 0")
+        check(0 < self.temperature < math.inf, f"temperature = {self.temperature}; allowed: more than 0, and finite")
         check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
         check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
         every, interval = self.checkpoint_every, self.design.eval_every

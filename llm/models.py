@@ -9,6 +9,7 @@ import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from llm.codec import Codec, SymbolCodec, TextCodec
 from llm.config import SMOLLM2, TINY, LLMRun
@@ -27,10 +28,12 @@ class Problems(NamedTuple):
     """(n,) ids of each prompt."""
     answers: tuple[str, ...]
     """(n,)"""
+    numbers: tuple[int, ...]
+    """(n,) their numbers in the split of the task, from 0, which has those with longer prompts too."""
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
-        return Problems(tuple(self.prompts[i] for i in rows), tuple(self.answers[i] for i in rows))
+        return Problems(*(tuple(column[i] for i in rows) for column in self))
 
 
 class Data(NamedTuple):
@@ -73,15 +76,21 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
     local = Path(source).is_dir()
     for package in ("transformers", "huggingface_hub"):
         logging.getLogger(package).setLevel(logging.ERROR)
+    disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
     except Exception as error:  # it raises what its many parts raise
         raise UserError(f"model.source = {source!r}: no tokenizer can be read: {_said(error, source)}") from None
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, use_safetensors=True)
+        safe = {"use_safetensors": True, "output_loading_info": True}
+        model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
     except Exception as error:
         raise UserError(f"model.source = {source!r}: no causal language model can be read: {_said(error, source)}") from None
-    return model, TextCodec(tokenizer, model.generation_config)
+    missing = sorted(info["missing_keys"])
+    check(
+        not missing, f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; allowed: a folder with all weights"
+    )
+    return model, TextCodec(tokenizer, model.generation_config, model.get_input_embeddings().num_embeddings)
 
 
 def _said(error: Exception, source: str) -> str:
@@ -107,8 +116,9 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
     task = load(run.task)
     parts, left_out = {}, {}
     for name in ("train", run.evaluation.split):
-        split, left_out[name] = fitting(task[name], lambda prompt: len(codec.encode(prompt)), run.model.prompt_limit)
-        parts[name] = _encoded(split, codec)
+        problems = _encoded(task[name], codec)
+        rows = fitting(problems.prompts, run.model.prompt_limit)
+        left_out[name], parts[name] = len(problems.prompts) - len(rows), problems.take(rows)
     train, size = parts["train"], run.design.batch_size
     n = len(train.answers)
     check(size <= n, f"batch_size = {size} is larger than the training set; allowed: 1 to {n}")
@@ -116,4 +126,4 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
 
 
 def _encoded(split: Split, codec: Codec) -> Problems:
-    return Problems(tuple(tuple(codec.encode(prompt)) for prompt in split.prompts), split.answers)
+    return Problems(tuple(tuple(codec.encode(prompt)) for prompt in split.prompts), split.answers, tuple(range(len(split))))

@@ -5,12 +5,14 @@ A run that was killed in between writes the same file again.
 """
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from llm.samples import Samples
 from llm.trainer import Round
 from llm.writing import write_file
 
@@ -19,7 +21,7 @@ SCHEMA = pyarrow.schema(
         ("round", pyarrow.int64()),
         ("prompt", pyarrow.int64()),
         ("rollout", pyarrow.int64()),
-        ("trained", pyarrow.bool_()),
+        ("role", pyarrow.string()),
         ("text", pyarrow.string()),
         ("tokens", pyarrow.list_(pyarrow.int64())),
         ("logp", pyarrow.list_(pyarrow.float64())),
@@ -30,28 +32,34 @@ SCHEMA = pyarrow.schema(
         ("advantage", pyarrow.float64()),
     ]
 )
-"""prompt: its number in the training split. rollout: its number among the prompt's. logp: of the sampler. advantage: of the first token; null for
-support rollouts."""
+"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; support (for baseline sets); dropped (of a group
+that dynamic sampling replaced); greedy (a baseline). logp: of the sampler. reward: after penalties; null for dropped and greedy ones. advantage: of the first
+token; null for all that are not trained."""
 
 
-def table_of(done: Round) -> pyarrow.Table:
-    """The rows of a round; rounds count from 1."""
-    samples, responses = done.samples, done.samples.rollouts.responses
-    n = len(samples.texts)
+def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
+    """The rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
+    own = _table(done.index, numbers, done.samples, np.where(done.samples.trained, "trained", "support"), done.rewards, done.advantages)
+    others = [_table(done.index, numbers, samples, np.full(len(samples.texts), role), *2 * [samples.strict * np.nan]) for role, samples in done.others]
+    return pyarrow.concat_tables([own, *others])
+
+
+def _table(index: int, numbers: Sequence[int], samples: Samples, role: np.ndarray, rewards: np.ndarray, advantages: np.ndarray) -> pyarrow.Table:
+    responses, n = samples.rollouts.responses, len(samples.texts)
     first = np.searchsorted(samples.group, np.arange(len(samples.contexts)))
     columns = {
-        "round": np.full(n, done.index + 1),
-        "prompt": samples.contexts[samples.group],
+        "round": np.full(n, index + 1),
+        "prompt": np.asarray(numbers)[samples.contexts][samples.group],
         "rollout": np.arange(n) - first[samples.group],
-        "trained": samples.trained,
-        "text": [text.encode("utf-8", "replace").decode() for text in samples.texts],
+        "role": pyarrow.array(role, pyarrow.string()),
+        "text": pyarrow.array([text.encode("utf-8", "replace").decode() for text in samples.texts], pyarrow.string()),
         "tokens": pyarrow.ListArray.from_arrays(pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(responses.tokens)),
         "logp": pyarrow.ListArray.from_arrays(pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(samples.rollouts.logp)),
         "finished": samples.rollouts.finished,
         "strict": samples.strict,
         "flexible": samples.flexible,
-        "reward": done.rewards,
-        "advantage": pyarrow.array(done.advantages, mask=np.isnan(done.advantages)),
+        "reward": pyarrow.array(rewards, mask=np.isnan(rewards)),
+        "advantage": pyarrow.array(advantages, mask=np.isnan(advantages)),
     }
     return pyarrow.table(columns, schema=SCHEMA)
 

@@ -75,13 +75,14 @@ def joined(a: Samples, b: Samples) -> Samples:
     return Samples(np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp, finished), a.texts + b.texts, *columns)
 
 
-def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> Samples:
-    """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups fill what is missing."""
+def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
+    """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups fill what is missing. And the rest."""
     differ, have = tried.differ(), 0 if found is None else len(found.contexts)
     room = wanted - have - int(differ.sum()) if is_last else 0
     silent = np.flatnonzero(~differ)[: max(0, room)]
-    fresh = chosen(tried, np.sort(np.concatenate([np.flatnonzero(differ), silent]))[: wanted - have])
-    return fresh if found is None else joined(found, fresh)
+    taken = np.sort(np.concatenate([np.flatnonzero(differ), silent]))[: wanted - have]
+    fresh, rest = chosen(tried, taken), chosen(tried, np.setdiff1d(np.arange(len(differ)), taken))
+    return fresh if found is None else joined(found, fresh), rest
 
 
 def baseline_sets(design: Design, samples: Samples, rewards: np.ndarray, windows: Windows | None) -> tuple[Pool, np.ndarray]:

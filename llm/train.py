@@ -118,8 +118,8 @@ def _open(folder: Path, run: LLMRun) -> None:
         if not (folder / "config.json").exists():
             write_file(folder / "config.json", json.dumps(config, indent=1).encode())
     try:
-        there = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
+        there = dict(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{folder / 'config.json'} cannot be read: {error}; name another folder") from None
     check_config(folder, there, config)
 
@@ -137,9 +137,9 @@ def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:
         first, tables = state.round + 1, []
         for _ in range(trainer.run.interval):
             done = trainer.round()
-            tables.append(table_of(done))
+            tables.append(table_of(done, trainer.data.train.numbers))
             if done.diverged:
-                report.remark(f"weights or gradient are not finite at round {done.index}; the run ends")
+                report.remark(f"weights or gradient are not finite in round {done.index + 1}; the run ends")
                 _write(folder, tables, first, done.index + 1)
                 return _outcome(folder, so_far, done.index)
             report.rounds(state.round)
@@ -187,7 +187,8 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
     parts |= {"length": mean("length", "trained"), "finished": mean("finished", "trained"), "canary": mean("canary", "rounds")}
     checks = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
-    progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **trainer.meter.columns()})
+    left_out = dict(zip(("left_out_train", "left_out_test"), trainer.data.left_out.values(), strict=True))
+    progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **left_out, **trainer.meter.columns()})
     state.totals = {}
     trainer.meter.clear()
     _write_tables(folder, progress)

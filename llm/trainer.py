@@ -59,6 +59,9 @@ class Round(NamedTuple):
     """(R,) after penalties."""
     advantages: np.ndarray
     """(R,) of the first token of a response, and of all where there is no discount; nan for support rollouts."""
+    others: tuple[tuple[str, Samples], ...]
+    """Responses that were sampled and scored, and are no part of the update: role, which is dropped (groups without a signal that others replaced, or that
+    are too many) or greedy (for a baseline), and samples."""
     diverged: bool
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
@@ -91,7 +94,8 @@ class Trainer:
         run, state, estimator, index = self.run, self.state, self.run.design.estimator, self.state.round
 
         # 1 prompts, 2 rollouts, 3 strict and flexible scores
-        samples = self._sample()
+        others: list[tuple[str, Samples]] = []
+        samples = self._sample(others)
         responses, rows = samples.rollouts.responses, np.flatnonzero(samples.trained)
         tokens = token_indices(responses.starts, rows)
         trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
@@ -102,7 +106,7 @@ class Trainer:
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards = shaped_rewards(estimator, samples.strict, responses.starts, old, ref)
-        given = self._baseline(samples, rows)
+        given = self._baseline(samples, rows, others)
         self._remember(samples, rewards, rows)
         pool, kept = baseline_sets(run.design, samples, rewards, state.windows)
 
@@ -132,16 +136,17 @@ class Trainer:
             state.add(canary=listen(sampler_logp, start_logp, run.threshold, index))
             self.engine.sync(self.policy)
             state.round += 1
-        return Round(index, samples, rewards, advantages, diverged)
+        return Round(index, samples, rewards, advantages, tuple(others), diverged)
 
-    def _sample(self) -> Samples:
-        """One batch of prompts with its scored responses; of several tries, the groups that have a signal."""
+    def _sample(self, others: list[tuple[str, Samples]]) -> Samples:
+        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the rest to `others`."""
         design, found = self.run.design, None
         for attempt in range(design.sampling.tries):
             tried = self._try()
             if design.sampling.tries == 1:
                 return tried
-            found = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
+            found, dropped = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
+            others.append(("dropped", dropped))
             if len(found.contexts) == design.batch_size:
                 break
         return found
@@ -157,7 +162,8 @@ class Trainer:
 
     def _scored(self, contexts: np.ndarray, counts: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""
-        run, state, draws = self.run, self.state, Draws(self.run.seed, ROLLOUT, self.state.round)
+        run, state = self.run, self.state
+        draws = Draws(run.seed, ROLLOUT, state.position - 1)  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
             prompts = tuple(self.data.train.prompts[c] for c in contexts)
             rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.response_limit)
@@ -186,11 +192,13 @@ class Trainer:
             ref[tokens] = self.reference.all_log_probs(responses.take(rows))
         return old, ref
 
-    def _baseline(self, samples: Samples, rows: np.ndarray) -> np.ndarray | None:
-        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one."""
+    def _baseline(self, samples: Samples, rows: np.ndarray, others: list[tuple[str, Samples]]) -> np.ndarray | None:
+        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one; greedy responses go to `others`."""
         kind, group = self.run.design.estimator.advantage.baseline, samples.group[rows]
         if kind == "greedy":
-            return self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0).strict[group]
+            greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
+            others.append(("greedy", greedy))
+            return greedy.strict[group]
         return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None
 
     def _remember(self, samples: Samples, rewards: np.ndarray, rows: np.ndarray) -> None:

@@ -58,12 +58,15 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:
-    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not finite."""
-    norm = float(torch.nn.utils.clip_grad_norm_([parameter for _, parameter in policy.named_parameters()], spec.clip))
+    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not finite; nan where a weight then is not."""
+    parameters = [parameter for _, parameter in policy.named_parameters()]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.clip))
     if math.isfinite(norm):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(spec, index)
         optimizer.step()
+        finite = math.isfinite(torch.stack([parameter.detach().sum() for parameter in parameters]).sum())
+        norm = norm if finite else math.nan
     optimizer.zero_grad()
     return norm
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from shared.errors import UserError
+from shared.errors import UserError, check
 from studies import store
 from studies.experiments import BASELINE, EXPERIMENTS, label
 from studies.pairs import start_at
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--results", type=Path, default=Path("results"))
     arguments, console = parser.parse_args(), Console()
+    check(arguments.seeds >= 1, f"seeds = {arguments.seeds}; allowed: 1 or more")
     runs = points_at(arguments.pair, arguments.rates, arguments.seeds)
     finish_points(console, store.open_store(arguments.results), [point for of_rate in runs for point in of_rate], threads_of(0), False)
     table = pd.DataFrame({rate: scores(collect(arguments.results, of_rate).curves) for rate, of_rate in zip(arguments.rates, runs, strict=True)}).T

@@ -48,7 +48,7 @@ def test_a_faulty_engine_stops_the_run(engine, round_index, tmp_path):
     with pytest.raises(UserError) as caught:
         train(run_of(), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
     message = str(caught.value)
-    assert f"canary: in round {round_index} the log-probabilities of sampler and trainer differ by 0." in message and "\n" not in message
+    assert f"canary: in round {round_index + 1} the log-probabilities of sampler and trainer differ by 0." in message and "\n" not in message
     assert "allowed: 0.001; the sampler may hold old weights or sample at another temperature" in message
 
 
@@ -61,5 +61,5 @@ def test_a_good_engine_does_not(engine, tmp_path):
 def test_the_threshold_is_a_mean_and_nan_is_above_it():
     assert listen(np.array([-1.0, -2.0]), np.array([-1.2, -2.0]), 0.11, 0) == pytest.approx(0.1)
     for wrong in (-1.3, np.nan):
-        with pytest.raises(UserError, match="canary: in round 4"):
+        with pytest.raises(UserError, match="canary: in round 5"):
             listen(np.array([-1.0, -2.0]), np.array([wrong, -2.0]), 0.11, 4)

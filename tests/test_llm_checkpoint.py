@@ -107,6 +107,27 @@ def test_with_every_checkpoint_damaged_it_starts_again(tmp_path):
     assert same(whole, train(run, tmp_path, Report(remark=remarks.append))) and len(remarks) == 2
 
 
+def test_after_damage_new_checkpoints_are_kept(tmp_path):
+    """A damaged checkpoint of a later round must not count as the newest one."""
+    run = run_of(rounds=8, checkpoint_every=2)
+    whole = train(run, tmp_path)
+    for path in (tmp_path / "checkpoints").rglob("model.safetensors"):
+        path.write_bytes(path.read_bytes()[:-3])
+    killed_at(run, tmp_path, 5)
+    remarks, rounds = [], []
+    assert same(whole, train(run, tmp_path, Report(remark=remarks.append, rounds=rounds.append)))
+    assert remarks == [] and rounds == [5, 6, 7, 8]
+
+
+def test_a_configuration_that_is_no_configuration_is_one_line(tmp_path):
+    run = run_of(rounds=4)
+    train(run, tmp_path)
+    for text in ("[]", "3", "[" * 100_000):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UserError, match="; name another folder$"):
+            train(run, tmp_path)
+
+
 def test_another_configuration_is_refused(tmp_path):
     run = run_of(rounds=4)
     train(run, tmp_path)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
@@ -147,7 +148,59 @@ def test_no_end_of_sequence_is_refused(folder):
     _, codec = load_model(chat_run(folder, "unused"))
     codec.tokenizer.eos_token = None
     with pytest.raises(UserError, match="the model names no end-of-sequence id"):
-        TextCodec(codec.tokenizer, GenerationConfig(eos_token_id=None))
+        TextCodec(codec.tokenizer, GenerationConfig(eos_token_id=None), 100)
+
+
+def test_a_folder_that_lacks_weights_is_refused(folder, data, tmp_path):
+    """transformers would draw them at random, and say so where nobody looks."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    weights = load_file(place / "model.safetensors")
+    del weights["model.layers.0.mlp.up_proj.weight"], weights["model.layers.1.input_layernorm.weight"]
+    save_file(weights, place / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"2 weights are missing, model\.layers\.0\.mlp\.up_proj\.weight, model\.layers\.1\.input_layernorm\.weight among them"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_a_tied_head_is_not_missing(folder, data, tmp_path):
+    model = small_model(1, vocabulary=len(WORDS), tie_word_embeddings=True)
+    place = shutil.copytree(folder, tmp_path / "copy")
+    model.save_pretrained(place)
+    assert "lm_head.weight" not in load_file(place / "model.safetensors")
+    assert torch.equal(load_model(chat_run(place, data))[0].lm_head.weight, model.lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    ("template", "question", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "What", "does not take the prompt .*: roles must alternate; correct it, or name another model"),
+        ("{% for m in messages %}", "What", "does not take the prompt"),
+        (TEMPLATE, "\ud800", "does not take the prompt"),
+    ],
+)
+def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, message, folder):
+    _, codec = load_model(chat_run(folder, "unused"))
+    codec.tokenizer.chat_template = template
+    with pytest.raises(UserError, match=message) as caught:
+        codec.encode([{"role": "user", "content": question}])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    small_model(1, vocabulary=10).save_pretrained(place)
+    with pytest.raises(UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
+    """Prompts that are too long count, and how many there were is a metric."""
+    questions = ["What is " + "1 + " * 40 + "1 ?"] * 3 + [f"What is {a} + {a} ?" for a in range(4)]
+    rows = [{"question": question, "answer": "#### 2"} for question in questions]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = train(chat_run(folder, tmp_path), tmp_path / "run")
+    assert set(pd.read_parquet(tmp_path / "run" / "rollouts").prompt) == {3, 4, 5, 6}
+    assert (outcome.metrics.left_out_train == 3).all() and (outcome.metrics.left_out_test == 3).all()
 
 
 def test_a_missing_column_is_one_line(folder, tmp_path):

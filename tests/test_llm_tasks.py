@@ -36,11 +36,10 @@ def test_configurations_are_checked():
 
 
 def test_long_prompts_are_left_out_and_counted():
-    split = Split(("1+1%", "10+10%", "2+2%", "90+90%"), ("2", "20", "4", "83"))
-    assert fitting(split, lambda prompt: len(encode(prompt)), 4) == (Split(("1+1%", "2+2%"), ("2", "4")), 2)
-    assert fitting(split, len, 6) == (split, 0)
+    prompts = [encode(prompt) for prompt in ("1+1%", "10+10%", "2+2%", "90+90%")]
+    assert fitting(prompts, 4) == [0, 2] and fitting(prompts, 6) == [0, 1, 2, 3]
     with pytest.raises(UserError, match="prompt limit = 3 tokens; each of the 4 prompts is longer"):
-        fitting(split, len, 3)
+        fitting(prompts, 3)
     with pytest.raises(UserError, match="2 prompts and 1 answers"):
         Split(("a", "b"), ("1",))
 

@@ -57,17 +57,14 @@ def test_every_choice_runs_and_is_counted(name, tmp_path):
     curve, design = outcome.curve, run.design
     assert outcome.diverged_at is None and curve.round.tolist() == [0, 2] and np.isfinite(curve.grad_norm[1])
     records = pd.read_parquet(tmp_path / "rollouts" / "000001-000002.parquet")
-    trained = records[records.trained]
+    trained = records[records.role == "trained"]
     assert curve.reward[1] == pytest.approx(trained.reward.mean())
     assert (np.isnan(curve.kl[1])) == (design.estimator.kl.kind == "none")
-    per_round = 6 * (design.rollouts + design.support_rollouts)
-    if name == "dynamic":
-        assert curve.rollouts[1] in {24 * tries for tries in range(2, 7)} and len(records) == 2 * per_round
-    else:
-        extra = 12 if name == "greedy" else 0
-        assert len(records) == 2 * per_round and curve.rollouts[1] == 2 * per_round + extra
-        assert extra or curve.tokens[1] == records.tokens.map(len).sum()
-    assert (records.advantage.isna() == ~records.trained).all()
+    roles = records.role.value_counts()
+    assert len(records) == curve.rollouts[1] and records.tokens.map(len).sum() == curve.tokens[1], "what was charged is on record"
+    assert roles["trained"] == 12 * design.rollouts and roles.get("support", 0) == 12 * design.support_rollouts
+    assert roles.get("greedy", 0) == (12 if name == "greedy" else 0) and ("dropped" in roles) == (name == "dynamic")
+    assert (records.advantage.isna() == (records.role != "trained")).all() and (records.reward.isna() == records.role.isin(["dropped", "greedy"])).all()
     assert trained.reward.std() > 0 and (name != "raw" or (trained.advantage == trained.reward).all())
 
 
@@ -77,7 +74,7 @@ def test_advantages_and_windows_are_those_of_the_records(tmp_path):
     train(run, tmp_path)
     records, seen = pd.read_parquet(tmp_path / "rollouts"), {}
     for _, batch in records.sort_values(["round", "prompt", "rollout"]).groupby(["round", "prompt"]):
-        mine, support = batch[batch.trained], batch[~batch.trained]
+        mine, support = batch[batch.role == "trained"], batch[batch.role == "support"]
         window = (seen.get(mine.prompt.iloc[0], []) + mine.strict.tolist())[-3:]
         seen[mine.prompt.iloc[0]] = window
         pool = np.array(window + support.strict.tolist())
@@ -169,6 +166,12 @@ def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
     assert same(a, b) and not same(a, c)
 
 
+def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
+    """The gradient of the first round is finite, what a step along it makes is not."""
+    outcome = train(run_of(rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
+    assert outcome.diverged_at == 0 and outcome.curve.round.tolist() == [0] and not list(tmp_path.rglob("model.safetensors"))
+
+
 def test_a_run_that_diverges_ends(tmp_path):
     remarks = []
     outcome = train(run_of(rate=1e30, clip=float("inf"), rounds=8), tmp_path, Report(remark=remarks.append))
@@ -247,16 +250,30 @@ def samples_of(rewards):
     return Samples(50 + np.arange(len(rewards)), rollouts, [str(i) for i in range(len(flat))], flat, flat, np.ones(len(flat), dtype=bool))
 
 
+def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path):
+    """With as many prompts as a batch has, every try has the same ones."""
+    run = run_of(rollouts=4, batch_size=30, rounds=2, eval_every=2, sampling=Sampling(tries=3), greedy=False)
+    train(run, tmp_path)
+    records = pd.read_parquet(tmp_path / "rollouts")
+    for _, mine in records.groupby("round"):
+        responses = [tuple(map(tuple, group.tokens)) for _, group in mine.groupby(["prompt", np.arange(len(mine)) // 4])]
+        assert len(responses) > 30 and len(set(responses)) > 0.9 * len(responses)
+
+
 def test_dynamic_sampling_keeps_groups_with_a_signal():
     first, second = samples_of([[1, 1], [0, 1], [0, 0], [1, 0]]), samples_of([[0, 0], [1, 0], [1, 1], [0, 1]])
-    found = with_signal(None, first, 4, False)
+    found, dropped = with_signal(None, first, 4, False)
     assert found.contexts.tolist() == [51, 53] and found.strict.tolist() == [0, 1, 1, 0] and found.texts == ["2", "3", "6", "7"]
-    full = with_signal(found, second, 4, True)
+    assert dropped.contexts.tolist() == [50, 52] and dropped.texts == ["0", "1", "4", "5"]
+    full, _ = with_signal(found, second, 4, True)
     assert full.contexts.tolist() == [51, 53, 51, 53] and full.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17] and full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
-    filled = with_signal(with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False), samples_of([[1, 1], [0, 0], [1, 0]]), 3, True)
+    filled, _ = with_signal(with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False)[0], samples_of([[1, 1], [0, 0], [1, 0]]), 3, True)
     assert filled.contexts.tolist() == [51, 50, 52]
-    assert with_signal(found, second, 3, False).contexts.tolist() == [51, 53, 51]
+    enough, many = with_signal(found, second, 3, False)
+    assert enough.contexts.tolist() == [51, 53, 51] and many.contexts.tolist() == [50, 52, 53]
+    none_left = with_signal(None, samples_of([[0, 1]]), 1, False)[1]
+    assert none_left.contexts.tolist() == [] and none_left.texts == []
     assert joined(chosen(first, np.array([0])), chosen(first, np.array([3]))).contexts.tolist() == [50, 53]
 
 

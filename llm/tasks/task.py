@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shared.errors import check, check_choice
@@ -53,8 +53,8 @@ class Task:
         return digest.hexdigest()
 
 
-def fitting(split: Split, count_tokens: Callable[[Prompt], int], limit: int) -> tuple[Split, int]:
-    """The problems whose prompts have at most `limit` tokens, and how many have more. Raises UserError where none is left."""
-    keep = [i for i, prompt in enumerate(split.prompts) if count_tokens(prompt) <= limit]
-    check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(split)} prompts is longer")
-    return Split(tuple(split.prompts[i] for i in keep), tuple(split.answers[i] for i in keep)), len(split) - len(keep)
+def fitting(prompts: Sequence[Sequence[int]], limit: int) -> list[int]:
+    """Numbers of the prompts that have at most `limit` tokens. Raises UserError where none has."""
+    keep = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
+    check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(prompts)} prompts is longer")
+    return keep
