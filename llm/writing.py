@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,16 +46,21 @@ def reported(place: Path, kept: str = "nothing that was there is lost", also: ty
 def write_file(path: Path, data: bytes) -> None:
     """Write a file so that readers see the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=WRITING)
+    scratch = _beside(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with scratch.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(scratch, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        scratch.unlink(missing_ok=True)
         raise
+
+
+def _beside(path: Path) -> Path:
+    """A name that nobody has, in the same folder. The user's umask says who may read what is made there; `tempfile` would let the user alone."""
+    return path.parent / f"{WRITING}{uuid.uuid4().hex}"
 
 
 def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]]) -> None:
@@ -64,11 +69,13 @@ def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]])
     files: the content of each, or a function that writes it to a path.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=WRITING))
+    scratch = _beside(target)
+    scratch.mkdir()
     try:
         for name, content in files.items():
             if callable(content):
                 content(scratch / name)
+                (scratch / name).chmod(scratch.stat().st_mode & 0o666)  # safetensors lets the user alone read what it writes
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)

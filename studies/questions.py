@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from llm.config import LLMRun
-from llm.tasks.benchmarks import BENCHMARKS
+from llm.tasks.benchmarks import BENCHMARKS, HUB
+from llm.tasks.load import load
 from studies.pairs import SIZES
 
 NAMES = {"train": "training", "test": "unseen"}
@@ -26,22 +27,30 @@ def on_whole_sets(run: LLMRun) -> LLMRun:
 
 
 def questions_of(run: LLMRun) -> dict[str, Asked]:
-    """Those of the splits train and test; problems that are left out because their prompts are too long still count."""
-    sizes = run.task.sizes
-    unseen = sizes.validation if run.evaluation.split == "validation" else sizes.test
-    there = SIZES[run.task.name] if run.task.name in BENCHMARKS else (sizes.train, unseen)
+    """Those of the splits train and test; problems that are left out because their prompts are too long still count. Local files are read for it."""
     subsets = run.evaluation.train_subset, run.evaluation.test_subset
-    return {split: Asked(min(subset or n, n), n) for split, subset, n in zip(NAMES, subsets, there, strict=True)}
+    return {split: Asked(min(subset or n, n), n) for split, subset, n in zip(NAMES, subsets, _there(run), strict=True)}
+
+
+def _there(run: LLMRun) -> tuple[int, int]:
+    task, sizes = run.task, run.task.sizes
+    if task.name not in BENCHMARKS:
+        return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
+    if (task.source, task.test_source) == (HUB, None):
+        return SIZES[task.name]
+    found = load(task)
+    return len(found["train"]), len(found["test"])
 
 
 def subset_error(rates: Sequence[float], asked: int) -> float:
-    """sqrt(p (1 - p) / n), the largest over Pass@1 rates p on n questions: at least the standard error with which each estimates that on all questions.
+    """sqrt(p (1 - p) / n), the largest over Pass@1 rates on n questions: at least the standard error with which each estimates that on all questions.
 
-    The score of a question, however many responses it is the mean of, has a variance of p (1 - p) at most.
+    The score of a question, however many responses it is the mean of, has a variance of p (1 - p) at most. Two right and two wrong answers are added to
+    n and p (Agresti and Coull 1998), so that a rate of 0 or 1 has an error too.
     """
     known = np.asarray(rates, dtype=float)
-    known = known[np.isfinite(known)]
-    return float(np.sqrt((known * (1 - known)).max() / asked)) if len(known) else float("nan")
+    known = (known[np.isfinite(known)] * asked + 2) / (asked + 4)
+    return float(np.sqrt((known * (1 - known)).max() / (asked + 4))) if len(known) else float("nan")
 
 
 def evaluated_on(run: LLMRun, rates: Mapping[str, Sequence[float]] | None = None) -> str:

@@ -104,6 +104,31 @@ def test_problems_known_to_have_no_answer_are_left_out_and_counted(tmp_path):
         benchmarks.load("gsm8k", folder(tmp_path, [{"question": known["problem"], "answer": known["solution"]}]))
 
 
+def prepared(truth, content="What is 1 + 1?"):
+    return {"prompt": [{"role": "user", "content": content}], "reward_model": {"ground_truth": truth}}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("gsm8k", prepared("1,000"), "no response can match the answer '1,000'; allowed: what stands in #### and a number"),
+        ("gsm8k", prepared("seven"), "no response can match the answer 'seven'"),
+        ("gsm8k", {"question": "What?", "answer": "#### ."}, "no response can match the answer '.'"),
+        ("math", prepared("\\frac{1}{2"), "no response can match the answer"),
+        ("gsm8k", prepared("7", "  "), "prompt has no text; allowed: a message with some"),
+    ],
+)
+def test_a_truth_that_no_response_can_match_is_refused(name, row, message, tmp_path):
+    with pytest.raises(UserError, match=rf"line 1: {re.escape(message)}"):
+        benchmarks.load(name, folder(tmp_path, [row]))
+
+
+@pytest.mark.parametrize("truth", ["7", "-7", "0.5", ".5", "72."])
+def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
+    task = benchmarks.load("gsm8k", folder(tmp_path, [prepared(truth)]))
+    assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1]
+
+
 class NothingEquivalent:
     """Stands in for the pool; no process."""
 

@@ -124,7 +124,7 @@ def test_a_configuration_that_is_no_configuration_is_one_line(tmp_path):
     train(run, tmp_path)
     for text in ("[]", "3", "[" * 100_000):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UserError, match="; name another folder$"):
+        with pytest.raises(UserError, match=r"; name another folder$"):
             train(run, tmp_path)
 
 
@@ -219,6 +219,16 @@ def test_a_file_in_the_way_is_one_line(tmp_path):
     (tmp_path / "folder").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written: "):
         train(run_of(), tmp_path / "folder")
+
+
+def test_others_may_read_what_the_umask_lets_them_read(tmp_path):
+    before = os.umask(0o027)
+    try:
+        train(run_of(rounds=4), tmp_path)
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file() and path.name != LOCK}
+    assert modes == {0o640} and (tmp_path / "checkpoints" / "000004").stat().st_mode & 0o777 == 0o750
 
 
 def test_nothing_is_pickled(tmp_path):

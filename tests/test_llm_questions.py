@@ -35,7 +35,16 @@ def test_the_error_of_a_part_is_never_below_the_measured_one():
     rng, n, p = np.random.default_rng(0), 50, np.random.default_rng(1).beta(0.5, 0.5, 2000)
     means = [(rng.random(n) < p[rng.permutation(len(p))[:n]]).mean() for _ in range(2000)]
     assert subset_error([p.mean()], n) == pytest.approx(np.std(means), rel=0.06)
-    assert subset_error([0.1, 0.4, 0.95, np.nan], 100) == pytest.approx(np.sqrt(0.24 / 100)) and np.isnan(subset_error([np.nan], 100))
+    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(np.sqrt(0.24 / 10_000), rel=1e-3) and np.isnan(subset_error([np.nan], 100))
+    assert subset_error([0.0], 4) == subset_error([1.0], 4) == pytest.approx(np.sqrt(0.25 * 0.75 / 8)), "none right of four is not certainty"
+
+
+def test_local_files_have_the_questions_that_they_have(tmp_path):
+    for split, count in (("train", 7), ("test", 3)):
+        (tmp_path / f"{split}.jsonl").write_text('{"question": "What?", "answer": "#### 1"}\n' * count)
+    local = replace(QWEN, task=replace(QWEN.task, source=str(tmp_path)))
+    assert questions_of(local) == {"train": Asked(7, 7), "test": Asked(3, 3)}
+    assert evaluated_on(local) == "Pass@1 on all 7 training questions; on all 3 unseen questions"
 
 
 def test_what_is_said_of_a_part_and_of_all():

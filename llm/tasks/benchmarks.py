@@ -16,6 +16,8 @@ from shared.errors import UserError, check, check_choice
 
 HUB = "hub"
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
+_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+"""What the strict rule leaves of a number, without commas."""
 
 
 def _after_marker(solution: str) -> str:
@@ -38,6 +40,8 @@ class Benchmark:
     """The true answer in a solution; empty where there is none."""
     marker: str
     """What makes it the answer, for messages."""
+    findable: Callable[[str], bool]
+    """Whether the strict rule can find an answer in a response that states it."""
     instruction: str
     unanswered: tuple[str, ...] = ()
     """How the problems begin whose published solution gives no answer."""
@@ -45,7 +49,14 @@ class Benchmark:
 
 BENCHMARKS = {
     "gsm8k": Benchmark(
-        "openai/gsm8k", "main", "question", "answer", _after_marker, "#### and a number", 'Let\'s think step by step and output the final answer after "####".'
+        "openai/gsm8k",
+        "main",
+        "question",
+        "answer",
+        _after_marker,
+        "#### and a number",
+        lambda answer: _NUMBER.fullmatch(answer) is not None,
+        'Let\'s think step by step and output the final answer after "####".',
     ),
     "math": Benchmark(
         "DigitalLearningGmbH/MATH-lighteval",
@@ -54,6 +65,7 @@ BENCHMARKS = {
         "solution",
         lambda solution: boxed(solution) or "",
         "\\boxed{} around something",
+        lambda answer: boxed(f"\\boxed{{{answer}}}") == answer,
         "Let's think step by step and output the final answer within \\boxed{}.",
         ("For any integer $n>1$, the number of prime numbers greater than $n!+1$", "You are given a sequence of $58$ terms; each term has the form $P+n$"),
     ),
@@ -96,6 +108,9 @@ def _split_of(benchmark: Benchmark, rows: list[Row]) -> tuple[Split, int]:
     for row, (prompt, answer) in zip(rows, problems, strict=True):
         known = prompt[-1]["content"].startswith(benchmark.unanswered)
         check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
+        check(
+            known or benchmark.findable(answer), f"{row.place}: no response can match the answer {_shown(answer)}; allowed: what stands in {benchmark.marker}"
+        )
         if answer.strip():
             kept.append((prompt, answer))
     check(bool(kept), f"{rows[0].place}: no problem has an answer")
@@ -123,6 +138,7 @@ def _prepared(row: Row) -> tuple[list[dict[str, str]], str]:
     for message in messages:
         good = isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
         check(good, f"{row.place}: prompt has the message {_shown(message)}; allowed: role and content, both text")
+    check(any(message["content"].strip() for message in messages), f"{row.place}: prompt has no text; allowed: a message with some")
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     check(isinstance(truth, str), f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
     return [{"role": message["role"], "content": message["content"]} for message in messages], truth
