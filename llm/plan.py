@@ -32,6 +32,11 @@ class Plan(NamedTuple):
         """Bytes that the run may use."""
         return (1 - SLACK) * self.device.memory
 
+    @property
+    def disk(self) -> float:
+        """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is being written."""
+        return 3 * 12.0 * self.shape.trained
+
     def memory_with(self, **change) -> Memory:
         """Memory with other values of fields of `compute`."""
         return memory_of(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])

@@ -154,5 +154,7 @@ def _notes(console: Console, plan: Plan) -> None:
     lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
     console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
+    disk = f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no weights of a finished one."
+    console.print(disk, markup=False, highlight=False, soft_wrap=True)
     text = f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the longest prompts and responses allowed."
     console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

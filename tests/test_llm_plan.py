@@ -183,6 +183,13 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
+def test_a_plan_knows_the_disk_that_checkpoints_take():
+    plan = plan_of(QWEN, GPUS["H100"], ASSUMED)
+    assert plan.disk == 36 * shape_of(QWEN.model).parameters
+    assert plan_of(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
+    assert "Checkpoints take up to 17.8 GB of disk" in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
+
+
 def test_a_run_that_fits_prints_no_change():
     status, printed = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100", "--compute.no-gradient-checkpointing")
     assert status == 0 and "fits: peak" in printed and "change" not in printed

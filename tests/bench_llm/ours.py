@@ -32,7 +32,8 @@ def run_of(case: Case, small: bool) -> LLMRun:
     estimator = replace(preset("grpo_trl"), kl=KL("k3", BETA, bounded=False))
     design = Design(case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator)
     source = "tiny" if case.task == "mix97" else case.folder
-    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate), compute=SMALL if small else Compute())
+    compute = replace(SMALL if small else Compute(), device=case.device, precision=case.precision)
+    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate), compute=compute)
 
 
 def main() -> None:
@@ -54,7 +55,7 @@ def main() -> None:
             rewards.append(float(done.rewards.mean()))
             lengths.append(float(done.samples.rollouts.responses.lengths.mean()))
     print({name: round(value, 2) for name, value in trainer.meter.seconds.items()}, file=sys.stderr)
-    report(clock, rewards, lengths)
+    report(case, clock, rewards, lengths)
 
 
 if __name__ == "__main__":

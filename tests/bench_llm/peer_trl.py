@@ -52,13 +52,13 @@ class Reward:
 
 
 def config_of(case: Case, folder: str, fast: bool) -> GRPOConfig:
-    """TRL's defaults, but for what the case says and what a CPU needs."""
+    """TRL's defaults, but for what the case says; weights are float32, under autocast in bf16, as ours."""
     responses = case.prompts * case.rollouts
     rows = responses if fast else min(ROWS, responses)
     return GRPOConfig(
         output_dir=folder,
-        use_cpu=True,
-        bf16=False,
+        use_cpu=case.device == "cpu",
+        bf16=case.precision == "bf16",
         beta=BETA,
         learning_rate=case.rate,
         lr_scheduler_type="constant",
@@ -90,7 +90,7 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(case.folder)
         trainer = GRPOTrainer(case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[laps])
         trainer.train()
-    report(laps.clock, reward.rewards, reward.lengths)
+    report(case, laps.clock, reward.rewards, reward.lengths)
 
 
 if __name__ == "__main__":

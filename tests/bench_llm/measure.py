@@ -1,0 +1,149 @@
+"""Rounds of a pair on the device at hand, beside its plan: `python -m tests.bench_llm.measure --pair qwen-gsm8k`.
+
+It takes the flags of `rftlab train` and runs the trainer itself: data, engine, scores, updates. For each phase it prints tokens, seconds and peak memory,
+measured and planned with the lengths that were seen; tokens a second of the sampler; the model FLOPs utilisation of the update (what the model needs,
+without what checkpointing computes again, over the peak of the device's data sheet); and what an evaluation would take. On one GPU of any kind; without
+vLLM: --compute.engine hf. Needs nothing but torch and transformers.
+"""
+
+import argparse
+import math
+import sys
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from llm.config import LLMRun
+from llm.devices import Device, device_of
+from llm.duration import UTILISATION, Assumed, duration_of
+from llm.footprint import memory_of
+from llm.math_pool import MathPool
+from llm.meter import Meter
+from llm.models import load_data, load_model
+from llm.plan import Plan, plan_of
+from llm.policy import Policy
+from llm.shapes import Shape, shape_of
+from llm.train import engine_for, threads_of
+from llm.trainer import Trainer
+from shared.errors import UserError
+from studies.cli_train import parse_train
+
+
+class DeviceMeter(Meter):
+    """A meter that keeps how much of the GPU is in use when a phase begins too: what vLLM holds is not torch's."""
+
+    def clear(self) -> None:
+        """Start again."""
+        super().clear()
+        self.in_use = dict.fromkeys(self.seconds, 0.0)
+
+    def phase(self, name: str):
+        """As `Meter.phase`."""
+        if self.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self.device)
+            self.in_use[name] = max(self.in_use[name], (total - free) / 1e6)
+        return super().phase(name)
+
+
+class Measured(NamedTuple):
+    """What rounds were, in the mean."""
+
+    meter: DeviceMeter
+    seconds: float
+    """Of a round, what no phase counts included."""
+    prompt: float
+    """Tokens."""
+    response: float
+    sampled: float
+    """Tokens of responses in a round."""
+    longest: tuple[int, int]
+    """Tokens of the longest prompt and response."""
+
+
+def measure(run: LLMRun, rounds: int) -> Measured:
+    """Rounds after one that warms up."""
+    model, codec = load_model(run)
+    policy = Policy(model, run.compute, run.temperature)
+    data, total, lengths, prompts = load_data(run, codec), 0.0, [], []
+    with MathPool() as pool, threads_of(run):
+        trainer = Trainer(run, policy, engine_for(run, policy, codec), codec, data, pool)
+        trainer.meter = DeviceMeter(run.compute.device)
+        trainer.round()
+        trainer.meter.clear()
+        for _ in range(rounds):
+            began = time.perf_counter()
+            responses = trainer.round().samples.rollouts.responses
+            total += time.perf_counter() - began
+            lengths.append(responses.lengths)
+            prompts += [len(prompt) for prompt in responses.prompts]
+    everything = np.concatenate(lengths)
+    means = sum(prompts) / len(prompts), float(everything.mean()), float(everything.sum()) / rounds
+    return Measured(trainer.meter, total / rounds, *means, (max(prompts), int(everything.max())))
+
+
+def as_long(run: LLMRun, found: Measured) -> LLMRun:
+    """The run with limits no longer than what it met, and no more rows side by side than it sampled: that is what its memory is measured with."""
+    rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
+    model = replace(run.model, prompt_limit=found.longest[0], response_limit=found.longest[1])
+    return replace(run, model=model, compute=replace(run.compute, sample_rows=min(run.compute.sample_rows, rows)))
+
+
+def needed(run: LLMRun, shape: Shape, assumed: Assumed) -> float:
+    """Multiplications and additions that the update of a round needs: seconds on a device that does one a second, and copies in no time."""
+    unit = Device("", 0.0, 1 / UTILISATION, 1 / UTILISATION, math.inf)
+    plain = replace(run, compute=replace(run.compute, gradient_checkpointing=False))
+    return duration_of(plain, shape, unit, assumed).phases["update"].seconds
+
+
+def show(console: Console, plan: Plan, found: Measured, rounds: int) -> None:
+    """Print measured and planned."""
+    run, meter, phases = plan.run, found.meter, plan.duration.phases
+    console.print(
+        f"{run.model.source} on {plan.device.name}, {run.compute.engine}, {run.compute.precision}: {run.design.batch_size} prompts x {run.design.rollouts}, "
+        f"{rounds} rounds; prompts of {found.prompt:.0f} and responses of {found.response:.0f} tokens",
+        soft_wrap=True,
+    )
+    table = Table(box=None)
+    for name in ("phase", "s", "planned s", "peak GB", "planned GB", "in use GB"):
+        table.add_column(name, justify="left" if name == "phase" else "right")
+    for name, seconds in meter.seconds.items():
+        if name == "evaluate":
+            continue
+        time_planned = f"{phases[name].seconds:.2f}" if name in phases else ""
+        memory_planned = f"{plan.memory.total(name) / 1e9:.2f}" if name in plan.memory.phases else ""
+        in_use = f"{meter.in_use[name] / 1e3:.2f}" if meter.in_use[name] else ""
+        table.add_row(name, f"{seconds / rounds:.2f}", time_planned, f"{meter.peak[name] / 1e3:.2f}", memory_planned, in_use)
+    rest = found.seconds - sum(meter.seconds.values()) / rounds
+    table.add_row("rest", f"{rest:.2f}")
+    table.add_row("round", f"{found.seconds:.2f}", f"{plan.duration.round_seconds:.2f}")
+    console.print(table)
+    console.print("rest: weights to the engine, its sleep and waking, bookkeeping; in use: of the GPU, by whomever, when the phase began", style="dim")
+    peak = plan.device.bf16 if run.compute.precision == "bf16" else plan.device.fp32
+    rate = needed(run, plan.shape, plan.assumed) * rounds / meter.seconds["update"]
+    console.print(f"sampler: {found.sampled * rounds / meter.seconds['sample']:,.0f} tokens a second", highlight=False)
+    console.print(f"update: {rate / 1e12:.3g} TFLOP/s of {peak / 1e12:.3g}, a utilisation of {rate / peak:.1%}", highlight=False)
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog="Other flags are those of `rftlab train`, --pair and --compute.* among them.")
+    parser.add_argument("--rounds", type=int, default=3, help="measured, after one that warms up")
+    arguments, flags = parser.parse_known_args()
+    run = parse_train(flags).run
+    found, shape = measure(run, arguments.rounds), shape_of(run.model)
+    assumed = Assumed(round(found.prompt), round(found.response), 1, 1)
+    plan = plan_of(run, device_of(run.compute.device, None, run.compute.threads), assumed, shape)
+    show(Console(), plan._replace(memory=memory_of(as_long(run, found), shape, assumed[:2])), found, arguments.rounds)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"measure: {error}", file=sys.stderr)
+        sys.exit(2)
