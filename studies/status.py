@@ -46,7 +46,7 @@ def show(console: Console, root: Path) -> None:
     """Print a table of each study. Raises UserError where the folder is none of ours or holds no study."""
     store.check_format(root)
     levels = [level for level in LEVELS if manifest_of(root, level).exists()]
-    check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one")
+    check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}")
     for level in levels:
         runs = [look(root, point) for point in read_study(root, level).points()]
         console.print(_table(level, runs))
@@ -55,6 +55,13 @@ def show(console: Console, root: Path) -> None:
                 done = UNKNOWN if run.round is None else run.round
                 console.print(f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}", markup=False, highlight=False)
         console.print(_prospect(runs), highlight=False)
+
+
+def _runs(root: Path) -> str:
+    """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
+    counts = {level: (len(list(root.glob(f"{level}/*/*/done.json"))), len(list(root.glob(f"{level}/*/*/config.json")))) for level in LEVELS}
+    found = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
+    return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
 
 
 def look(root: Path, point: Point) -> RunStatus:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from llm.lock import Busy, held, locked
+from llm.writing import write_file
 from shared.errors import UserError
 from studies import store
 from studies.points import Point
@@ -161,6 +162,15 @@ def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path
 @pytest.mark.parametrize(("seconds", "words"), [(None, "unknown"), (0.0, "0 s"), (59.4, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min")])
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_a_folder_with_runs_and_no_study_says_how_many(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    for name, files in (("a", ["config.json", "done.json"]), ("b", ["config.json"])):
+        for file in files:
+            write_file(root / "llm" / "tiny-mix97" / name / file, b"{}")
+    with pytest.raises(UserError, match=r"holds no study; .* Runs that are finished: 1 of 2 at level llm$"):
+        show(Console(), root)
 
 
 def test_a_folder_without_a_study_is_one_line(tmp_path):
