@@ -114,7 +114,7 @@ def _tradeoff(f: Finals) -> list[Part]:
 def _together(f: Finals) -> list[Part]:
     cells = _designs(f.test)
     ranks = f.train[cells].rank(axis=1).corrwith(f.test[cells].rank(axis=1), axis=1)
-    return [Part("rank correlation of train and test", ranks.dropna(), 0.5, 1.0)]
+    return [Part("rank correlation of train and test", ranks.dropna(), 0.5, np.inf)]
 
 
 def _stuck(f: Finals) -> list[Part]:

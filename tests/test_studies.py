@@ -1,5 +1,7 @@
 """Experiments, published numbers, intervals and claims."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -149,6 +151,16 @@ def test_train_and_test_that_part_are_seen():
     curves = curves_of(FINAL)
     curves["train_pass_at_1"] = 1 - curves["test_pass_at_1"]
     assert verdicts(curves)["8 train and test"] == FAILS
+
+
+def test_train_and_test_that_move_together_almost_perfectly_are_seen():
+    curves = curves_of(FINAL, spread=0.02)
+    noisy = (curves["round"] > 0) & (curves["seed"] == 0)
+    curves.loc[noisy, "train_pass_at_1"] += np.random.default_rng(0).normal(0, 0.006, noisy.sum())
+    found = next(f for f in judge(curves, ["qwen-gsm8k"]) if f.claim == "8 train and test")
+    mean, low, high = map(float, re.findall(r"[+-]\d\.\d+", found.measured))
+    assert 0.9 < low < 0.98 < mean < 1 < high
+    assert found.verdict == HOLDS
 
 
 def test_a_stuck_pair_that_something_moves_is_seen():
