@@ -55,10 +55,11 @@ class PlanFlags:
 
 
 def peek(arguments: list[str], flag: str, default: str) -> str:
-    """Value of a flag before the command line is parsed as a whole."""
+    """Value of a flag before the command line is parsed as a whole; the last one where it is repeated, as in the parser."""
+    value = default
     for i, argument in enumerate(arguments):
         if argument == flag and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(flag + "="):
-            return argument.split("=", 1)[1]
-    return default
+            value = arguments[i + 1]
+        elif argument.startswith(flag + "="):
+            value = argument.split("=", 1)[1]
+    return value

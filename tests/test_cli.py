@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from studies.cards import preset
+from studies.cli_run import parse_run
+from studies.cli_train import parse_train
+from studies.pairs import start_at
 from tests.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
@@ -76,6 +80,14 @@ def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
 def test_our_own_errors_are_one_line(tmp_path):
     done = rftlab("run", "cell", "--batch-size", 8000, cwd=tmp_path)
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
+
+
+def test_of_a_repeated_flag_the_last_counts():
+    twice = ["--pair=qwen-gsm8k", "--pair", "olmo-math", "--preset", "grpo", "--preset=rloo"]
+    once = parse_run(["cell", *twice])
+    assert (once.pair, once.environment, once.optimizer) == ("olmo-math", start_at("olmo-math", "sim").environment, start_at("olmo-math", "sim").optimizer)
+    assert (once.preset, once.design.estimator) == ("rloo", preset("rloo"))
+    assert parse_train(["--pair", "tiny-mod97", "--pair=tiny-mix97"]).run.task == start_at("tiny-mix97", "llm").task
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
