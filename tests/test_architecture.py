@@ -79,7 +79,7 @@ def test_the_rule_can_be_broken(path, source):
 
 def test_the_simulator_path_never_imports_torch():
     extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray")
-    modules = "studies.cli, studies.cli_train, studies.league_run, studies.report, studies.bridge.pilot_run, studies.bridge.pilot_show, sim.run"
+    modules = "studies.cli_commands, studies.cli_train, studies.league_run, studies.report, studies.bridge.pilot_run, studies.bridge.pilot_show, sim.run"
     code = f"import sys, {modules}; print([m for m in {extra} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

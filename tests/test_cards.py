@@ -255,7 +255,7 @@ def test_one_card_and_all():
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
 def test_the_command_of_a_card_is_one_that_exists(name):
-    from studies.cli import _parse
+    from studies.cli_commands import _parse
 
     design, card = _parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (card.estimator, card.sampling, card.replay_window, card.rollouts)

@@ -14,6 +14,7 @@ from studies.cli_run import parse_run
 from studies.cli_train import parse_train
 from studies.pairs import start_at
 from tests.processes import hear_interrupts
+from tests.vectors import ROOT
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
 TABLES = ("endpoints.csv", "findings.csv")
@@ -162,10 +163,33 @@ def test_an_interrupt_is_one_line_and_resumable(tmp_path):
     assert "interrupted; finished runs are kept" in errors and "Traceback" not in errors
 
 
-def test_doctor_names_a_package_that_shadows_ours(tmp_path):
-    assert rftlab("doctor", cwd=tmp_path).returncode == 0
-    (tmp_path / "foreign" / "sim").mkdir(parents=True)
-    (tmp_path / "foreign" / "sim" / "__init__.py").write_text("")
-    done = rftlab("doctor", cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "foreign")})
-    assert done.returncode != 0
-    assert "sim" in done.stdout + done.stderr
+@pytest.fixture(params=["shared", "sim", "llm"])
+def foreign(request, tmp_path):
+    """A folder with a package of one of our names."""
+    package = tmp_path / "foreign" / request.param
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    return package
+
+
+def with_path(*folders):
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+
+
+def test_doctor_is_content_here(tmp_path):
+    done = rftlab("doctor", cwd=tmp_path)
+    assert done.returncode == 0 and "no problems found" in done.stdout
+
+
+def test_a_package_in_the_place_of_ours_is_one_line(foreign, tmp_path):
+    found = f"package `{foreign.name}` is imported from {foreign}, not from {ROOT / foreign.name}: "
+    done = rftlab("estimators", cwd=tmp_path, env=with_path(foreign.parent, ROOT))
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"rftlab: {found}") and done.stderr.count("\n") == 1
+    done = rftlab("doctor", cwd=tmp_path, env=with_path(foreign.parent, ROOT))
+    assert (done.returncode, done.stderr) == (1, "") and done.stdout.startswith(f"problem: {found}") and done.stdout.count("\n") == 1
+
+
+def test_doctor_names_a_package_that_could_take_the_place_of_ours(foreign, tmp_path):
+    done = rftlab("doctor", cwd=tmp_path, env=with_path(ROOT, foreign.parent))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"problem: another package `{foreign.name}` lies in {foreign.parent}: it can be imported instead of ours\n" in done.stdout

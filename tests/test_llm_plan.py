@@ -21,7 +21,7 @@ from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
 from studies.cards import preset
-from studies.cli import _guarded, _parse
+from studies.cli_commands import _guarded, _parse
 from studies.pairs import pairs_at, start_at
 
 ASSUMED = Assumed(120, 200, 7473, 1319)

@@ -9,7 +9,7 @@ import pytest
 
 from llm.config import Evaluation
 from shared.errors import UserError
-from studies.cli import _parse
+from studies.cli_commands import _parse
 from studies.pairs import start_at
 from studies.plan_show import assumed_of
 from studies.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error

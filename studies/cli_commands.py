@@ -1,0 +1,187 @@
+"""The commands of the command line: `rftlab --help`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from llm.writing import reason
+from shared.errors import UserError
+from studies.cards import PRESETS
+from studies.cli_bridge import Compare
+from studies.cli_common import Common, PlanFlags
+from studies.cli_pilot import Pilot
+from studies.cli_predict import Calibrate, Predict, Score
+from studies.experiments import EXPERIMENTS
+from studies.pairs import Level, pairs_at
+
+BAD_INPUT, INTERRUPTED = 2, 130
+_ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
+
+Pairs of the simulator: {", ".join(pairs_at("sim"))}.
+
+Pairs of level llm: {", ".join(pairs_at("llm"))}.
+
+Studies: {", ".join(EXPERIMENTS)}.
+
+Estimators ({len(PRESETS)}): rftlab estimators.
+"""
+
+
+@dataclass(frozen=True)
+class Reproduce(Common):
+    """All seven experiments, next to the published numbers, with verdicts and a report.
+
+    Safe to interrupt: run the same command again and it goes on where it stopped.
+    """
+
+    level: Level = "sim"
+    """What runs: the simulator, or real language models (they need the extra `llm`)."""
+    pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ()
+    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    rounds: int | None = None
+    """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
+    whole_sets: bool = False
+    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed parts of them."""
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
+
+    def execute(self, console: Console) -> int:
+        """Run the study and write its report, or show its plan."""
+        from studies.reproduce import reproduce, study_of
+
+        study = study_of(self.level, list(self.pairs), self.seeds, self.rounds, self.whole_sets)
+        if self.plan.dry_run:
+            from studies.plan_show import show_study
+
+            return 0 if show_study(console, study, self.results, self.plan) else 1
+        reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+        return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make the report of a results folder again, without running anything."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+    level: Level = "sim"
+    """Which of its studies."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Write the report."""
+        from studies.reproduce import read_study, write
+
+        write(console, read_study(self.results, self.level), self.results, self.quiet, {})
+        return 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time left."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from studies.status import show
+
+        show(console, self.results)
+        return 0
+
+
+@dataclass(frozen=True)
+class Estimators:
+    """Estimator cards: formula, ddof, eps, rule for a group of one, source."""
+
+    name: tyro.conf.Positional[str | None] = None
+    """One estimator; all of them if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Print the cards."""
+        from studies.cards.show import show
+
+        show(console, self.name)
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check the installation: versions, threads, compile cache, free disk, packages that shadow ours."""
+
+    results: Path = Path("results")
+    """Where results would go."""
+
+    def execute(self, console: Console) -> int:
+        """Print the facts; status 1 where there is a problem."""
+        from studies.doctor import examine
+
+        return 1 if examine(console, self.results) else 0
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval, verdict.
+
+    Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number of those two.
+    """
+
+    ids: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Checks to run, such as T14; all of them if left out."""
+    tier: Literal["all", "fast", "slow"] = "all"
+    """Only the fast or only the slow ones."""
+    mutants: bool = False
+    """Run each check's mutant instead, a wrong estimator on which it must FAIL."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Run the checks."""
+        from studies.theory.command import theory
+
+        return theory(console, self.ids, self.tier, self.mutants, self.quiet)
+
+
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)}
+
+
+def _parse(arguments: list[str]):
+    """The command of a command line."""
+    name = arguments[0]
+    if name in COMMANDS:
+        return tyro.cli(COMMANDS[name], prog=f"rftlab {name}", args=arguments[1:])
+    from studies.cli_run import Run, parse_run
+    from studies.cli_train import Train, parse_train
+
+    if name == "run":
+        return parse_run(arguments[1:])
+    if name == "train":
+        return parse_train(arguments[1:])
+    return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
+
+
+def _guarded(work: Callable[[], int], console: Console) -> int:
+    """Run a command; bad input is one line and status 2."""
+    try:
+        return work()
+    except UserError as error:
+        console.print(f"rftlab: {error}", style="red", markup=False, soft_wrap=True)
+    except OSError as error:
+        console.print(f"rftlab: {error.filename or 'a file'}: {reason(error)}", style="red", markup=False, soft_wrap=True)
+    except KeyboardInterrupt:
+        console.print("rftlab: interrupted; finished runs are kept, run the same command again to go on", style="yellow", markup=False)
+        return INTERRUPTED
+    return BAD_INPUT
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command of a command line; returns the exit status."""
+    return _guarded(lambda: _parse(arguments or ["--help"]).execute(Console()), Console(stderr=True))
