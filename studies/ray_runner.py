@@ -48,12 +48,18 @@ class _Mark(NamedTuple):
     name: str
 
 
+def check_ray(todo: list[Point]) -> None:
+    """Raise UserError where Ray is not installed, or where points are to be run and nobody answers at RAY_ADDRESS."""
+    check(find_spec("ray") is not None, NEEDS_RAY)
+    if todo and os.environ.get("RAY_ADDRESS"):
+        _reach(os.environ["RAY_ADDRESS"])
+
+
 def run_on_ray(root: Path, todo: list[Point], threads: int, report: Report) -> None:
-    """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many threads.
+    """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many threads; `check_ray` comes first.
 
     Raises UserError, after all others ended, where one failed; and at once where a machine does not share the results folder.
     """
-    check(find_spec("ray") is not None, NEEDS_RAY)
     if not todo:
         return
     import ray
@@ -80,8 +86,6 @@ def _cluster(threads: int) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address, quiet = os.environ.get("RAY_ADDRESS"), {"log_to_driver": False, "logging_level": "ERROR"}
     own = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
-    if address:
-        _reach(address)
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise

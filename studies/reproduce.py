@@ -21,7 +21,7 @@ from studies.pairs import LEVELS, Level, start_at, usual_pairs
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
 from studies.questions import evaluated_on
-from studies.ray_runner import run_on_ray
+from studies.ray_runner import check_ray, run_on_ray
 from studies.reference import REFERENCE_NOTE, reference
 from studies.runner import Results, available_threads, collect, run_points, split
 
@@ -78,13 +78,20 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, who
     return Study(level, pairs, seeds, rounds, whole_sets)
 
 
-def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
-    """Run whatever of `points` is not in the store yet."""
+def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, engine: Engine = "local") -> list[Point]:
+    """Those of `points` that are not in the store yet. Raises UserError where they cannot run here."""
     finished, todo = split(root, points, lambda text: console.print(text, style="yellow", markup=False))
     if finished and not quiet:
         console.print(f"{len(finished)} of {len(points)} runs are there already")
+    check(has_llm() or all(point.level == "sim" for point in todo), f"level llm {NEEDS_LLM}")
+    if engine == "ray":
+        check_ray(todo)
+    return todo
+
+
+def run_todo(console: Console, root: Path, todo: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
+    """Run what `find_todo` found."""
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
-    check(not real or has_llm(), f"level llm {NEEDS_LLM}")
     with progress_of(console, todo, quiet) as report:
         if engine == "ray":
             run_on_ray(root, todo, threads, report)
@@ -93,13 +100,18 @@ def finish_points(console: Console, root: Path, points: list[Point], threads: in
             run_llm_points(root, real, threads, report)
 
 
+def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
+    """Run whatever of `points` is not in the store yet."""
+    run_todo(console, root, find_todo(console, root, points, quiet, engine), threads, quiet, engine)
+
+
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
-    """Run the study, judge the claims, write the report; returns the report's path."""
-    began = time.perf_counter()
-    store.open_store(root)
+    """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here leaves the record of another one alone."""
+    began, threads = time.perf_counter(), threads_of(threads)
+    todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
     write_file(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
-    finish_points(console, root, study.points(), threads_of(threads), quiet, engine)
-    on = "Ray" if engine == "ray" else f"{threads_of(threads)} threads"
+    run_todo(console, root, todo, threads, quiet, engine)
+    on = "Ray" if engine == "ray" else f"{threads} threads"
     return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {on}"})
 
 

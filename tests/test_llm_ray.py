@@ -22,7 +22,7 @@ from shared.jit import CACHE_FOLDER
 from studies import ray_runner, store
 from studies.llm_runner import run_llm_points
 from studies.points import Point
-from studies.ray_runner import Unshared, needs, run_on_ray
+from studies.ray_runner import Unshared, check_ray, needs, run_on_ray
 from studies.runner import Report, collect, run_points
 from tests.processes import hear_interrupts
 from tests.test_store import point_of as simulated
@@ -174,13 +174,13 @@ def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
     assert (done.returncode, done.stderr) == (2, "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n")
 
 
-def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(tmp_path, monkeypatch):
+def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UserError, match=f"no cluster answers at RAY_ADDRESS = {address}: Connection refused"):
-        run_on_ray(store.open_store(tmp_path / "results"), SIMS, 1, Report(*[print] * 4))
+        check_ray(SIMS)
 
 
 def with_root(**more):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from llm.writing import WRITING
 from shared.design import Design
@@ -15,7 +16,7 @@ from shared.surrogate import Cispo, Clip, GeometricMean
 from sim.environments import Linear
 from sim.optimizer import Optimizer
 from sim.run import Simulation, simulate
-from studies import runner, store
+from studies import reproduce, runner, store
 from studies.cards import preset
 from studies.points import Point, points_of
 from studies.runner import Report, collect, run_points, split
@@ -204,6 +205,25 @@ def test_a_diverged_run_is_marked_and_the_others_go_on(root):
     assert len(results.diverged) == 1 and "not finite at round" in results.diverged[0]
     assert split(root, todo, print)[1] == []
     assert set(results.curves["cell"]) == {point.cell for point in todo}
+
+
+NOT_HERE = {
+    "engine": ("sim", 1, "ray", "engine ray needs Ray"),
+    "level": ("llm", 1, "local", "level llm needs torch"),
+    "threads": ("sim", -1, "local", "threads = -1"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_HERE)
+def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
+    level, threads, engine, message = NOT_HERE[kind]
+    manifest = reproduce.manifest_of(root, level)
+    manifest.write_text("the study that is finished")
+    monkeypatch.setattr("studies.ray_runner.find_spec", lambda name: None)
+    monkeypatch.setattr(reproduce, "has_llm", lambda: False)
+    with pytest.raises(UserError, match=message):
+        reproduce.reproduce(Console(quiet=True), reproduce.study_of(level, [], 50, None), root, threads, True, engine)
+    assert manifest.read_text() == "the study that is finished"
 
 
 def test_every_shared_cell_runs_once():
