@@ -73,7 +73,6 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, who
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
     check(seeds >= 1, f"seeds = {seeds}; allowed: 1 or more")
     check(rounds is None or rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
-    check(isinstance(whole_sets, bool), f"whole_sets = {whole_sets!r}; allowed: true, false")
     check(not whole_sets or level == "llm", f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm")
     return Study(level, pairs, seeds, rounds, whole_sets)
 
@@ -116,16 +115,24 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 
 
 def read_study(root: Path, level: Level) -> Study:
-    """The study of a level that a results folder holds. Raises UserError where there is none or it is not readable."""
+    """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none or it is not readable."""
     store.check_format(root)
     manifest = manifest_of(root, level)
     try:
-        asked = Study(**json.loads(manifest.read_text()))
-        return study_of(asked.level, list(asked.pairs), asked.seeds, asked.rounds, asked.whole_sets)
-    except UserError:
-        raise
-    except (OSError, ValueError, TypeError) as error:
+        asked = Study(**store.read_json(manifest))
+        _check_kinds(asked, level)
+        return study_of(*asked)
+    except (OSError, ValueError, TypeError, UserError) as error:
         raise UserError(f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first") from None
+
+
+def _check_kinds(asked: Study, level: Level) -> None:
+    """Raise UserError where a field of a file's study cannot be what `reproduce` wrote."""
+    check(asked.level == level, f"level; allowed: {level}")
+    check(isinstance(asked.pairs, list) and all(isinstance(name, str) for name in asked.pairs), "pairs; allowed: a list of names")
+    check(type(asked.seeds) is int, "seeds; allowed: a whole number")
+    check(asked.rounds is None or type(asked.rounds) is int, "rounds; allowed: a whole number or null")
+    check(isinstance(asked.whole_sets, bool), "whole_sets; allowed: true, false")
 
 
 def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[str, str]) -> Path:

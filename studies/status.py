@@ -7,7 +7,7 @@ to do         the rest
 Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown.
 """
 
-import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -79,9 +79,10 @@ def look(root: Path, point: Point) -> RunStatus:
 def _seconds(facts: Path) -> float | None:
     """Seconds that a finished run took; None where its facts are damaged."""
     try:
-        return float(json.loads(facts.read_bytes())["seconds"])
-    except (ValueError, KeyError, TypeError):
+        seconds = float(store.read_json(facts)["seconds"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _round(folder: Path) -> int | None:

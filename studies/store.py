@@ -20,7 +20,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -65,11 +65,19 @@ def open_store(root: Path) -> Path:
 def check_format(root: Path) -> None:
     """Raise UserError unless `root` is a results folder of this format."""
     try:
-        marker = json.loads((root / MARKER).read_text())
+        marker = read_json(root / MARKER)
     except (OSError, ValueError):
         raise UserError(f"{root} is not a results folder of rftlab (no readable {MARKER} in it)") from None
     known = isinstance(marker, dict) and marker.get("format") == FORMAT
-    check(known, f"{root / MARKER} says {marker!r}; this version reads format {FORMAT}")
+    check(known, f"{root / MARKER} is not of format {FORMAT}, which this version reads")
+
+
+def read_json(path: Path) -> Any:
+    """What a file says. Raises OSError, and ValueError where it is not JSON that can be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _scratch(root: Path) -> Path:
@@ -119,13 +127,16 @@ def read(root: Path, point: Point) -> Stored | None:
     if not (folder / "done.json" if point.level == "llm" else folder).exists():
         return None
     try:
-        config, facts = (json.loads((folder / name).read_bytes()) for name in ("config.json", "done.json"))
+        config, facts = (read_json(folder / name) for name in ("config.json", "done.json"))
         tables = {name: (folder / f"{name}.parquet").read_bytes() for name in _tables(point)}
         diverged_at, sums = facts["diverged_at"], {name: facts[f"{name}_sha256"] for name in tables}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        same = canonical(config) == canonical(point.config)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{folder}: {type(error).__name__}: {error}") from None
-    if canonical(config) != canonical(point.config):
+    if not same:
         raise Damaged(f"{folder}: config.json is not the configuration that its name stands for")
+    if diverged_at is not None and type(diverged_at) is not int:
+        raise Damaged(f"{folder}: done.json says no round at which the run diverged")
     for name, data in tables.items():
         if hashlib.sha256(data).hexdigest() != sums[name]:
             raise Damaged(f"{folder}: {name}.parquet does not match its checksum")

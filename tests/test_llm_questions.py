@@ -69,7 +69,7 @@ def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
     manifest.write_text(json.dumps(old))
     assert read_study(tmp_path, "llm") == part
     manifest.write_text(json.dumps(old | {"whole_sets": "yes"}))
-    with pytest.raises(UserError, match="whole_sets = 'yes'; allowed: true, false"):
+    with pytest.raises(UserError, match=r"study-llm\.json cannot be read \(whole_sets; allowed: true, false\)"):
         read_study(tmp_path, "llm")
 
 

@@ -149,7 +149,9 @@ def test_a_file_comes_back(pilot, tmp_path):
     assert read(place, Pilot, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(pilot)
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"samples": 16', '"samples": 17'), lambda text: "[]"])
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"samples": 16', '"samples": 17'), lambda text: "[]", lambda text: "[" * 100_000]
+)
 def test_a_damaged_file_is_named(pilot, tmp_path, damage):
     place = file_of(tmp_path, PAIR)
     write(place, pilot, {})

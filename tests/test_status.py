@@ -128,9 +128,10 @@ def test_what_is_not_known_is_not_guessed(root):
     found = [look(root, point) for point in todo]
     assert seconds_left(found) is None and seconds_left_now(found) is None
     finish(root, todo[0], 60.0)
-    (store.folder_of(root, todo[0]) / "done.json").write_text("{}")
-    found = [look(root, point) for point in todo]
-    assert found[0].state == "done" and seconds_left(found) is None
+    for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
+        (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
+        found = [look(root, point) for point in todo]
+        assert found[0].state == "done" and seconds_left(found) is None
 
 
 def test_simulations_are_done_or_to_do(root):

@@ -104,6 +104,15 @@ def flip_a_byte(folder):
     (folder / "curve.parquet").write_bytes(data)
 
 
+def nested(depth):
+    return "[" * depth + "]" * depth
+
+
+def change(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+DEEP = nested(100_000)
 DAMAGE = {
     "truncated curve": lambda folder: os.truncate(folder / "curve.parquet", 100),
     "flipped byte": flip_a_byte,
@@ -111,7 +120,11 @@ DAMAGE = {
     "no marker": lambda folder: (folder / "done.json").unlink(),
     "empty marker": lambda folder: os.truncate(folder / "done.json", 0),
     "foreign marker": lambda folder: (folder / "done.json").write_text("[1]"),
+    "deep marker": lambda folder: (folder / "done.json").write_text(DEEP),
+    "no round of divergence": lambda folder: change(folder / "done.json", diverged_at="x"),
     "other configuration": lambda folder: (folder / "config.json").write_text("{}"),
+    "deep configuration": lambda folder: (folder / "config.json").write_text(DEEP),
+    "configuration too deep to be written": lambda folder: (folder / "config.json").write_text(nested(500)),
 }
 
 
@@ -166,7 +179,7 @@ def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}'])
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}', DEEP, nested(900)], ids=["empty", "half", "list", "format", "deep", "rather deep"])
 def test_a_folder_of_another_format_is_refused(root, marker):
     (root / store.MARKER).write_text(marker)
     with pytest.raises(UserError, match=r"rftlab\.json"):
@@ -205,6 +218,35 @@ def test_a_diverged_run_is_marked_and_the_others_go_on(root):
     assert len(results.diverged) == 1 and "not finite at round" in results.diverged[0]
     assert split(root, todo, print)[1] == []
     assert set(results.curves["cell"]) == {point.cell for point in todo}
+
+
+NO_STUDY = {
+    "nothing": ("", "Expecting value"),
+    "list": ("[]", "must be a mapping"),
+    "deep": (DEEP, "nested too deeply"),
+    "deep seeds": ({"seeds": json.loads(nested(300))}, "seeds; allowed: a whole number"),
+    "seeds": ({"seeds": 2.0}, "seeds; allowed: a whole number"),
+    "no seeds": ({"seeds": 0}, "seeds = 0; allowed: 1 or more"),
+    "rounds": ({"rounds": "20"}, "rounds; allowed: a whole number or null"),
+    "level": ({"level": "foo"}, "level; allowed: sim"),
+    "other level": ({"level": "llm", "pairs": ["tiny-mix97"]}, "level; allowed: sim"),
+    "pairs": ({"pairs": "qwen-gsm8k"}, "pairs; allowed: a list of names"),
+    "pair": ({"pairs": [["qwen-gsm8k"]]}, "pairs; allowed: a list of names"),
+    "unknown pair": ({"pairs": ["gpt"]}, "pair = 'gpt' is unknown"),
+    "field": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_STUDY)
+def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
+    damage, message = NO_STUDY[kind]
+    manifest, study = reproduce.manifest_of(root, "sim"), reproduce.study_of("sim", ["qwen-gsm8k"], 2, 20)
+    manifest.write_text(json.dumps(study._asdict()))
+    assert reproduce.read_study(root, "sim") == study
+    manifest.write_text(damage if isinstance(damage, str) else json.dumps(study._asdict() | damage))
+    with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce") as found:
+        reproduce.read_study(root, "sim")
+    assert message in str(found.value)
 
 
 NOT_HERE = {

@@ -47,13 +47,13 @@ def read(path: Path, kind: type, config: dict | None = None) -> Any:
         whole = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
     try:
         if whole["format"] != FORMAT or _sha256(whole["content"]) != whole["sha256"]:
             raise Damaged(f"{path} does not match its checksum, or is of another format than {FORMAT}")
         return None if config is not None and whole["config"] != config else checked(decoded(kind, whole["content"]))
-    except (KeyError, TypeError, ValueError, UserError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, UserError) as error:
         raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
 
 
