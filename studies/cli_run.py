@@ -24,6 +24,8 @@ from studies.league import Rules
 from studies.pairs import LEVELS, start_at, usual_pairs
 
 SINGLE, LEAGUE = "cell", "league"
+SWITCHES = ("--quiet", "--no-quiet", "--help")
+"""Flags of the league that take no value."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,23 @@ def start_of(name: str) -> Design:
 
 def parse_run(arguments: list[str]) -> StudyCommand | League:
     """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start from."""
-    if arguments[:1] == [LEAGUE]:
-        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[1:])
+    place = _league_in(arguments)
+    if place is not None:
+        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
     level, name = peek(arguments, "--level", "sim"), peek(arguments, "--preset", "paper_text")
     check_choice("level", level, LEVELS)
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+
+
+def _league_in(arguments: list[str]) -> int | None:
+    """Place of the word that asks for the league, None without it; after a flag that takes a value it is that value."""
+    for place, argument in enumerate(arguments):
+        before = arguments[place - 1] if place else ""
+        if argument == LEAGUE and (not before.startswith("--") or "=" in before or before in SWITCHES):
+            return place
+    return None
 
 
 def _defaults(level: str, chosen: str, name: str) -> StudyCommand:

@@ -1,6 +1,7 @@
 """The league: who takes part, what is equal, and what its intervals and sentences say."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from shared.errors import UserError
 from studies.cards import CARDS
+from studies.cli_run import League, parse_run
 from studies.league import Rules, entrants, findings, points_of, scores, table, verdict
 from studies.league_run import run_league
 from studies.stats import interval, pooled_interval
@@ -34,6 +36,16 @@ def row_of(ranked: pd.DataFrame, name: str, budget: str = "rollouts"):
 
 def test_every_card_with_an_estimator_takes_part():
     assert [entrant.card.name for entrant in entrants(SMALL)] == [name for name, card in CARDS.items() if card.estimator is not None]
+
+
+@pytest.mark.parametrize("arguments", ["league --seeds 3 --quiet", "--seeds 3 --quiet league", "--seeds=3 league --quiet", "--quiet --seeds 3 league"])
+def test_the_word_may_stand_anywhere(arguments):
+    found = parse_run(arguments.split())
+    assert isinstance(found, League) and found.rules.seeds == 3 and found.quiet
+
+
+def test_a_folder_of_that_name_is_not_the_word():
+    assert (parse_run(["cell", "--results", "league"]).study, parse_run(["--results", "league"]).results) == ("cell", Path("league"))
 
 
 def test_budgets_are_equal():
