@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from llm.writing import reason
-from shared.errors import UserError
+from shared.errors import UserError, check
 from studies.cards import PRESETS
 from studies.cli_bridge import Compare
 from studies.cli_common import Common, PlanFlags
@@ -40,7 +40,7 @@ class Reproduce(Common):
 
     level: Level = "sim"
     """What runs: the simulator, or real language models (they need the extra `llm`)."""
-    pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ()
+    pairs: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=("--pair",), metavar="STR [STR ...]")] = None
     """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
@@ -55,7 +55,8 @@ class Reproduce(Common):
         """Run the study and write its report, or show its plan."""
         from studies.reproduce import reproduce, study_of
 
-        study = study_of(self.level, list(self.pairs), self.seeds, self.rounds, self.whole_sets)
+        check(self.pairs != (), f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for the usual ones")
+        study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.plan.dry_run:
             from studies.plan_show import show_study
 

@@ -56,6 +56,8 @@ class StudyCommand(Common):
 
         check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
         chosen, start = self._experiment(), self.start()
+        for cell in chosen.cells:
+            check_filter(cell)
         points = [Point(self.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
         finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet, self.engine)
         results = collect(self.results, points)
@@ -171,6 +173,12 @@ def start_of(name: str) -> Design:
     """The design that a preset's card runs on."""
     estimator, card = preset(name), CARDS[name]
     return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
+
+
+def check_filter(design: Design) -> None:
+    """Raise UserError where a filter of rollouts keeps them all, and so the run would not be what its label says."""
+    keep, rollouts = design.sampling.keep, design.rollouts
+    check(keep == 0 or keep < rollouts, f"sampling.keep = {keep} of rollouts = {rollouts} filters nothing; allowed: fewer than rollouts, or 0 for no filter")
 
 
 def parse_run(arguments: list[str]) -> StudyCommand | League:

@@ -13,7 +13,7 @@ from llm.config import LLMRun
 from llm.tracking import Kind, tracker_of
 from shared.errors import check
 from studies.cli_common import NEEDS_LLM, PlanFlags, has_llm, peek
-from studies.cli_run import start_of
+from studies.cli_run import check_filter, start_of
 from studies.endpoints import SPLITS
 from studies.language import cost_table
 from studies.pairs import start_at
@@ -51,6 +51,7 @@ class Train:
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
         run = on_whole_sets(self.run) if self.whole_sets else self.run
+        check_filter(run.design)
         if self.plan.dry_run:
             from studies.plan_show import show_run
 
