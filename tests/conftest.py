@@ -3,6 +3,7 @@
 Tests of the trainer need the extra `llm`; without it they are left out, and tests/test_llm_installed.py is skipped and says so.
 """
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,14 @@ collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TR
 
 if numba.config.DISABLE_JIT:
     np.seterr(divide="ignore", invalid="ignore")  # what error_model="numpy" is for compiled code
+
+
+def pytest_configure():
+    """A mistyped RFTLAB_GOLDEN ends the session: what it is for would be skipped."""
+    from tests.vectors import WHOLE, folder_of
+
+    if os.environ.get("RFTLAB_GOLDEN") and not any(folder_of(WHOLE).glob("*.json")):
+        raise pytest.UsageError(f"RFTLAB_GOLDEN: {folder_of(WHOLE)} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN")
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,14 @@
 """Reference vectors: numbers that other libraries' own functions gave, reached by the package's public path, to the tolerance of each family."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.golden_families import ADAPTERS, COARSE, FAMILIES, LARGEST
-from tests.vectors import REAL, SUBSET, WHOLE, cases_of, folder_of
+from tests.vectors import REAL, ROOT, SUBSET, WHOLE, cases_of, folder_of
 
 
 def every_case():
@@ -39,6 +42,17 @@ def test_every_file_has_an_adapter():
     for folder in (SUBSET, WHOLE):
         files = {path.stem for path in folder_of(folder).glob("*.json")}
         assert files <= set(FAMILIES) and (folder != SUBSET or files == set(FAMILIES))
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_mistyped_folder_is_an_error(tmp_path, there):
+    folder = tmp_path / "typo"
+    if there:
+        folder.mkdir()
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | {"RFTLAB_GOLDEN": str(folder)})
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.strip() == f"ERROR: RFTLAB_GOLDEN: {folder} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN"
 
 
 def test_subset_is_compact():
