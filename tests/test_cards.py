@@ -261,6 +261,11 @@ def test_the_command_of_a_card_is_one_that_exists(name):
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (card.estimator, card.sampling, card.replay_window, card.rollouts)
 
 
+def test_the_readme_counts_them():
+    counts = re.search(r"# (\d+) estimators .*; (\d+) more cannot exist here", (ROOT / "README.md").read_text()).groups()
+    assert tuple(map(int, counts)) == (len(PRESETS), len(CARDS) - len(PRESETS))
+
+
 def test_cards_load_little():
     code = "import sys, studies.cards.show; print([m for m in ('torch', 'pandas', 'matplotlib', 'sim', 'studies.theory') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip() == "[]"
