@@ -20,12 +20,6 @@ def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: f
     return int(np.ceil(np.log(delta) / (batch_size * rollouts * np.log1p(-p0))))
 
 
-def rounds_for_first_update(p0: float, batch_size: int, baseline_size: int, delta: float) -> int:
-    """Rounds after which the chance that a centred estimator has not moved yet is at most delta; its baseline sets hold K + M rewards."""
-    silent = (1 - p0) ** baseline_size + p0**baseline_size
-    return int(np.ceil(np.log(delta) / (batch_size * np.log(silent))))
-
-
 def never_solved(a: float, b: float, rollouts: int) -> float:
     """Expected share of contexts without a success in so many rollouts each, where pass rates are Beta(a, b): falls as a power, rollouts^-a."""
     return float(np.exp(betaln(a, b + rollouts) - betaln(a, b)))
