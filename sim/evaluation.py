@@ -13,7 +13,7 @@ from sim.spelling import correct_probability
 
 @jit
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
-    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each."""
+    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each. nan where a probability is."""
     n, chance, base_kept = contexts.base_format.shape[0], 0.0, kept(plan.forgetting, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
@@ -23,5 +23,5 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
         for row in range(batch.shape[0]):
             formed = 1.0 / (1.0 + math.exp(-base_kept * contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
             p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
-            chance += (1.0 if work.uniform[0, row] < p else 0.0) if sampled else p
+            chance += (1.0 if work.uniform[0, row] < p else 0.0 * p) if sampled else p
     return chance / n

@@ -55,7 +55,10 @@ class Simulation:
 
 
 class Outcome(NamedTuple):
-    """The curve of a run, and the round at which it diverged (gradient not finite; the curve ends before) or None."""
+    """The curve of a run, and the round at which it diverged or None.
+
+    That is the round whose gradient was not finite, or where none was but weights or Pass@1 were not, the evaluation that found it; the curve ends before.
+    """
 
     curve: Curve
     diverged_at: int | None
@@ -122,7 +125,9 @@ def simulate(run: Simulation, world: World, progress: Callable[[int], None] = la
     totals = np.full(9, np.nan)
     rows, done = [], 0
     while True:
-        scores = (pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test))
+        scores = [pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test)]
+        if done > 0 and not np.isfinite([*scores, np.abs(learner.state.theta).max()]).all():
+            return Outcome(curve_of(rows), done)
         rows.append((run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores)))
         if done == design.rounds:
             return Outcome(curve_of(rows), None)

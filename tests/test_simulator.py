@@ -197,6 +197,15 @@ def test_a_diverging_run_says_where():
     assert outcome.curve.round[-1] <= outcome.diverged_at
 
 
+@pytest.mark.parametrize("evaluation", ["exact", "sampled"])
+def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(evaluation):
+    run = replace(run_of(DESIGNS["raw"], evaluation=evaluation, seed=1), optimizer=Optimizer("sgd", rate=1e38))
+    run = replace(run, design=replace(run.design, rounds=1, eval_every=1))
+    outcome = simulate(run, build(SMALL))
+    assert outcome.diverged_at == 1 and outcome.curve.round.tolist() == [0]
+    assert np.isfinite(outcome.curve.train_pass_at_1).all()
+
+
 def test_batches_are_epochs_without_repeats():
     chosen = batches(10, 3, 7, 0, 9)
     for epoch in range(3):
