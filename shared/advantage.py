@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.errors import UserError, check, check_choice, check_labels, code_of
+from shared.errors import UserError, check, check_choice, check_finite, check_labels, code_of
 from shared.jit import jit
 from shared.pool import Pool, mean_and_std, runner_up
 
@@ -58,7 +58,7 @@ class Advantage:
         for name, kind in (("baseline", BaselineKind), ("scale", ScaleKind), ("whiten", WhitenKind), ("credit", CreditKind), ("singleton", SingletonRule)):
             check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
         check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
-        check(self.eps >= 0, f"advantage.eps = {self.eps!r}; allowed: 0 or more")
+        check_finite("advantage.eps", self.eps, 0)
         check(self.k >= 1, f"advantage.k = {self.k!r}; allowed: 1 or more")
         check(self.k == 1 or self.credit == "pass_at_k", f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}")
         for name in ("decay", "gamma", "lam"):

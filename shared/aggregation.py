@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.errors import UserError, check, check_choice, code_of
+from shared.errors import UserError, check, check_choice, check_finite, code_of
 from shared.jit import jit
 
 AggregationKind = Literal["token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean"]
@@ -33,8 +33,9 @@ class Aggregation:
         check_choice("aggregation.kind", self.kind, get_args(AggregationKind))
         check_choice("aggregation.empty", self.empty, get_args(EmptyRule))
         check(self.length is None or self.kind.endswith("token_sum"), f"aggregation.length = {self.length!r}; allowed: None where kind is {self.kind}")
-        check(self.length is None or self.length > 0, f"aggregation.length = {self.length!r}; allowed: None or more than 0")
-        check(self.eps >= 0, f"aggregation.eps = {self.eps!r}; allowed: 0 or more")
+        if self.length is not None:
+            check_finite("aggregation.length", self.length, above=0)
+        check_finite("aggregation.eps", self.eps, 0)
 
 
 class AggregationRule(NamedTuple):

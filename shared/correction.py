@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.aggregation import check_starts
-from shared.errors import check, check_choice, code_of
+from shared.errors import check, check_choice, check_finite, code_of
 from shared.jit import jit
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
@@ -34,7 +34,8 @@ class Correction:
     def __post_init__(self):
         check_choice("correction.kind", self.kind, get_args(CorrectionKind))
         check_choice("correction.level", self.level, get_args(CorrectionLevel))
-        check(0 <= self.low <= self.high, f"correction.low, high = {self.low!r}, {self.high!r}; allowed: 0 <= low <= high")
+        check_finite("correction.low", self.low, 0)
+        check(self.low <= self.high, f"correction.low, high = {self.low!r}, {self.high!r}; allowed: 0 <= low <= high")
 
 
 class CorrectionRule(NamedTuple):

@@ -1,5 +1,6 @@
 """The one exception that the command line turns into a single line and exit status 2, and checks that raise it."""
 
+import math
 from typing import get_args
 
 
@@ -16,6 +17,12 @@ def check(condition: bool, message: str) -> None:
 def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `allowed`; the message lists them."""
     check(value in allowed, f"{field} = {value!r} is unknown; allowed: {', '.join(allowed)}")
+
+
+def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
+    """Raise unless `value` is a finite number, at least `least` and more than `above`; the message says which bound there is."""
+    bound = f"{least:g} or more, finite" if least > -math.inf else f"more than {above:g}, finite" if above > -math.inf else "any finite number"
+    check(math.isfinite(value) and value >= least and value > above, f"{field} = {value!r}; allowed: {bound}")
 
 
 def code_of(literal, value: str) -> int:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from shared.advantage import Advantage, AdvantageRule, advantage_rule
 from shared.aggregation import Aggregation, AggregationRule, aggregation_rule
 from shared.correction import Correction, CorrectionRule, correction_rule
-from shared.errors import check
+from shared.errors import check, check_finite
 from shared.kl import KL, KLRule, kl_rule
 from shared.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
 from shared.ratio import Ratio, RatioRule, ratio_rule
@@ -39,7 +39,7 @@ class Estimator:
 
     def __post_init__(self):
         kind = type(self.surrogate).__name__
-        check(self.entropy >= 0, f"entropy = {self.entropy!r}; allowed: 0 or more")
+        check_finite("entropy", self.entropy, 0)
         level = {Vespo: ("product",), Clip: None, Cispo: None, Sapo: None}.get(type(self.surrogate), ("token",))
         check(level is None or self.ratio.level in level, f"ratio.level = {self.ratio.level!r}; allowed with surrogate {kind}: {', '.join(level or ())}")
         if isinstance(self.mask, KLCov):

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.errors import check, check_choice, code_of
+from shared.errors import check, check_choice, check_finite, code_of
 from shared.jit import jit
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
@@ -39,7 +39,7 @@ class KL:
         check_choice("kl.kind", self.kind, get_args(KLKind))
         check_choice("kl.place", self.place, get_args(KLPlace))
         check_choice("kl.anchor", self.anchor, get_args(KLAnchor))
-        check(self.coef >= 0, f"kl.coef = {self.coef!r}; allowed: 0 or more")
+        check_finite("kl.coef", self.coef, 0)
         lost = self.place == "reward" and (self.straight_through or self.weighted or self.anchor == "old")
         check(
             not lost,

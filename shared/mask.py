@@ -62,6 +62,7 @@ class ClipCov:
 
     def __post_init__(self):
         _check_fraction(self.fraction)
+        check(self.low <= self.high, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: low <= high")
 
 
 @dataclass(frozen=True)

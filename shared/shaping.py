@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.errors import check
+from shared.errors import check, check_finite
 from shared.jit import jit
 from shared.kl import NONE, kl_penalty
 
@@ -20,7 +20,8 @@ class Length:
     """Tokens before the limit over which it grows from 0."""
 
     def __post_init__(self):
-        check(self.coef >= 0, f"length.coef = {self.coef!r}; allowed: 0 or more")
+        check_finite("length.coef", self.coef, 0)
+        check_finite("length.limit", self.limit, above=0)
         check(0 < self.buffer <= self.limit, f"length.buffer = {self.buffer!r}; allowed: more than 0, at most length.limit = {self.limit!r}")
 
 

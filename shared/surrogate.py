@@ -8,7 +8,7 @@ import math
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from shared.errors import check
+from shared.errors import check, check_finite
 from shared.exponential import exp
 from shared.jit import jit
 
@@ -57,7 +57,8 @@ class Sapo:
     """tau where A <= 0."""
 
     def __post_init__(self):
-        check(self.tau_positive > 0 and self.tau_negative > 0, f"surrogate.tau = {self.tau_positive!r}, {self.tau_negative!r}; allowed: more than 0")
+        for name in ("tau_positive", "tau_negative"):
+            check_finite(f"surrogate.{name}", getattr(self, name), above=0)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Dro:
     """Strength of the pull."""
 
     def __post_init__(self):
-        check(self.beta >= 0, f"surrogate.beta = {self.beta!r}; allowed: 0 or more")
+        check_finite("surrogate.beta", self.beta, 0)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,10 @@ class Vespo:
     """lam where A < 0."""
 
     def __post_init__(self):
-        check(self.lam_positive > 0 and self.lam_negative > 0, f"surrogate.lam = {self.lam_positive!r}, {self.lam_negative!r}; allowed: more than 0")
+        for name in ("lam_positive", "lam_negative"):
+            check_finite(f"surrogate.{name}", getattr(self, name), above=0)
+        for name in ("k_positive", "k_negative"):
+            check_finite(f"surrogate.{name}", getattr(self, name))
 
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.errors import check
+from shared.errors import check, check_finite
 from sim.simd import LANES
 from sim.style import MOST_TOKENS, style_of
 from sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
@@ -71,7 +71,8 @@ class Linear:
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
         check(self.margin == 0 or self.n_answers > 1, f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more")
         for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
-            check(getattr(self, name) >= 0, f"environment.{name} = {getattr(self, name)}; allowed: 0 or more")
+            check_finite(f"environment.{name}", getattr(self, name), 0)
+        check_finite("environment.base_format", self.base_format)
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
         check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
 
@@ -102,14 +103,15 @@ class Tabular:
         check(self.n_contexts >= 1, f"environment.n_contexts = {self.n_contexts}; allowed: 1 or more")
         check(2 <= self.n_arms <= LANES, f"environment.n_arms = {self.n_arms}; allowed: 2 to {LANES}")
         check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
-        check(self.nuisance >= 0, f"environment.nuisance = {self.nuisance}; allowed: 0 or more")
+        for name in ("nuisance", "base_scale"):
+            check_finite(f"environment.{name}", getattr(self, name), 0)
 
 
 Environment = Linear | Tabular
 
 
 def build(environment: Environment) -> World:
-    """The arrays of an environment, drawn from its `world_seed`."""
+    """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are too large for float32."""
     return _linear(environment) if isinstance(environment, Linear) else _tabular(environment)
 
 
@@ -174,5 +176,8 @@ def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.nd
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
-    base_format = (environment.base_format + rng.standard_normal(n)).astype(np.float32)
-    return contexts_of(padded(features, 0.0), padded(logits, NO_ARM), base_format, correct, environment.answer_tokens)
+    base_format = environment.base_format + rng.standard_normal(n)
+    for name, found in (("kappa", logits), ("base_format", base_format)):
+        largest = np.abs(found).max()
+        check(bool(largest < -NO_ARM), f"environment.{name} = {getattr(environment, name)}: logits of the base policy reach {largest:.3g}; allowed: below 1e30")
+    return contexts_of(padded(features, 0.0), padded(logits, NO_ARM), base_format.astype(np.float32), correct, environment.answer_tokens)

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from shared.errors import check, check_choice
+from shared.errors import check, check_choice, check_finite
 from shared.jit import jit
 
 OptimizerKind = Literal["adam", "sgd"]
@@ -29,10 +29,10 @@ class Optimizer:
 
     def __post_init__(self):
         check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
-        check(self.rate >= 0, f"optimizer.rate = {self.rate}; allowed: 0 or more")
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        check(self.eps >= 0, f"optimizer.eps = {self.eps}; allowed: 0 or more")
+        for name in ("rate", "eps"):
+            check_finite(f"optimizer.{name}", getattr(self, name), 0)
 
 
 class Rates(NamedTuple):

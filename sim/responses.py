@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.averages import difficulty_of
-from shared.errors import check
+from shared.errors import check, check_finite
 from shared.jit import jit
 from shared.sampling import allocate_into
 from sim.policy import cumulate, pick
@@ -35,7 +35,7 @@ class Sampler:
 
     def __post_init__(self):
         check(self.lag >= 0, f"sampler.lag = {self.lag}; allowed: 0 or more")
-        check(self.noise >= 0, f"sampler.noise = {self.noise}; allowed: 0 or more")
+        check_finite("sampler.noise", self.noise, 0)
 
 
 class View(NamedTuple):

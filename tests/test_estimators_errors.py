@@ -25,10 +25,13 @@ from shared.ratio import Ratio
 from shared.sampling import Sampling
 from shared.shaping import Length
 from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from sim.environments import Linear, Tabular
+from sim.optimizer import Optimizer
+from sim.responses import Sampler
 from studies.cards import preset
 from tests.vectors import REAL, no_kl
 
-NAN = math.nan
+NAN, INF = math.nan, math.inf
 ZEROS, ONES, STARTS, GROUP = np.zeros(3), np.ones(3), np.arange(4), np.zeros(3, dtype=np.int64)
 PLAIN, WITH_KL = no_kl(Advantage("group_mean")), Estimator(kl=KL("k3"))
 POOL = Pool(ONES, np.array([0, 3]))
@@ -88,6 +91,7 @@ FIELDS: dict[str, Row] = {
     "surrogate.low of a log-ratio": (lambda: GeometricMean(low=-0.1), ("surrogate.low, high", "-0.1", "0 or more")),
     "surrogate.high of a log-ratio": (lambda: GeometricMean(high=NAN), ("surrogate.low, high", "nan", "0 or more")),
     "surrogate.lam": (lambda: Vespo(lam_negative=0.0), ("surrogate.lam", "0.0", "more than 0")),
+    "surrogate.k": (lambda: Vespo(k_positive=INF), ("surrogate.k_positive", "inf", "any finite number")),
     "surrogate.lam nan": (lambda: Vespo(lam_negative=NAN), ("surrogate.lam", "nan", "more than 0")),
     "ratio.level": (lambda: Ratio("word"), ("ratio.level", "'word'", "token, sequence, sequence_token, product")),
     "ratio.floor": (lambda: Ratio(floor=0.0), ("ratio.floor, cap", "0.0", "less than 0, more than 0")),
@@ -95,6 +99,7 @@ FIELDS: dict[str, Row] = {
     "mask.measure": (lambda: Divergence("js"), ("mask.measure", "'js'", "tv, kl")),
     "mask.low": (lambda: Divergence(low=-0.1), ("mask.low, high", "-0.1", "0 or more")),
     "mask.high": (lambda: Divergence(high=NAN), ("mask.low, high", "nan", "0 or more")),
+    "mask.low of a covariance": (lambda: ClipCov(low=NAN), ("mask.low, high", "nan", "low <= high")),
     "mask.threshold": (lambda: Drift(-1.0), ("mask.threshold", "-1.0", "0 or more")),
     "mask.fraction": (lambda: ClipCov(0.0), ("mask.fraction", "0.0", "more than 0, at most 1")),
     "mask.fraction above 1": (lambda: KLCov(1.5), ("mask.fraction", "1.5", "more than 0, at most 1")),
@@ -106,14 +111,16 @@ FIELDS: dict[str, Row] = {
     "kl in the reward": (lambda: KL("k1", place="reward", weighted=True), ("kl.place", "reward", "weighted", "their defaults")),
     "kl in the reward, old": (lambda: KL("k1", place="reward", anchor="old"), ("kl.place", "reward", "anchor old", "their defaults")),
     "length.coef": (lambda: Length(coef=-1.0), ("length.coef", "-1.0", "0 or more")),
+    "length.limit": (lambda: Length(limit=INF), ("length.limit", "inf", "more than 0, finite")),
     "length.buffer": (lambda: Length(limit=5, buffer=6), ("length.buffer", "6", "more than 0, at most", "5")),
     "aggregation.kind": (lambda: Aggregation("mean"), ("aggregation.kind", "'mean'", "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean")),
     "aggregation.empty": (lambda: Aggregation(empty="drop"), ("aggregation.empty", "'drop'", "skip, count")),
     "aggregation.length of a mean": (lambda: Aggregation("token_mean", length=7.0), ("aggregation.length", "7.0", "None", "token_mean")),
-    "aggregation.length": (lambda: Aggregation("token_sum", length=0), ("aggregation.length", "0", "None or more than 0")),
+    "aggregation.length": (lambda: Aggregation("token_sum", length=0), ("aggregation.length", "0", "more than 0")),
     "aggregation.eps": (lambda: Aggregation(eps=-1e-8), ("aggregation.eps", "-1e-08", "0 or more")),
     "correction.kind": (lambda: Correction("clip"), ("correction.kind", "'clip'", "none, truncate, mask, ratio")),
     "correction.level": (lambda: Correction(level="word"), ("correction.level", "'word'", "token, sequence, geometric")),
+    "correction.low inf": (lambda: Correction(low=INF, high=INF), ("correction.low", "inf", "0 or more, finite")),
     "correction.low": (lambda: Correction(low=3.0), ("correction.low, high", "3.0, 2.0", "0 <= low <= high")),
     "sampling.budget": (lambda: Sampling(budget="all"), ("sampling.budget", "'all'", "equal, difficulty")),
     "sampling.tries": (lambda: Sampling(tries=0), ("sampling.tries", "0", "1 or more")),
@@ -226,6 +233,39 @@ CALLS: dict[str, Row] = {
 ROWS = FIELDS | CALLS
 
 
+FINITE = {
+    "advantage.eps": lambda value: Advantage(eps=value),
+    "aggregation.length": lambda value: Aggregation("token_sum", length=value),
+    "aggregation.eps": lambda value: Aggregation(eps=value),
+    "kl.coef": lambda value: KL(coef=value),
+    "length.coef": lambda value: Length(value),
+    "entropy": lambda value: Estimator(entropy=value),
+    "surrogate.beta": Dro,
+    "surrogate.tau_positive": lambda value: Sapo(tau_positive=value),
+    "surrogate.tau_negative": lambda value: Sapo(tau_negative=value),
+    "surrogate.lam_positive": lambda value: Vespo(lam_positive=value),
+    "surrogate.lam_negative": lambda value: Vespo(lam_negative=value),
+    "surrogate.k_negative": lambda value: Vespo(k_negative=value),
+    "optimizer.rate": lambda value: Optimizer(rate=value),
+    "optimizer.eps": lambda value: Optimizer(eps=value),
+    "sampler.noise": lambda value: Sampler(noise=value),
+    "environment.base_scale": lambda value: Tabular(base_scale=value),
+    "environment.nuisance": lambda value: Tabular(nuisance=value),
+    **{
+        f"environment.{name}": lambda value, name=name: Linear(**{name: value})
+        for name in ("base_format", "kappa", "nuisance", "interference", "forgetting", "format_scale")
+    },
+}
+"""Numbers of which no infinite one has a meaning. Bounds that inf turns off are not among them."""
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("name", FINITE)
+def test_infinite_numbers_and_nan_are_refused(name, value):
+    with pytest.raises(UserError, match=rf"{name} = {value}; allowed: .*finite"):
+        FINITE[name](value)
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_message(name):
     call, parts = ROWS[name]
@@ -242,7 +282,7 @@ def places() -> set[tuple[str, int, int]]:
         if path.name != "errors.py":
             for node in ast.walk(ast.parse(path.read_text())):
                 called = node.exc if isinstance(node, ast.Raise) else node
-                if isinstance(called, ast.Call) and getattr(called.func, "id", "") in ("UserError", "check", "check_choice", "check_labels"):
+                if isinstance(called, ast.Call) and getattr(called.func, "id", "") in ("UserError", "check", "check_choice", "check_finite", "check_labels"):
                     found.add((path.name, called.lineno, called.end_lineno))
     return found
 

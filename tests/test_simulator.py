@@ -206,6 +206,12 @@ def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(e
     assert np.isfinite(outcome.curve.train_pass_at_1).all()
 
 
+@pytest.mark.parametrize("field", ["kappa", "base_format"])
+def test_logits_that_float32_cannot_hold_are_refused(field):
+    with pytest.raises(UserError, match=rf"environment.{field} = 1e\+39: logits of the base policy reach .*; allowed: below 1e30"):
+        build(replace(SMALL, **{field: 1e39}))
+
+
 def test_batches_are_epochs_without_repeats():
     chosen = batches(10, 3, 7, 0, 9)
     for epoch in range(3):
