@@ -177,6 +177,8 @@ def _guarded(work: Callable[[], int], console: Console) -> int:
         console.print(f"rftlab: {error}", style="red", markup=False, soft_wrap=True)
     except OSError as error:
         console.print(f"rftlab: {error.filename or 'a file'}: {reason(error)}", style="red", markup=False, soft_wrap=True)
+    except MemoryError as error:
+        console.print(f"rftlab: not enough memory: {error or 'allowed: a smaller problem'}", style="red", markup=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print("rftlab: interrupted; finished runs are kept, run the same command again to go on", style="yellow", markup=False)
         return INTERRUPTED

@@ -50,6 +50,8 @@ BAD = {
     "unknown card": (("estimators", "best"), "estimator = 'best' is unknown; allowed: minimalist"),
     "large batch": (("run", "cell", "--batch-size", 8000), "batch_size = 8000 is larger than the training set; allowed: 1 to 7473"),
     "no rollouts": (("run", "cell", "--rollouts", 0), "rollouts = 0; allowed: 1 or more"),
+    "too many contexts": (("run", "cell", "--environment.n-train", 10**12), "not enough memory: Unable to allocate"),
+    "too many rollouts": (("run", "cell", "--rollouts", 10**12), "not enough memory: Unable to allocate"),
     "negative clip": (("run", "cell", "--estimator.surrogate.low", -1), "surrogate.low = -1.0; allowed: 0 to 1"),
     "negative KL": (("run", "cell", "--estimator.kl.coef", -1), "kl.coef = -1.0; allowed: 0 or more"),
     "no seeds": (("reproduce", "--seeds", 0), "seeds = 0; allowed: 1 or more"),
@@ -83,8 +85,10 @@ def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_our_own_errors_are_one_line(tmp_path):
-    done = rftlab("run", "cell", "--batch-size", 8000, cwd=tmp_path)
+@pytest.mark.parametrize("wrong", [("--batch-size", 8000), ("--sampler.lag", 10**8)])
+def test_our_own_errors_are_one_line(wrong, tmp_path):
+    done = rftlab("run", "cell", "--quiet", *wrong, cwd=tmp_path)
+    assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
 
 
