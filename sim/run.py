@@ -21,6 +21,12 @@ from sim.setup import check_plain, choices_of, further, is_general, memory_of, p
 from sim.world import World
 
 Evaluation = Literal["exact", "sampled"]
+PIECE, ROUND = 2**20, 32
+"""Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs at least."""
+
+
+class Stopped(Exception):
+    """A run was asked to stop before its end."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,9 @@ class Plain:
     def __init__(self, run: Simulation, world: World):
         self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
         self.state, self.work = start_state(run, world), work_of(run, world)
+        design = run.design
+        responses = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
+        self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
         """Rollouts and tokens sampled in the first `rounds` rounds."""
@@ -88,8 +97,19 @@ class Plain:
         rollouts = rounds * design.batch_size * (design.rollouts + design.support_rollouts)
         return rollouts, rollouts * self.world.answer_tokens
 
+    def train(self, first: int, rounds: int, totals: np.ndarray, stopped: Callable[[], bool]) -> int:
+        """Train for some rounds, piece by piece; returns those done, fewer where the run diverged. Raises Stopped where `stopped` says so before a piece."""
+        for start in range(0, rounds, self.piece):
+            if stopped():
+                raise Stopped
+            size = min(self.piece, rounds - start)
+            finished = self.advance(first + start, size, totals)
+            if finished < size:
+                return start + finished
+        return rounds
+
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
-        """Train for some rounds; returns those done, fewer where the run diverged."""
+        """Train for a piece of rounds; returns those done."""
         chosen = batches(self.world.train.base_format.shape[0], self.run.design.batch_size, self.run.seed, first, first + rounds)
         return train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, first, totals)
 
@@ -110,15 +130,18 @@ class General(Plain):
         return int(self.memory.spent[0]), int(self.memory.spent[1])
 
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
-        """Train for some rounds; returns those done, fewer where the run diverged."""
+        """Train for a piece of rounds; returns those done."""
         design, tried = self.run.design, int(self.memory.spent[2])
         chosen = batches(self.world.train.base_format.shape[0], design.batch_size, self.run.seed, tried, tried + rounds * design.sampling.tries)
         scratch = (self.trainer, self.sampler, chosen, first, rounds, self.ragged, totals)
         return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 
-def simulate(run: Simulation, world: World, progress: Callable[[int], None] = lambda rounds: None) -> Outcome:
-    """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit."""
+def simulate(run: Simulation, world: World, progress: Callable[[int], None] = lambda rounds: None, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+    """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit.
+
+    Raises Stopped soon after `stopped` begins to return True.
+    """
     design, began = run.design, time.perf_counter()
     learner = (General if is_general(run, world) else Plain)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
@@ -132,7 +155,7 @@ def simulate(run: Simulation, world: World, progress: Callable[[int], None] = la
         if done == design.rounds:
             return Outcome(curve_of(rows), None)
         totals = np.zeros(9)
-        finished = learner.advance(done, design.eval_every, totals)
+        finished = learner.train(done, design.eval_every, totals, stopped)
         if finished < design.eval_every:
             return Outcome(curve_of(rows), done + finished)
         done += design.eval_every

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import NamedTuple
 
 import pandas as pd
@@ -81,25 +81,29 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
 
 
 def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
-    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`."""
-    worlds = Worlds()
+    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`.
+
+    What ends it early, an interrupt or a store that cannot be written, stops those that run.
+    """
+    worlds, stop = Worlds(), Event()
     with ThreadPoolExecutor(threads) as pool:
-        waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced): point for point in todo}
         try:
+            waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in todo}
             while waiting:
                 ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ready:
                     report.finished(waiting.pop(future), future.result())
         except BaseException:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None]) -> Stored:
-    """Simulate and store. Raises UserError where the store cannot be written."""
+def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = lambda: False) -> Stored:
+    """Simulate and store. Raises UserError where the store cannot be written, sim.run.Stopped where `stopped` says so."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
-        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share))
+        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share), stopped)
         store.write(root, point, outcome, about_run(began))
     except OSError as error:
         raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None

@@ -241,6 +241,14 @@ def test_evaluation_points_do_not_change_the_run():
         assert getattr(often, name)[-1] == getattr(once, name)[-1]
 
 
+@pytest.mark.parametrize("name", ["many tries", "sampler", "value"])
+def test_the_pieces_of_a_run_change_no_bit(name, monkeypatch):
+    run = replace(RUNS[name], design=replace(RUNS[name].design, eval_every=9))
+    whole = simulate(run, WORLD).curve
+    monkeypatch.setattr("sim.run.PIECE", 1)
+    assert same(simulate(run, WORLD).curve, whole)
+
+
 def test_a_diverging_run_says_where(monkeypatch):
     run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", rate=1e38))
     fast, general = simulate(run, build(SMALL)), forced(monkeypatch, run, build(SMALL))

@@ -7,6 +7,7 @@ import pytest
 
 import shared.weigh
 import sim.rounds
+import sim.run
 from shared.advantage import Advantage
 from shared.aggregation import Aggregation
 from shared.design import Design
@@ -18,7 +19,7 @@ from shared.surrogate import Clip, Reinforce
 from sim.environments import Linear, Tabular, build, tabular_world
 from sim.optimizer import Optimizer
 from sim.rounds import CHUNK, train_rounds
-from sim.run import Simulation, batches, rule_of, simulate
+from sim.run import Plain, Simulation, Stopped, batches, rule_of, simulate
 from sim.setup import plan_of, start_state, work_of
 from sim.world import NO_ARM
 from studies.cards import preset
@@ -188,6 +189,34 @@ def test_sampled_pass_at_1_agrees_with_the_exact_one():
         z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
         assert np.abs(z).max() < 4.5
         assert np.abs(z).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["window", "updates", "kl in reward"])
+@pytest.mark.parametrize("tokens", [1, 5 * 56])
+def test_the_pieces_of_a_run_change_no_bit(name, tokens, monkeypatch):
+    run = replace(run_of(DESIGNS[name], seed=3), design=replace(DESIGNS[name], rounds=14, eval_every=7))
+    world = build(run.environment)
+    whole = simulate(run, world).curve
+    assert Plain(run, world).piece > 7
+    monkeypatch.setattr(sim.run, "PIECE", tokens)
+    assert Plain(run, world).piece < 7
+    assert same(simulate(run, world).curve, whole)
+
+
+def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
+    held, asked = [], []
+
+    def chosen(*args):
+        held.append(batches(*args))
+        return held[-1]
+
+    monkeypatch.setattr(sim.run, "batches", chosen)
+    monkeypatch.setattr(sim.run, "PIECE", 1000)
+    run = replace(run_of(DESIGNS["raw"]), design=replace(DESIGNS["raw"], rounds=10**11, eval_every=10**11))
+    with pytest.raises(Stopped):
+        simulate(run, build(SMALL), stopped=lambda: asked.append(0) or len(asked) == 4)
+    assert len(held) == 3 and all(batch.size <= 1000 for batch in held)
+    np.testing.assert_array_equal(np.concatenate(held), batches(40, 8, 0, 0, sum(map(len, held))))
 
 
 def test_a_diverging_run_says_where():

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from concurrent.futures import wait
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: N
 
 
 def point_of(seed=0, rounds=4, **design):
-    return Point("qwen-gsm8k", Simulation(SMALL, Design(8, rounds=rounds, eval_every=2, **design), seed=seed))
+    return Point("qwen-gsm8k", Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed))
 
 
 def points(n=4):
@@ -266,6 +267,19 @@ def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, k
     with pytest.raises(UserError, match=message):
         reproduce.reproduce(Console(quiet=True), reproduce.study_of(level, [], 50, None), root, threads, True, engine)
     assert manifest.read_text() == "the study that is finished"
+
+
+def test_an_interrupt_stops_runs_in_their_middle_and_keeps_the_finished(root, monkeypatch):
+    endless = [point_of(seed, rounds=10**11, eval_every=10**11) for seed in range(2)]
+
+    def interrupted(*args, **kwargs):
+        ready = wait(*args, **kwargs)
+        raise KeyboardInterrupt if len(list(root.glob("sim/*/*/done.json"))) == 1 else RuntimeError(ready)
+
+    monkeypatch.setattr(runner, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(root, [point_of(), *endless], threads=2)
+    assert split(root, [point_of(), *endless], print)[1] == endless and list((root / store.SCRATCH).iterdir()) == []
 
 
 def test_every_shared_cell_runs_once():
