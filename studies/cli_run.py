@@ -1,6 +1,6 @@
 """The command line of `rftlab run`: one study or one design, simulated or on a language model; or the league."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal
 
 import tyro
@@ -61,12 +61,19 @@ class StudyCommand(Common):
         points = [Point(self.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
         finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet, self.engine)
         results = collect(self.results, points)
-        _show_endpoints(console, chosen, self.pair, results.curves)
+        _show_endpoints(console, chosen, self.pair, results.curves, self._changed(chosen.cells))
         if has_costs(results.curves):
             console.print(cost_table(results.curves))
         for line in results.diverged:
             console.print(f"diverged: {line}", style="red", markup=False)
         return 0
+
+    def _changed(self, cells: tuple[Design, ...]) -> list[str]:
+        """What is not the pair's own, so that the numbers published for the pair are no comparison."""
+        own, start = start_at(self.pair, self.level), self.start()
+        further = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
+        changed = [name for name in ("rounds", "sampling") if any(getattr(cell, name) != getattr(own.design, name) for cell in cells)]
+        return changed + [name for name in further if getattr(start, name) != getattr(own, name)]
 
     def _experiment(self) -> Experiment:
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
@@ -156,17 +163,20 @@ class League(Common):
         return 0
 
 
-def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves) -> None:
+def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
     from studies.endpoints import endpoint_table
 
     table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
-    for column in ("cell", "split", "Pass@1", "95% interval", "published"):
+    for column in ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",))):
         table.add_column(column, overflow="fold")
     rows = endpoint_table(curves, [chosen], [pair_name])
     for row in rows[rows["experiment"] == chosen.name].itertuples():
         interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
-        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, "" if row.published != row.published else f"{row.published:.2f}")
+        published = "" if row.published != row.published else f"{row.published:.2f}"
+        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
     console.print(table)
+    if changed and rows["published"].notna().any():
+        console.print(f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True)
 
 
 def start_of(name: str) -> Design:

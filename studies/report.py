@@ -83,7 +83,7 @@ def write_report(
         "claims": _claims(findings),
         "counts": {verdict: Counter(f.verdict for f in main.findings)[verdict] for verdict in VERDICTS},
         "errors": agreement(main.endpoints).to_dict("records"),
-        "rounds": int(main.curves["planned_rounds"].max()),
+        "unfair": unfair(main),
         "about": about,
         "notes": notes,
         "theory": Markup(theory),
@@ -94,7 +94,7 @@ def write_report(
 
 
 def terminal_summary(parts: list[Part], console: Console) -> None:
-    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part."""
+    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and whether these are fair."""
     findings = [f for part in parts for f in part.findings]
     columns = _columns(findings)
     table = Table("claim")
@@ -109,6 +109,16 @@ def terminal_summary(parts: list[Part], console: Console) -> None:
     for dataset, rows in agreement(parts[0].endpoints).groupby("dataset", sort=False):
         errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
         console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
+    if unfair(parts[0]):
+        console.print(Text(unfair(parts[0]), style="yellow"))
+
+
+def unfair(part: Part) -> str:
+    """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there are none."""
+    rounds = int(part.curves["planned_rounds"].max())
+    if rounds == BASELINE.rounds or agreement(part.endpoints).empty:
+        return ""
+    return f"This study trains for {rounds} rounds and the paper for {BASELINE.rounds}: its numbers are no fair comparison here."
 
 
 def _dataset_title(dataset: str) -> str:
@@ -197,5 +207,5 @@ def template(name: str) -> Template:
         autoescape=True, loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": signed}
-    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "paper_rounds": BASELINE.rounds, "phases": PHASES, "level_names": LEVEL_NAMES}
+    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "phases": PHASES, "level_names": LEVEL_NAMES}
     return environment.get_template(name)

@@ -171,6 +171,16 @@ def test_terminal_summary_is_short_and_literal(capsys):
     assert len(shown.splitlines()) <= 30
 
 
+def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, capsys):
+    curves = curves_of(PAIRS[:1], seeds=2)
+    for rounds, said in ((1000, True), (2000, False)):
+        main = part(curves.assign(planned_rounds=rounds))
+        terminal_summary([main], Console(width=200))
+        page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
+        for shown in (capsys.readouterr().out, page):
+            assert (f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison" in shown) == said
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """A report of one simulated pair with two language models beside it."""

@@ -1,14 +1,17 @@
 """Experiments, published numbers, intervals and claims."""
 
 import re
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from shared.errors import UserError
 from studies.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, Part, judge, verdict_of
+from studies.cli_run import parse_run
 from studies.endpoints import agreement, endpoint_table, finals
 from studies.experiments import EXPERIMENTS, cells_of, experiment, label
 from studies.pairs import PAIRS, pair
@@ -201,3 +204,26 @@ def test_endpoint_table_and_agreement():
         if published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c) is not None
     ]
     assert known.loc["test", "mae"] == pytest.approx(np.mean([*expected, 0.02]))
+
+
+SHORT = ("--rounds", "2", "--eval-every", "2")
+
+
+@pytest.mark.parametrize(
+    ("flags", "changed"),
+    [
+        ((), ""),
+        (("--preset", "dapo", *SHORT), "nothing published"),
+        (SHORT, "rounds"),
+        ((*SHORT, "--environment.n-train", "200", "--optimizer.rate", "1e-3"), "rounds, environment, optimizer"),
+        ((*SHORT, "--sampling.tries", "2", "--sampler.lag", "1"), "rounds, sampling, sampler"),
+    ],
+)
+def test_published_numbers_stand_beside_runs_that_can_be_compared(flags, changed, tmp_path):
+    written = StringIO()
+    command = parse_run(["cell", "--batch-size", "32", "--rollouts", "8", "--seeds", "1", "--quiet", "--results", str(tmp_path / "results"), *flags])
+    assert command.execute(Console(file=written, width=120)) == 0
+    shown = written.getvalue()
+    assert ("0.78" in shown) == (not changed)
+    assert ("published" in shown.splitlines()[2]) == (not changed)
+    assert (f"published numbers are left out: not the pair's own are {changed}\n" in shown) == (changed.startswith("rounds"))
