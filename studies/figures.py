@@ -24,6 +24,7 @@ from scipy.special import stdtrit
 
 from studies.endpoints import SPLITS
 from studies.experiments import EXPERIMENTS, Experiment, label
+from studies.scratch import sweep
 from studies.stats import CONFIDENCE
 
 Drawn = tuple[Figure, pd.DataFrame]
@@ -89,11 +90,16 @@ def write_numbers(path: Path, numbers: pd.DataFrame) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a file beside `path`, then puts it in place."""
+    """Lets `write` fill a file beside `path`, then puts it in place. A system error names `path`."""
+    sweep(path.parent, f".{path.name}.*")
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(part)
         os.replace(part, path)
+    except OSError as error:
+        if error.errno is not None:  # one with a message of its own would lose it
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -92,7 +92,7 @@ def train_point(root: Path, point: Point, told: "Told") -> None:
     except BrokenPipeError:  # nobody listens any more
         raise
     except OSError as error:
-        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; run the same command again to go on") from None
+        raise UserError(f"{error.filename or root} cannot be written: {reason(error)}; run the same command again to go on") from None
 
 
 def read_finished(root: Path, point: Point) -> Stored | None:

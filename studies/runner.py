@@ -22,6 +22,7 @@ from studies import store
 from studies.about import commit, versions
 from studies.experiments import label
 from studies.points import Point
+from studies.scratch import sweep
 from studies.store import Stored
 
 
@@ -85,6 +86,7 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
 
     What ends it early, an interrupt or a store that cannot be written, stops those that run.
     """
+    sweep(root / store.SCRATCH, "tmp*")
     worlds, stop = Worlds(), Event()
     with ThreadPoolExecutor(threads) as pool:
         try:
@@ -106,7 +108,7 @@ def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[
         outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share), stopped)
         store.write(root, point, outcome, about_run(began))
     except OSError as error:
-        raise UserError(f"{error.filename or 'results'} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
+        raise UserError(f"{root} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
     return Stored(*outcome)
 
 

@@ -1,5 +1,7 @@
 """The report: self-contained, safe, repeatable, and true to the numbers it was given."""
 
+import errno
+import os
 import re
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -12,7 +14,7 @@ from rich.console import Console
 from shared.curve import Curve
 from studies.endpoints import endpoint_table
 from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.figures import mean_curves, save, tradeoff
+from studies.figures import mean_curves, save, tradeoff, write_whole
 from studies.language import PHASES, costs, gains
 from studies.report import VERDICTS, Part, terminal_summary, write_report
 from studies.stats import interval
@@ -158,6 +160,25 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
     assert (tmp_path / "figure.svg").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", "figure.png", "figure.csv"}
+
+
+def test_an_error_names_the_file_and_not_what_stood_in_for_it(tmp_path):
+    def fail(part):
+        raise OSError(errno.ENOSPC, "No space left on device", str(part))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(tmp_path / "table.csv", fail)
+    assert caught.value.filename == str(tmp_path / "table.csv")
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_the_next_one(tmp_path):
+    left, busy, other = (tmp_path / f".{name}" for name in ("table.csv.31243", "table.csv.31244", "other.csv.31243"))
+    for path in (left, busy, other):
+        path.write_text("half")
+    for path in (left, other):
+        os.utime(path, (0, 0))
+    write_whole(tmp_path / "table.csv", lambda path: path.write_text("whole"))
+    assert set(tmp_path.iterdir()) == {tmp_path / "table.csv", busy, other}
 
 
 def test_terminal_summary_is_short_and_literal(capsys):

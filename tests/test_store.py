@@ -204,7 +204,7 @@ def test_a_full_disk_or_a_forbidden_write_keeps_what_is_finished(root, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(UserError, match=f"{words}; finished runs are kept"):
+        with pytest.raises(UserError, match=f"^{root} cannot be written: {words}; finished runs are kept"):
             run_all(root, todo[2:])
     assert list((root / store.SCRATCH).iterdir()) == []
     assert split(root, todo, print)[1] == todo[2:]
@@ -280,6 +280,18 @@ def test_an_interrupt_stops_runs_in_their_middle_and_keeps_the_finished(root, mo
     with pytest.raises(KeyboardInterrupt):
         run_all(root, [point_of(), *endless], threads=2)
     assert split(root, [point_of(), *endless], print)[1] == endless and list((root / store.SCRATCH).iterdir()) == []
+
+
+def test_what_a_killed_process_left_goes_and_what_others_are_writing_stays(root):
+    left, busy, mark = (root / store.SCRATCH / name for name in ("tmpleft", "tmpbusy", "ray-mark"))
+    for path in (left, busy):
+        path.mkdir()
+        (path / "curve.parquet").write_text("half")
+    mark.write_text("")
+    for path in (left, mark):
+        os.utime(path, (0, 0))
+    run_all(root, [])
+    assert set((root / store.SCRATCH).iterdir()) == {busy, mark}
 
 
 def test_every_shared_cell_runs_once():
