@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from importlib.resources import files
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -86,6 +87,13 @@ def test_report_is_self_contained(written):
     assert all(f'id="{target[1:]}"' in page for target in targets - {ARXIV})
     assert not re.search(r"<script|<link|<iframe|@import|url\(|https?://(?!arxiv)", page)
     assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page))
+
+
+@pytest.mark.parametrize("name", ["page.css", "theory.html.j2"])
+def test_columns_of_pages_fit_a_phone(name):
+    on_screen = (files("studies") / "templates" / name).read_text().partition("@media print")[0]
+    assert not re.search(r"repeat\(\d", on_screen)
+    assert all(int(width) <= 360 for width in re.findall(r"minmax\((\d+)px", on_screen))
 
 
 def test_outside_text_is_escaped(written):
