@@ -80,7 +80,7 @@ class Report:
         """Write the report."""
         from studies.reproduce import read_study, write
 
-        write(console, read_study(self.results, self.level), self.results, self.quiet, {})
+        write(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0
 
 

@@ -1,7 +1,6 @@
 """The main job: all seven experiments, next to published numbers, with verdicts and a report."""
 
 import json
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from rich.console import Console
 from llm.writing import write_file
 from shared.errors import UserError, check
 from studies import store
-from studies.about import commit, machine, versions
+from studies.about import commit, machine
 from studies.claims import CLAIMS, judge
 from studies.cli_common import NEEDS_LLM, Engine, has_llm
 from studies.endpoints import SPLITS, endpoint_table
@@ -20,10 +19,12 @@ from studies.llm_runner import run_llm_points
 from studies.pairs import LEVELS, Level, start_at, usual_pairs
 from studies.points import Point, points_of, schedule
 from studies.progress import progress_of, steps_of
+from studies.provenance import provenance
 from studies.questions import evaluated_on
 from studies.ray_runner import check_ray, run_on_ray
 from studies.reference import REFERENCE_NOTE, reference
 from studies.runner import Results, available_threads, collect, run_points, split
+from studies.scratch import check_writable
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims."
 NOTES = {
@@ -106,12 +107,11 @@ def finish_points(console: Console, root: Path, points: list[Point], threads: in
 
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
     """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here leaves the record of another one alone."""
-    began, threads = time.perf_counter(), threads_of(threads)
+    threads = threads_of(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
     write_file(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
     run_todo(console, root, todo, threads, quiet, engine)
-    on = "Ray" if engine == "ray" else f"{threads} threads"
-    return write(console, study, root, quiet, {"run time": f"{time.perf_counter() - began:.1f} s before the report, on {on}"})
+    return write(console, study, root, quiet)
 
 
 def read_study(root: Path, level: Level) -> Study:
@@ -135,16 +135,17 @@ def _check_kinds(asked: Study, level: Level) -> None:
     check(isinstance(asked.whole_sets, bool), "whole_sets; allowed: true, false")
 
 
-def write(console: Console, study: Study, root: Path, quiet: bool, about: dict[str, str]) -> Path:
-    """Make the report of a finished study from the store, and print its short form."""
+def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
+    """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot be written, before it computes."""
     from studies.report import terminal_summary, write_report
 
     folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
+    check_writable(folder)
     main = _part(study.level, collect(root, study.points()))
     beside = _part("llm", reference()) if study.level == "sim" else None
     theory, verdicts = _theory(console, folder, quiet) if study.level == "sim" else ("", "")
     with steps_of(console, "drawing figures", quiet) as step:
-        path = write_report(folder, experiments, main, beside, _about(study, about), NOTES[study.level] + _questions(study, main.curves), theory, step)
+        path = write_report(folder, experiments, main, beside, _about(study, root), NOTES[study.level] + _questions(study, main.curves), theory, step)
     terminal_summary([main] if beside is None else [main, beside], console)
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
@@ -184,9 +185,10 @@ def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
     return theory_section(checks, folder / "figures"), f"theory: {counts_of(checks)} (rftlab theory)\n"
 
 
-def _about(study: Study, more: dict[str, str]) -> dict[str, str]:
+def _about(study: Study, root: Path) -> dict[str, str]:
     configuration = f"level {study.level}, {len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
     usual = {schedule(start_at(name, study.level).design, study.rounds) for name in study.pairs}
     rounds = "; ".join(f"{total} rounds, evaluated every {every}" for total, every in sorted(usual))
     seeds = f"0 to {study.seeds - 1}, {rounds}"
-    return {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds, "commit": commit(), "machine": machine(), **more, **versions()}
+    asked = {"configuration": configuration, "pairs": ", ".join(study.pairs), "seeds": seeds}
+    return asked | provenance(root, study.points()) | {"report": f"by commit {commit()} on {machine()}"}

@@ -2,11 +2,24 @@
 
 import contextlib
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
+from llm.writing import reason
+from shared.errors import UserError
+
 STALE = 3600.0
 """Seconds after which nobody is still writing: a figure, a table or a curve takes a moment."""
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError unless files can be written into a folder, which is made if new."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {reason(error)}") from None
 
 
 def sweep(folder: Path, pattern: str) -> None:

@@ -33,6 +33,10 @@ def tables_of(folder):
     return {name: (folder / "report" / name).read_bytes() for name in TABLES}
 
 
+def configuration_of(folder):
+    return (folder / "report" / "report.html").read_text().partition("<h2>Configuration</h2>")[2].partition("</section>")[0]
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     """A finished study, and what the command printed."""
@@ -127,11 +131,12 @@ def test_reproduce_writes_report_and_tables(uninterrupted):
 
 def test_a_second_run_does_nothing_and_report_alone_gives_the_same(uninterrupted):
     folder, _ = uninterrupted
-    before = tables_of(folder)
+    before, about = tables_of(folder), configuration_of(folder)
+    assert "s, the sum over 50 runs" in about
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
     assert rftlab("reproduce", *FEW, "--results", folder, cwd=folder.parent).returncode == 0
     assert rftlab("report", "--results", folder, "--quiet", cwd=folder.parent).returncode == 0
-    assert tables_of(folder) == before
+    assert tables_of(folder) == before and configuration_of(folder) == about
     assert stamps == {path: path.stat().st_mtime_ns for path in folder.glob("sim/*/*/done.json")}
 
 

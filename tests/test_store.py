@@ -20,6 +20,7 @@ from sim.run import Simulation, simulate
 from studies import reproduce, runner, store
 from studies.cards import preset
 from studies.points import Point, points_of
+from studies.provenance import provenance
 from studies.runner import Report, collect, run_points, split
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
@@ -292,6 +293,25 @@ def test_what_a_killed_process_left_goes_and_what_others_are_writing_stays(root)
         os.utime(path, (0, 0))
     run_all(root, [])
     assert set((root / store.SCRATCH).iterdir()) == {busy, mark}
+
+
+def test_a_report_tells_where_its_runs_come_from(root):
+    todo = points(1)
+    run_all(root, todo)
+    for point, seconds, version in zip(todo, (1.25, 2.5), ("2.1.0", "2.2.0"), strict=True):
+        file = store.folder_of(root, point) / "done.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"commit": "abc", "seconds": seconds, "versions": {"python": "3.12", "numpy": version}}))
+    found = {"commit": "abc", "run time": "3.8 s, the sum over 2 runs", "python": "3.12", "numpy": "2.1.0; 2.2.0"}
+    assert provenance(root, todo) == found
+    collect(root, todo)
+
+
+def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
+    study = reproduce.study_of("sim", ["qwen-gsm8k"], 1, 20)
+    (root / "report").write_text("")
+    monkeypatch.setattr(reproduce, "collect", lambda *asked: pytest.fail("computed"))
+    with pytest.raises(UserError, match=f"^{root / 'report'} cannot be written: "):
+        reproduce.write(Console(), study, root, True)
 
 
 def test_every_shared_cell_runs_once():

@@ -1,0 +1,20 @@
+"""Where stored runs come from, as it is recorded beside each of them."""
+
+import json
+from pathlib import Path
+
+from studies import store
+from studies.points import Point
+
+UNKNOWN = "unknown"
+
+
+def provenance(root: Path, points: list[Point]) -> dict[str, str]:
+    """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises OSError, ValueError where one is not there."""
+    done = [json.loads((store.folder_of(root, point) / "done.json").read_bytes()) for point in points]
+    versions = [facts.get("versions", {}) for facts in done]
+    found = {"commit": [facts.get("commit", UNKNOWN) for facts in done]}
+    found |= {name: [of_run.get(name, UNKNOWN) for of_run in versions] for name in dict.fromkeys(name for of_run in versions for name in of_run)}
+    listed = {name: "; ".join(dict.fromkeys(values)) for name, values in found.items()}
+    seconds = sum(facts.get("seconds", 0.0) for facts in done)
+    return {"commit": listed.pop("commit"), "run time": f"{seconds:.1f} s, the sum over {len(done)} runs"} | listed
