@@ -1,6 +1,6 @@
 """Files and folders that appear whole or not at all, and checksums that tell when one was damaged.
 
-The results store of the simulator writes with this too: the standard library is all that it needs.
+The results store of the simulator writes with this too: it needs the standard library and shared/errors.py alone.
 """
 
 import contextlib

@@ -80,7 +80,7 @@ class Train:
         console.print(evaluated_on(run, rates), markup=False, highlight=False)
         console.print(cost_table(long_form(run.task.name, run.design, outcome.curve, outcome.metrics)))
         if outcome.diverged_at is not None:
-            console.print(f"diverged in round {outcome.diverged_at + 1}", style="red")
+            console.print(f"diverged after {outcome.diverged_at} rounds", style="red")
         console.print(f"run: {self.folder}", markup=False, soft_wrap=True)
         return 0
 

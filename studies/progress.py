@@ -21,7 +21,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
         def finished(point: Point, outcome: Stored) -> None:
             left[point.pair] -= 1
             value = outcome.curve.test_pass_at_1[-1]
-            result = f"diverged in round {outcome.diverged_at + 1}" if outcome.diverged_at is not None else f"test Pass@1 {value:.3f}"
+            result = f"diverged after {outcome.diverged_at} rounds" if outcome.diverged_at is not None else f"test Pass@1 {value:.3f}"
             bar.update(task, description=f"{point.name}: {result}")
             if left[point.pair] == 0 and not quiet:
                 console.print(f"[dim]{point.pair}: all runs finished")

@@ -129,7 +129,7 @@ def collect(root: Path, points: list[Point]) -> Results:
             raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
         frames.append(long_form(point.pair, point.run.design, outcome.curve, outcome.metrics))
         if outcome.diverged_at is not None:
-            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite at round {outcome.diverged_at}")
+            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite after round {outcome.diverged_at}")
     return Results(pd.concat(frames, ignore_index=True), diverged)
 
 

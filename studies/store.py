@@ -99,6 +99,7 @@ def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
     target = folder_of(root, point)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=_scratch(root)))
+    scratch.chmod(_scratch(root).stat().st_mode & 0o777)  # others may read what the umask lets them read
     try:
         for name, data in (("config.json", canonical(point.config)), ("curve.parquet", frame.getvalue()), ("done.json", json.dumps(done, indent=1).encode())):
             write_file(scratch / name, data)

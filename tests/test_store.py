@@ -217,7 +217,7 @@ def test_a_diverged_run_is_marked_and_the_others_go_on(root):
     todo = [wild, *points(1)]
     run_all(root, todo)
     results = collect(root, todo)
-    assert len(results.diverged) == 1 and "not finite at round" in results.diverged[0]
+    assert len(results.diverged) == 1 and "not finite after round" in results.diverged[0]
     assert split(root, todo, print)[1] == []
     assert set(results.curves["cell"]) == {point.cell for point in todo}
 
