@@ -311,7 +311,7 @@ def apply(diff: str, root: Path) -> str:
 
 def test_the_worked_example_works(tmp_path):
     """One file of `shared` and one card, as the page says: the page's check of the derivative passes and the command shows the card."""
-    for package in ("shared", "sim", "studies"):
+    for package in ("shared", "sim", "llm", "studies"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert [apply(diff, tmp_path) for diff in blocks_of("diff")] == ["shared/surrogate.py", "studies/cards/ratios.py"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
