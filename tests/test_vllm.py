@@ -183,7 +183,7 @@ def test_the_canary_catches_a_skipped_sync(tmp_path):
                 self.synced = True
 
     run = vllm_run(rounds=4)
-    with pytest.raises(UserError, match=r"canary: in round 1 .* the sampler may hold old weights"):
+    with pytest.raises(UserError, match=r"canary: in round 2 .* the sampler may hold old weights"):
         train(run, tmp_path, engine_of=lambda policy, codec: Stale(run, policy, codec))
 
 
