@@ -19,8 +19,8 @@ LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 """The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Projections of a block that read the same numbers, as many as a token's hidden state."""
-VLLM = 2e9
-"""Assumed: vLLM's graphs, which stay while it sleeps, and what it computes a batch of prompts in."""
+VLLM, ASLEEP = 2e9, 1e9
+"""Assumed: vLLM's graphs, and what it computes a batch of prompts in; and what of it stays while it sleeps, the graphs."""
 
 
 class Pass(NamedTuple):
@@ -70,7 +70,7 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
         if vllm
         else {}
     )
-    asleep = {"libraries": engine["libraries"]} if cuda and vllm else engine  # on a GPU alone, while the policy is updated
+    asleep = {"libraries": steady["libraries"] + ASLEEP} if cuda and vllm else engine  # on a GPU alone, while the policy is updated
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
         phases["log_probs"] = steady | reference | engine | _reading(run, shape, largest)
