@@ -19,8 +19,9 @@ LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 """The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Projections of a block that read the same numbers, as many as a token's hidden state."""
-VLLM, ASLEEP = 2e9, 1e9
-"""Assumed: vLLM's graphs, and what it computes a batch of prompts in; and what of it stays while it sleeps, the graphs."""
+VLLM, ASLEEP = {"cpu": 1e9, "cuda": 2e9}, 1e9
+"""What vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what it computes a batch of prompts in, and
+what of that stays while it sleeps, the graphs."""
 
 
 class Pass(NamedTuple):
@@ -66,7 +67,11 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     if cuda:
         steady |= reference  # on a CPU it is in memory while it is read alone
     engine = (
-        {"vLLM weights": float(run.compute.number_bytes * shape.parameters), "cache": run.compute.cache_gb * 1e9, "libraries": steady["libraries"] + VLLM}
+        {
+            "vLLM weights": float(run.compute.number_bytes * shape.parameters),
+            "cache": run.compute.cache_gb * 1e9,
+            "libraries": steady["libraries"] + VLLM["cuda" if cuda else "cpu"],
+        }
         if vllm
         else {}
     )
