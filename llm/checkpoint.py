@@ -62,11 +62,11 @@ def _places(folder: Path) -> list[Path]:
 
 def prune(folder: Path) -> None:
     """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
-    *before, last = _places(folder)
+    last = _places(folder)[-1]
     with reported(last, "the run is finished, and kept"):
         write_folder(last, {"state.json": (last / "state.json").read_bytes()})
-    for old in before:
-        shutil.rmtree(old, ignore_errors=True)
+    for other in set((folder / "checkpoints").iterdir()) - {last}:  # damaged ones that were put aside too
+        shutil.rmtree(other, ignore_errors=True)
 
 
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:

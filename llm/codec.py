@@ -52,10 +52,11 @@ class TextCodec:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Ids of chat messages under the template, the model's turn opened; or of text as it is. Raises UserError where the model cannot read them."""
+        messages = not isinstance(prompt, str)
+        missing = "the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one"
+        check(not messages or bool(self.tokenizer.chat_template), missing)
         try:
-            ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else self._of_messages(prompt)
-        except UserError:
-            raise
+            ids = self._of_messages(prompt) if messages else self.tokenizer(prompt).input_ids
         except Exception as error:  # templates and tokenizers raise what they like
             said = " ".join(str(error).split())[:200]
             raise UserError(
@@ -66,8 +67,6 @@ class TextCodec:
         return ids
 
     def _of_messages(self, prompt: list[dict[str, str]]) -> list[int]:
-        if not self.tokenizer.chat_template:
-            raise UserError("the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one")
         text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False, strftime_now=TODAY.strftime)
         return self.tokenizer(text, add_special_tokens=False).input_ids
 

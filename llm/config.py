@@ -1,13 +1,12 @@
 """The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at once."""
 
-import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from llm.tasks.arithmetic import KINDS
 from llm.tasks.load import TaskConfig
 from shared.design import Design
-from shared.errors import check, check_choice
+from shared.errors import check, check_choice, check_finite
 from shared.kl import KL
 from shared.mask import Unmasked
 
@@ -94,8 +93,8 @@ class AdamW:
 
     def __post_init__(self):
         for name in ("rate", "weight_decay", "warmup"):
-            check(0 <= getattr(self, name) < math.inf, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 or more, and finite")
-        check(0 < self.eps < math.inf, f"optimizer.eps = {self.eps}; allowed: more than 0, and finite")
+            check_finite(f"optimizer.{name}", getattr(self, name), 0)
+        check_finite("optimizer.eps", self.eps, above=0)
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
         check(self.clip > 0, f"optimizer.clip = {self.clip}; allowed: more than 0; inf turns it off")
@@ -114,7 +113,7 @@ class LoRA:
 
     def __post_init__(self):
         check(self.rank >= 0, f"lora.rank = {self.rank}; allowed: 0 (all weights are trained) or more")
-        check(0 < self.alpha < math.inf, f"lora.alpha = {self.alpha}; allowed: more than 0, and finite")
+        check_finite("lora.alpha", self.alpha, above=0)
         check(self.rank > 0 or not self.targets, f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more")
 
 
@@ -172,7 +171,7 @@ class Compute:
         check_choice("compute.engine", self.engine, get_args(EngineName))
         first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
         check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
-        check(0 < self.cache_gb < math.inf, f"compute.cache_gb = {self.cache_gb}; allowed: more than 0, and finite")
+        check_finite("compute.cache_gb", self.cache_gb, above=0)
         check(0 <= self.threads <= 1024, f"compute.threads = {self.threads}; allowed: 0 (all cores) to 1024")
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
             check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
@@ -211,7 +210,7 @@ class LLMRun:
     """Seed of the order of prompts, of every sampled token and of adapters."""
 
     def __post_init__(self):
-        check(0 < self.temperature < math.inf, f"temperature = {self.temperature}; allowed: more than 0, and finite")
+        check_finite("temperature", self.temperature, above=0)
         check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
         check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
         every, interval = self.checkpoint_every, self.design.eval_every

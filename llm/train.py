@@ -71,7 +71,7 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     where another process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
-    with locked(folder, report.remark), threads_of(run), within_memory("setting up"):
+    with locked(folder, report.remark), threads_of(run), within_memory("the run"):
         _open(folder, run)
         return _train(run, folder, report, engine_of)
 

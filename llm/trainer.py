@@ -94,8 +94,7 @@ class Trainer:
         run, state, estimator, index = self.run, self.state, self.run.design.estimator, self.state.round
 
         # 1 prompts, 2 rollouts, 3 strict and flexible scores
-        others: list[tuple[str, Samples]] = []
-        samples = self._sample(others)
+        samples, dropped = self._sample()
         responses, rows = samples.rollouts.responses, np.flatnonzero(samples.trained)
         tokens = token_indices(responses.starts, rows)
         trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
@@ -106,7 +105,7 @@ class Trainer:
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
         rewards = shaped_rewards(estimator, samples.strict, responses.starts, old, ref)
-        given = self._baseline(samples, rows, others)
+        given, greedy = self._baseline(samples, rows)
         self._remember(samples, rewards, rows)
         pool, kept = baseline_sets(run.design, samples, rewards, state.windows)
 
@@ -136,20 +135,20 @@ class Trainer:
             state.add(canary=listen(sampler_logp, start_logp, run.threshold, index))
             self.engine.sync(self.policy)
             state.round += 1
-        return Round(index, samples, rewards, advantages, tuple(others), diverged)
+        return Round(index, samples, rewards, advantages, (*dropped, *greedy), diverged)
 
-    def _sample(self, others: list[tuple[str, Samples]]) -> Samples:
-        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the rest to `others`."""
-        design, found = self.run.design, None
+    def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
+        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the dropped ones of each."""
+        design, found, left = self.run.design, None, []
         for attempt in range(design.sampling.tries):
             tried = self._try()
             if design.sampling.tries == 1:
-                return tried
+                return tried, left
             found, dropped = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
-            others.append(("dropped", dropped))
+            left.append(("dropped", dropped))
             if len(found.contexts) == design.batch_size:
                 break
-        return found
+        return found, left
 
     def _try(self) -> Samples:
         """Sample and score the next batch of prompts."""
@@ -192,14 +191,13 @@ class Trainer:
             ref[tokens] = self.reference.all_log_probs(responses.take(rows))
         return old, ref
 
-    def _baseline(self, samples: Samples, rows: np.ndarray, others: list[tuple[str, Samples]]) -> np.ndarray | None:
-        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one; greedy responses go to `others`."""
+    def _baseline(self, samples: Samples, rows: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
+        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy responses that they come from."""
         kind, group = self.run.design.estimator.advantage.baseline, samples.group[rows]
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
-            others.append(("greedy", greedy))
-            return greedy.strict[group]
-        return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None
+            return greedy.strict[group], [("greedy", greedy)]
+        return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None, []
 
     def _remember(self, samples: Samples, rewards: np.ndarray, rows: np.ndarray) -> None:
         """Push the trained rewards into the windows and averages of their prompts."""

@@ -1,6 +1,5 @@
 """Where stored runs come from, as it is recorded beside each of them."""
 
-import json
 from pathlib import Path
 
 from studies import store
@@ -11,7 +10,7 @@ UNKNOWN = "unknown"
 
 def provenance(root: Path, points: list[Point]) -> dict[str, str]:
     """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises OSError, ValueError where one is not there."""
-    done = [json.loads((store.folder_of(root, point) / "done.json").read_bytes()) for point in points]
+    done = [store.read_json(store.folder_of(root, point) / "done.json") for point in points]
     versions = [facts.get("versions", {}) for facts in done]
     found = {"commit": [facts.get("commit", UNKNOWN) for facts in done]}
     found |= {name: [of_run.get(name, UNKNOWN) for of_run in versions] for name in dict.fromkeys(name for of_run in versions for name in of_run)}

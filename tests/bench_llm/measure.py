@@ -2,8 +2,7 @@
 
 It takes the flags of `rftlab train` and runs the trainer itself: data, engine, scores, updates. For each phase it prints tokens, seconds and peak memory,
 measured and planned with the lengths that were seen; tokens a second of the sampler; the model FLOPs utilisation of the update (what the model needs,
-without what checkpointing computes again, over the peak of the device's data sheet); and what an evaluation would take. On one GPU of any kind; without
-vLLM: --compute.engine hf. Needs nothing but torch and transformers.
+without what checkpointing computes again, over the peak of the device's data sheet). On one GPU of any kind; without vLLM: --compute.engine hf.
 """
 
 import argparse
