@@ -2,27 +2,26 @@
 
 import numpy as np
 
-from llm.codec import Codec
 from llm.config import LLMRun
-from llm.math_pool import Checks, MathPool
+from llm.math_pool import Checks
 from llm.models import Data, Problems
 from llm.random import EVALUATION
 from llm.rollouts import Draws, Engine
-from llm.samples import scored
+from llm.samples import Judge
 from shared.errors import check
 
 UNSEEN = 1 << 31
 """Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
 
 
-def evaluate(run: LLMRun, engine: Engine, codec: Codec, data: Data, pool: MathPool, round_index: int) -> tuple[dict[str, float], Checks]:
+def evaluate(run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index: int) -> tuple[dict[str, float], Checks]:
     """Columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and what math-verify did."""
     parts = {"train": (_part(data.train, run.evaluation.train_subset), 0), "test": (_part(data.test, run.evaluation.test_subset), UNSEEN)}
     columns, checks = {}, Checks()
     for part, (problems, shift) in parts.items():
         settings = [("", run.evaluation.samples, run.temperature)] + ([("greedy_", 1, 0.0)] if run.evaluation.greedy else [])
         for kind, count, temperature in settings:
-            right, done = answer(run, engine, codec, problems, data.verifier, pool, shift, count, temperature, round_index)
+            right, done = answer(run, engine, judge, problems, shift, count, temperature, round_index)
             checks = checks + done
             for name, table in right.items():
                 columns[f"{part}_{kind}{name}"] = float(table.mean())
@@ -32,12 +31,12 @@ def evaluate(run: LLMRun, engine: Engine, codec: Codec, data: Data, pool: MathPo
     return columns, checks
 
 
-def answer(run, engine, codec, problems: Problems, verifier, pool, shift: int, count: int, temperature: float, round_index: int):
+def answer(run: LLMRun, engine: Engine, judge: Judge, problems: Problems, shift: int, count: int, temperature: float, round_index: int):
     """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify did."""
-    n = len(problems.answers)
-    draws = Draws(run.seed, EVALUATION, round_index)
-    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.response_limit)
-    samples, checks = scored(rollouts, np.arange(n), 0, problems, verifier, codec, pool)
+    n, draws = len(problems.answers), Draws(run.seed, EVALUATION, round_index)
+    listener = judge.early(problems.answers)
+    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.response_limit, listener)
+    samples, checks = judge.scored(rollouts, np.arange(n), problems.answers)
     return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
 
 

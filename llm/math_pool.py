@@ -13,7 +13,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -25,6 +25,8 @@ from shared.errors import UserError, check
 
 LONGEST = 500
 """Characters of an answer that math-verify sees at most; a longer one fails. No answer in MATH has 200."""
+NONE, LATE = "", "late"
+"""In place of a reply: there is none, which is what a child that died says; and it took too long."""
 START_LIMIT = 120.0
 """Seconds in which a child must be ready."""
 
@@ -89,6 +91,10 @@ class MathPool:
         check(self.workers >= 1, f"workers = {workers}; allowed: 1 or more")
         check(0 < timeout < math.inf, f"timeout = {timeout}; allowed: a positive number of seconds")
         self._children: list[_Worker] = []
+        self._queue: deque[tuple[str, str]] = deque()
+        """Pairs that no child works on yet."""
+        self._replies: dict[tuple[str, str], str] = {}
+        """Of the pairs asked; NONE where there is none yet, or never."""
 
     def __enter__(self) -> Self:
         return self
@@ -97,9 +103,21 @@ class MathPool:
         self.close()
 
     def close(self) -> None:
-        """End every child. The pool can be used again, with new ones."""
+        """End every child and forget what was asked. The pool can be used again, with new ones."""
+        self._queue.clear()
+        self._replies.clear()
         while self._children:
             self._children.pop().kill()
+
+    def ask(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Have children begin with pairs that `equivalent` will be asked for, and do not wait. They go on at the next call, with or without pairs.
+
+        Raises UserError where no child can start.
+        """
+        self._enqueue(pairs)
+        if self._queue or self._busy():
+            self._listen(wait=False)
+            self._employ()
 
     def equivalent(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.ndarray, Checks]:
         """Whether the answer of each pair (answer, truth) means the truth, (n,) bool, and what that took.
@@ -107,50 +125,63 @@ class MathPool:
         Never raises because of an answer: where math-verify fails or takes too long, the answer is not equivalent.
         Raises UserError where no child can start.
         """
-        replies: dict[tuple[str, str], str | None] = dict.fromkeys(pairs)
-        short = [pair for pair in replies if max(map(len, pair)) <= LONGEST]
         try:
-            timed_out = self._ask(deque(short), replies)
+            self._enqueue(pairs)
+            while self._queue or self._busy():
+                self._employ()
+                self._listen(wait=True)
+            replies = {pair: self._replies[pair] for pair in pairs}
         finally:
-            for child in [child for child in self._children if child.pair is not None]:  # interrupted: its reply would come too late
+            self._forget()
+        counts = Counter(replies.values())
+        checks = Checks(len(replies), len(replies) - counts[EQUAL] - counts[DIFFERENT] - counts[LATE], counts[LATE])
+        return np.array([replies[pair] == EQUAL for pair in pairs], dtype=bool), checks
+
+    def _enqueue(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Put pairs that are new, and not too long, into the queue."""
+        for pair in pairs:
+            if pair not in self._replies and max(map(len, pair)) <= LONGEST:
+                self._queue.append(pair)
+            self._replies.setdefault(pair, NONE)
+
+    def _forget(self) -> None:
+        """Be as new, but for children that are ready for more; one that works, because this was interrupted, would reply too late."""
+        self._queue.clear()
+        self._replies.clear()
+        for child in [child for child in self._children if child.pair is not None]:
+            self._remove(child)
+
+    def _busy(self) -> bool:
+        return any(child.pair is not None for child in self._children)
+
+    def _listen(self, wait: bool) -> None:
+        """Take what children say, and let go of those beyond their deadline; `wait` for the first of either."""
+        for child, spoke in self._heard(wait):
+            if not child.ready:
+                self._greet(child, spoke)
+                continue
+            reply = child.reply() if spoke else LATE
+            self._replies[child.pair], child.pair = reply, None
+            if reply in (NONE, LATE):
                 self._remove(child)
-        failed = sum(reply not in (EQUAL, DIFFERENT) for reply in replies.values()) - timed_out
-        return np.array([replies[pair] == EQUAL for pair in pairs], dtype=bool), Checks(len(replies), failed, timed_out)
 
-    def _ask(self, queue: deque, replies: dict[tuple[str, str], str | None]) -> int:
-        """Fill in the children's replies to the pairs of the queue; returns how many pairs ran out of time."""
-        timed_out = 0
-        while queue or any(child.pair is not None for child in self._children):
-            self._employ(queue)
-            for child, spoke in self._wait():
-                if not child.ready:
-                    self._greet(child, spoke)
-                    continue
-                reply = child.reply() if spoke else None
-                timed_out += not spoke
-                replies[child.pair] = reply
-                child.pair = None
-                if not reply:
-                    self._remove(child)
-        return timed_out
-
-    def _employ(self, queue: deque) -> None:
+    def _employ(self) -> None:
         """Give every idle child a pair, and start children while there are more pairs than children on the way."""
         for child in self._children:
-            if queue and child.ready and child.pair is None:
-                child.give(queue.popleft())
+            if self._queue and child.ready and child.pair is None:
+                child.give(self._queue.popleft())
         starting = sum(not child.ready for child in self._children)
-        for _ in range(min(self.workers - len(self._children), len(queue) - starting)):
+        for _ in range(min(self.workers - len(self._children), len(self._queue) - starting)):
             self._children.append(_Worker(self.timeout))
 
-    def _wait(self) -> list[tuple[_Worker, bool]]:
-        """Children that spoke or died (True), or that are beyond their deadline (False); waits for the first."""
+    def _heard(self, wait: bool) -> list[tuple[_Worker, bool]]:
+        """Children that spoke or died (True), or that are beyond their deadline (False)."""
         with selectors.DefaultSelector() as selector:
             busy = [child for child in self._children if child.pair is not None or not child.ready]
             for child in busy:
                 selector.register(child.process.stdout, selectors.EVENT_READ, child)
-            now = time.monotonic()
-            spoke = [key.data for key, _ in selector.select(max(0.0, min(child.deadline for child in busy) - now))]
+            left = min((child.deadline for child in busy), default=0.0) - time.monotonic()
+            spoke = [key.data for key, _ in selector.select(max(0.0, left) if wait else 0.0)]
         late = [child for child in busy if child not in spoke and child.deadline <= time.monotonic()]
         return [(child, True) for child in spoke] + [(child, False) for child in late]
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from llm.ask import BLOCKS, Ask
-from llm.codec import Codec
 from llm.config import LLMRun
 from llm.evaluate import UNSEEN, subset
 from llm.math_pool import MathPool
@@ -22,7 +21,7 @@ from llm.policy import Policy
 from llm.random import PROBE
 from llm.responses import Responses
 from llm.rollouts import Draws, Engine
-from llm.samples import Samples, joined, scored
+from llm.samples import Judge, Samples, joined
 from llm.train import engine_for, threads_of
 from llm.update import accumulate
 from llm.verify import well_formed
@@ -98,14 +97,15 @@ def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
     with threads_of(run), MathPool() as pool:
         model, codec = load_model(run, told.pretraining)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
-        engine, parts = engine_for(run, policy, codec), {"train": (data.train, ask.train_questions, 0), "test": (data.test, ask.test_questions, UNSEEN)}
+        engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
+        parts = {"train": (data.train, ask.train_questions, 0), "test": (data.test, ask.test_questions, UNSEEN)}
         chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}
         n = len(chosen["train"])
         check(n >= 2 * BLOCKS, f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts")
         step = _Steps(told.step, 3 * n + len(chosen["test"]))
         samples, asked = {}, {}
         for name, (split, _, shift) in parts.items():
-            samples[name], asked[name] = _answers(run, engine, codec, split, chosen[name], shift, ask.samples, data.verifier, pool, step)
+            samples[name], asked[name] = _answers(run, engine, judge, split, chosen[name], shift, ask.samples, step)
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
         found = [products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)]
@@ -123,20 +123,21 @@ class _Steps:
         self.tell(self.done, self.total)
 
 
-def _answers(run: LLMRun, engine: Engine, codec: Codec, split: Problems, chosen: np.ndarray, shift: int, m: int, verifier: str, pool: MathPool, step):
+def _answers(run: LLMRun, engine: Engine, judge: Judge, split: Problems, chosen: np.ndarray, shift: int, m: int, step: Callable[[int], None]):
     """Scored responses to some problems of a split, and what of them is kept."""
     began, parts = time.perf_counter(), []
     problems, draws = split.take(chosen), Draws(run.seed, PROBE, 0)
     for first in range(0, len(chosen), AT_ONCE):
         rows = np.arange(first, min(first + AT_ONCE, len(chosen)))
-        prompts, counts = [problems.prompts[i] for i in rows], np.full(len(rows), m)
-        rollouts = engine.sample(prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.response_limit)
-        parts.append(scored(rollouts, rows, 0, problems, verifier, codec, pool)[0])
+        few, counts = problems.take(rows), np.full(len(rows), m)
+        listener = judge.early(few.answers)
+        rollouts = engine.sample(few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.response_limit, listener)
+        parts.append(judge.scored(rollouts, rows, few.answers)[0])
         step(len(rows))
     samples: Samples = parts[0]
     for part in parts[1:]:
         samples = joined(samples, part)
-    columns = (samples.strict, samples.flexible, well_formed(verifier, samples.texts), samples.rollouts.finished, samples.rollouts.responses.lengths)
+    columns = (samples.strict, samples.flexible, well_formed(judge.verifier, samples.texts), samples.rollouts.finished, samples.rollouts.responses.lengths)
     return samples, Asked(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
 
 

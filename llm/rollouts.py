@@ -5,7 +5,7 @@ rollout, position) alone. So the split into batches and the order of work change
 its uniform, about once in 10^7 tokens in fp32; log-probabilities agree to rounding, not bit for bit. Equal calls give equal bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -38,11 +38,31 @@ class Rollouts(NamedTuple):
     """(R,) whether the response ended by itself."""
 
 
+Listener = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
+"""Is told of responses that ended while others are still sampled: the place of a response's prompt in the call, and its tokens."""
+
+
+def ignore(ended: Sequence[tuple[int, Sequence[int]]]) -> None:
+    """A listener that has no use for it."""
+
+
 class Engine(Protocol):
     """What the trainer needs of something that samples."""
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
-        """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy."""
+    def sample(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: Listener = ignore,
+    ) -> Rollouts:
+        """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy.
+
+        ended: called after every step, with the responses that ended in it, which may be none.
+        """
 
     def rest(self) -> None:
         """Free memory that is of no use until the next sync; nothing is sampled before it."""
@@ -69,7 +89,16 @@ class HFEngine:
             trim_heap()
 
     @torch.inference_mode()
-    def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
+    def sample(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: Listener = ignore,
+    ) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
         self.policy.settle()
         group = np.repeat(np.arange(len(prompts)), counts)
@@ -81,7 +110,7 @@ class HFEngine:
             rows = order[first : first + self.policy.compute.sample_rows]
             part = _Part(self, [prompts[g] for g in group[rows]], group[rows], temperature)
             keys = (np.asarray(contexts)[group[rows]], rollout[rows])
-            part.run(draws, keys, limit)
+            part.run(draws, keys, limit, ended)
             width = part.tokens.shape[1]
             tokens[rows, :width], logp[rows, :width] = part.tokens, part.logp
             lengths[rows], finished[rows] = part.lengths, part.finished
@@ -95,10 +124,10 @@ class _Part:
 
     def __init__(self, engine: HFEngine, prompts: list[tuple[int, ...]], group: np.ndarray, temperature: float):
         self.engine, self.prompts, self.temperature = engine, prompts, temperature
-        self.model, self.device = engine.policy.model, torch.device(engine.policy.compute.device)
+        self.model, self.device, self.group = engine.policy.model, torch.device(engine.policy.compute.device), group
         _, self.first, self.source = np.unique(group, return_index=True, return_inverse=True)
 
-    def run(self, draws: Draws, keys: tuple[np.ndarray, np.ndarray], limit: int) -> None:
+    def run(self, draws: Draws, keys: tuple[np.ndarray, np.ndarray], limit: int, told: Listener) -> None:
         """Fill tokens, logp (n, steps), lengths, finished (n,)."""
         n = len(self.prompts)
         self.lengths, self.finished = np.full(n, limit), np.zeros(n, dtype=bool)
@@ -112,6 +141,8 @@ class _Part:
             token, value = pick(logits, self.temperature, uniform)
             tokens[alive, step], logp[alive, step] = token.cpu(), value.cpu()
             ended = torch.isin(token, self.engine.stops).cpu().numpy() & ~self.finished[alive]
+            over = alive[ended if step + 1 < limit else ~self.finished[alive]]
+            told([(self.group[i], tokens[i, : step + 1].tolist()) for i in over])
             self.lengths[alive[ended]], self.finished[alive[ended]] = step + 1, True
             left = np.flatnonzero(~self.finished[alive])
             if len(left) == 0 or step + 1 == limit:

@@ -1,15 +1,15 @@
 """What a round samples: responses to a batch of prompts, scored twice, and where their baselines come from."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from llm.codec import Codec
 from llm.math_pool import Checks, MathPool
-from llm.models import Problems
 from llm.responses import Responses, token_indices
-from llm.rollouts import Rollouts
-from llm.verify import score
+from llm.rollouts import Listener, Rollouts, ignore
+from llm.verify import in_doubt, needs_pool, score
 from shared.design import Design
 from shared.pool import Pool, pool_of
 from shared.replay import Windows, window_pool
@@ -42,15 +42,31 @@ class Samples(NamedTuple):
         return (right > 0) & (right < counts)
 
 
-def scored(rollouts: Rollouts, contexts: np.ndarray, support: int, problems: Problems, verifier: str, codec: Codec, pool: MathPool) -> tuple[Samples, Checks]:
-    """Samples from rollouts whose last `support` of each group are not trained on; and what math-verify did."""
-    responses = rollouts.responses
-    texts = [codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
-    scores = score(verifier, texts, [problems.answers[contexts[g]] for g in responses.group], pool)
-    counts = np.bincount(responses.group, minlength=len(contexts))
-    rank = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
-    trained = rank < np.repeat(counts - support, counts)
-    return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained), scores.checks
+class Judge(NamedTuple):
+    """What turns responses into rewards."""
+
+    verifier: str
+    codec: Codec
+    pool: MathPool
+
+    def early(self, truths: Sequence[str]) -> Listener:
+        """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its replies. truths: of the prompts (G,)."""
+
+        def ended(responses: Sequence[tuple[int, Sequence[int]]]) -> None:
+            pairs = [in_doubt(self.verifier, self.codec.decode(list(tokens)), truths[g]) for g, tokens in responses]
+            self.pool.ask([pair for pair in pairs if pair])
+
+        return ended if needs_pool(self.verifier) else ignore
+
+    def scored(self, rollouts: Rollouts, contexts: np.ndarray, truths: Sequence[str], support: int = 0) -> tuple[Samples, Checks]:
+        """Samples from rollouts of prompts (G,), whose last `support` of each group are not trained on; and what math-verify did."""
+        responses = rollouts.responses
+        texts = [self.codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
+        scores = score(self.verifier, texts, [truths[g] for g in responses.group], self.pool)
+        counts = np.bincount(responses.group, minlength=len(contexts))
+        rank = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
+        trained = rank < np.repeat(counts - support, counts)
+        return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained), scores.checks
 
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:

@@ -171,7 +171,7 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     """Evaluate, add a row to the curve and one to the metrics, and start new totals."""
     run, state = trainer.run, trainer.state
     with trainer.meter.phase("evaluate"):
-        scores, checks = evaluate(run, trainer.engine, trainer.codec, trainer.data, trainer.pool, state.round)
+        scores, checks = evaluate(run, trainer.engine, trainer.judge, trainer.data, state.round)
     trainer.count_checks(checks)
     nan = float("nan")
     totals, has_kl = state.totals, run.design.estimator.kl.kind != "none"

@@ -16,7 +16,7 @@ from llm.policy import Policy
 from llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from llm.responses import token_indices
 from llm.rollouts import Draws, Engine
-from llm.samples import Samples, baseline_sets, scored, with_signal
+from llm.samples import Judge, Samples, baseline_sets, with_signal
 from llm.update import accumulate, optimizer_of, rows_of, step
 from shared.averages import add_into, averages_of, difficulty_of, empty_averages
 from shared.mask import ClipCov
@@ -77,7 +77,7 @@ class Trainer:
 
     def __init__(self, run: LLMRun, policy: Policy, engine: Engine, codec: Codec, data: Data, pool: MathPool):
         """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
-        self.run, self.policy, self.engine, self.codec, self.data, self.pool = run, policy, engine, codec, data, pool
+        self.run, self.policy, self.engine, self.data, self.judge = run, policy, engine, data, Judge(data.verifier, codec, pool)
         self.reference = policy.reference() if run.needs_reference else None
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
         """Checksum of the base model, where it is read after the first round too: as the reference, or under adapters."""
@@ -164,10 +164,10 @@ class Trainer:
         run, state = self.run, self.state
         draws = Draws(run.seed, ROLLOUT, state.position - 1)  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
-            prompts = tuple(self.data.train.prompts[c] for c in contexts)
-            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.response_limit)
+            prompts, truths = zip(*((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True)
+            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.response_limit, self.judge.early(truths))
         with self.meter.phase("score"):
-            samples, checks = scored(rollouts, contexts, support, self.data.train, self.data.verifier, self.codec, self.pool)
+            samples, checks = self.judge.scored(rollouts, contexts, truths, support)
         state.rollouts += len(samples.texts)
         state.tokens += len(rollouts.logp)
         self.count_checks(checks)

@@ -45,7 +45,7 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
     """
     check_choice("verifier", verifier, VERIFIERS)
     check(len(responses) == len(truths), f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response")
-    if verifier == "math":
+    if needs_pool(verifier):
         return _score_math(responses, truths, pool)
     strict, flexible = (_rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier])
     return Scores(strict, flexible, Checks())
@@ -59,18 +59,32 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
 
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
-    strict = _rewards([_same(boxed(r), t) for r, t in zip(responses, truths, strict=True)])
-    answers = [stated(r) for r in responses]
-    flexible = _rewards([reward == 1 or _same(a, t) for reward, a, t in zip(strict, answers, truths, strict=True)])
-    open_ = [i for i, answer in enumerate(answers) if flexible[i] == 0 and answer]
-    equal, checks = pool.equivalent([(answers[i], truths[i]) for i in open_])
-    flexible[open_] = equal
+    strict, flexible, doubts = zip(*(_judge(r, t) for r, t in zip(responses, truths, strict=True)), strict=True) if responses else ((), (), ())
+    strict, flexible, asked = _rewards(strict), _rewards(flexible), [i for i, doubt in enumerate(doubts) if doubt]
+    flexible[asked], checks = pool.equivalent([doubts[i] for i in asked])
     return Scores(strict, flexible, checks)
+
+
+def _judge(response: str, truth: str) -> tuple[bool, bool, tuple[str, str] | None]:
+    """For `math`: whether a response is right strictly and, by its text, flexibly; and where it is not, its answer and the truth, which may mean the same."""
+    answer, strict = stated(response), _same(boxed(response), truth)
+    flexible = strict or _same(answer, truth)
+    return strict, flexible, None if flexible or not answer else (answer, truth)
+
+
+def needs_pool(verifier: str) -> bool:
+    """Whether `score` may ask the pool."""
+    return verifier == "math"
+
+
+def in_doubt(verifier: str, response: str, truth: str) -> tuple[str, str] | None:
+    """The pair (answer, truth) that `score` will ask the pool about; None where text decides."""
+    return _judge(response, truth)[2] if needs_pool(verifier) else None
 
 
 def _same(answer: str | None, truth: str) -> bool:
     return answer is not None and same_text(answer, truth)
 
 
-def _rewards(right: list[bool]) -> np.ndarray:
+def _rewards(right: Sequence[bool]) -> np.ndarray:
     return np.array(right, dtype=np.float64)

@@ -25,7 +25,7 @@ from llm.meter import trim_heap
 from llm.policy import Policy
 from llm.random import philox
 from llm.responses import Responses, packed
-from llm.rollouts import Draws, Rollouts
+from llm.rollouts import Draws, Listener, Rollouts, ignore
 from llm.writing import reported, write_file
 from shared.errors import UserError, check
 
@@ -76,19 +76,38 @@ class VLLMEngine:
             self.engine.sleep(level=2)
         self.asleep = True
 
-    def sample(self, prompts: Sequence[tuple[int, ...]], contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int) -> Rollouts:
+    def sample(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: Listener = ignore,
+    ) -> Rollouts:
         """As `Engine.sample`."""
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
         common = {"temperature": temperature, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.stops, "ignore_eos": True, "detokenize": False}
         settings = [self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)]
-        requests = [{"prompt_token_ids": list(prompts[g])} for g in group]
         with _told("vLLM failed while sampling"):
-            found = [done.outputs[0] for done in self.engine.generate(requests, settings, use_tqdm=False)]
+            found = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
         tokens, starts = packed([one.token_ids for one in found])
         logp = [at[token].logprob for one in found for token, at in zip(one.token_ids, one.logprobs, strict=True)]
         finished = np.array([one.finish_reason == "stop" for one in found], dtype=bool)
         return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
+
+    def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: Listener) -> list:
+        """What vLLM makes of requests, in their order."""
+        names = self.engine.enqueue(requests, settings, use_tqdm=False)  # a number, and random characters that outputs leave out
+        place = {name.partition("-")[0]: i for i, name in enumerate(names)}
+        core, found = self.engine.llm_engine, {}
+        while core.has_unfinished_requests():
+            now = {place[output.request_id]: output.outputs[0] for output in core.step() if output.finished}
+            ended([(group[i], one.token_ids) for i, one in now.items()])
+            found |= now
+        return [found[i] for i in range(len(requests))]
 
 
 def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
@@ -184,6 +203,8 @@ def _told(what: str):
     """An error of vLLM as one line; its own parts raise what they like."""
     try:
         yield
+    except UserError:  # of a listener
+        raise
     except Exception as error:
         logging.getLogger(__name__).debug(what, exc_info=True)
         said = " ".join(str(error).split()) or type(error).__name__

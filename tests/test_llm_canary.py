@@ -31,8 +31,8 @@ class Stale(Copying):
 class Hot(HFEngine):
     """Samples at another temperature than it is told."""
 
-    def sample(self, prompts, contexts, counts, draws, temperature, limit):
-        return super().sample(prompts, contexts, counts, draws, temperature * 1.1, limit)
+    def sample(self, prompts, contexts, counts, draws, temperature, *more):
+        return super().sample(prompts, contexts, counts, draws, temperature * 1.1, *more)
 
 
 class Rounded(HFEngine):

@@ -62,11 +62,20 @@ class FakeLLM:
     def __getattr__(self, name):
         def call(*arguments, **more):
             self.calls.append((name, more.get("tags") or more.get("level")))
-            if name == "generate":
-                one = SimpleNamespace(token_ids=[3, 1], logprobs=[{3: SimpleNamespace(logprob=-1.0)}, {1: SimpleNamespace(logprob=-2.0)}], finish_reason="stop")
-                return [SimpleNamespace(outputs=[one]) for _ in arguments[0]]
 
         return call
+
+    def enqueue(self, requests, settings, use_tqdm):
+        """Requests end a step each, the first one last; a response is its number and a stop."""
+        self.calls.append(("enqueue", None))
+        names = [str(10 + i) for i in range(len(requests))]
+        steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in range(len(names) - 1)] + [[self.output(names, 0)]]
+        self.llm_engine = SimpleNamespace(has_unfinished_requests=lambda: bool(steps), step=lambda: steps.pop(0))
+        return [f"{name}-4f3a" for name in names]
+
+    def output(self, names, i, finished=True):
+        logprobs = [{i: SimpleNamespace(logprob=-1.0)}, {1: SimpleNamespace(logprob=-2.0)}]
+        return SimpleNamespace(request_id=names[i], finished=finished, outputs=[SimpleNamespace(token_ids=[i, 1], logprobs=logprobs, finish_reason="stop")])
 
 
 def gpu_engine(monkeypatch):
@@ -92,7 +101,21 @@ def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
     engine.sync(policy)
     load, forget = ("apply_model", None), ("reset_prefix_cache", None)
     awake = [("wake_up", ["weights"]), load, ("wake_up", ["kv_cache"]), forget]
-    assert FakeLLM.calls == [load, forget, ("generate", None), ("sleep", 2), *awake, load, forget]
+    assert FakeLLM.calls == [load, forget, ("enqueue", None), ("sleep", 2), *awake, load, forget]
+
+
+def test_vllm_s_responses_are_told_as_they_end_and_returned_in_order(monkeypatch):
+    engine, _ = gpu_engine(monkeypatch)
+    told = []
+    rollouts = engine.sample(((3, 4), (5,)), np.arange(2), np.array([2, 1]), Draws(0, ROLLOUT, 0), 1.0, 4, told.append)
+    assert told == [[(0, [1, 1])], [(1, [2, 1])], [(0, [0, 1])]]
+    assert rollouts.responses.tokens.tolist() == [0, 1, 1, 1, 2, 1] and rollouts.responses.group.tolist() == [0, 0, 1]
+
+    def refuse(ended):
+        raise UserError("math-verify does not start")
+
+    with pytest.raises(UserError, match=r"^math-verify does not start$"):
+        engine.sample(((3, 4),), np.array([0]), np.array([2]), Draws(0, ROLLOUT, 0), 1.0, 4, refuse)
 
 
 def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_name(monkeypatch, model_cache):

@@ -46,8 +46,8 @@ def test_what_an_evaluation_asks(tmp_path, monkeypatch):
     asked = []
     real = llm.evaluate.answer
 
-    def listening(run, engine, codec, problems, verifier, pool, shift, count, temperature, index):
-        right, checks = real(run, engine, codec, problems, verifier, pool, shift, count, temperature, index)
+    def listening(run, engine, judge, problems, shift, count, temperature, index):
+        right, checks = real(run, engine, judge, problems, shift, count, temperature, index)
         asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
         return right, checks
 

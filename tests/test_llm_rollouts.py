@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from llm.random import EVALUATION, ROLLOUT, philox, uniforms
-from llm.rollouts import AHEAD, Draws, HFEngine, pick
+from llm.rollouts import AHEAD, Draws, HFEngine, ignore, pick
 from tests.tiny_models import random_responses, small_model, small_policy
 
 PROMPTS = random_responses(11, groups=12).prompts
@@ -21,9 +21,9 @@ KNOWN = [
 """Vectors that its authors publish with Philox."""
 
 
-def sample(policy, stops=(2,), counts=4, prompts=PROMPTS, contexts=CONTEXTS, temperature=1.0, limit=AHEAD + 5, draws=DRAWS):
+def sample(policy, stops=(2,), counts=4, prompts=PROMPTS, contexts=CONTEXTS, temperature=1.0, limit=AHEAD + 5, draws=DRAWS, ended=ignore):
     counts = np.full(len(prompts), counts) if np.isscalar(counts) else np.asarray(counts)
-    return HFEngine(policy, stops).sample(prompts, contexts, counts, draws, temperature, limit)
+    return HFEngine(policy, stops).sample(prompts, contexts, counts, draws, temperature, limit, ended)
 
 
 @pytest.mark.parametrize(("seed", "counter", "expected"), KNOWN)
@@ -54,6 +54,18 @@ def test_log_probs_are_the_trainers(temperature):
     np.testing.assert_allclose(rollouts.logp, policy.all_log_probs(rollouts.responses), atol=3e-6)
     wrong = small_policy(3, temperature + 0.3).all_log_probs(rollouts.responses)
     assert np.abs(rollouts.logp - wrong).mean() > 0.01
+
+
+@pytest.mark.parametrize("rows", [48, 7])
+def test_responses_are_told_when_they_end(rows):
+    steps = []
+    policy = small_policy(3, sample_rows=rows)
+    rollouts = sample(policy, ended=lambda ended: steps.append([(int(g), tuple(tokens)) for g, tokens in ended]))
+    responses = rollouts.responses
+    expected = [(int(g), tuple(responses.response(i).tolist())) for i, g in enumerate(responses.group)]
+    assert sorted(one for step in steps for one in step) == sorted(expected) and 0 < rollouts.finished.mean() < 1
+    assert sum(bool(step) for step in steps[:-1]) > 3, "all of them came in the end"
+    assert all(len({len(tokens) for _, tokens in step}) <= 1 for step in steps)
 
 
 def test_padding_does_not_matter():

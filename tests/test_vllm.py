@@ -16,7 +16,7 @@ from llm.config import Compute, LLMRun, LoRA, Model
 from llm.lora import with_adapters
 from llm.policy import Policy
 from llm.random import EVALUATION, ROLLOUT
-from llm.rollouts import Draws, HFEngine
+from llm.rollouts import Draws, HFEngine, ignore
 from llm.train import train
 from llm.vllm_engine import BATCHED, VLLMEngine, seeds_of
 from shared.errors import UserError
@@ -52,10 +52,10 @@ def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
     return kind(run, policy, Codec()), policy
 
 
-def sample(engine, prompts=PROMPTS, contexts=None, counts=COUNTS, draws=None, temperature=1.0, limit=20):
+def sample(engine, prompts=PROMPTS, contexts=None, counts=COUNTS, draws=None, temperature=1.0, limit=20, ended=ignore):
     """A call with defaults."""
     contexts = np.arange(len(prompts)) if contexts is None else contexts
-    return engine.sample(prompts, contexts, np.asarray(counts), draws or Draws(0, ROLLOUT, 0), temperature, limit)
+    return engine.sample(prompts, contexts, np.asarray(counts), draws or Draws(0, ROLLOUT, 0), temperature, limit, ended)
 
 
 def shift(model, size=0.02):
@@ -106,13 +106,16 @@ def test_bfloat16_is_near():
 
 def test_a_response_ends_at_every_stop_and_says_whether_it_ended():
     engine, _ = engine_of(model_of())
-    rollouts = sample(engine, counts=[30, 30, 30])
+    told = []
+    rollouts = sample(engine, counts=[30, 30, 30], ended=told.append)
     responses, lasts = rollouts.responses, set()
     for row, finished in enumerate(rollouts.finished):
         ids = responses.response(row)
         assert not np.isin(ids[:-1], STOPS).any() and finished == (ids[-1] in STOPS) and (finished or len(ids) == 20)
         lasts |= {int(ids[-1])} & set(STOPS)
     assert lasts == set(STOPS) and responses.group.tolist() == [0] * 30 + [1] * 30 + [2] * 30
+    heard = sorted((int(g), list(tokens)) for step in told for g, tokens in step)
+    assert heard == sorted((int(g), responses.response(row).tolist()) for row, g in enumerate(responses.group)) and len(told) >= 20
 
 
 def test_a_response_depends_on_its_own_numbers_alone():

@@ -5,9 +5,11 @@ import resource
 import time
 
 from llm.math_pool import MathPool
-from llm.verify import score
+from llm.verify import in_doubt, score
 
 RIGHT = 0.3
+STEPS, STEP = 500, 0.02
+"""Steps of a sampler, and the seconds of one."""
 THOUGHTS = "We solve step by step. Let $x$ be the unknown, then $2x+3=7$ so $x=2$. " * 20
 FORMS = (
     "{a}",
@@ -32,8 +34,20 @@ def processor(who: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def left_over(responses: list[str], truths: list[str], pool: MathPool) -> float:
+    """Seconds that scoring takes after responses that ended one by one, over the steps of a sampler that does nothing else."""
+    ends = [responses[i::STEPS] for i in range(STEPS)], [truths[i::STEPS] for i in range(STEPS)]
+    for ended in zip(*ends, strict=True):
+        pairs = [in_doubt("math", response, truth) for response, truth in zip(*ended, strict=True)]
+        pool.ask([pair for pair in pairs if pair])
+        time.sleep(STEP)
+    began = time.perf_counter()
+    score("math", responses, truths, pool)
+    return time.perf_counter() - began
+
+
 def measure(n: int) -> None:
-    """Score n responses, with children that were started before the clock."""
+    """Score n responses, with children that were started before the clock: after sampling, and beside it."""
     rng = random.Random(0)
     truths = [answer(rng) for _ in range(n)]
     responses = [f"{THOUGHTS}\\boxed{{{truth if rng.random() < RIGHT else answer(rng)}}}" for truth in truths]
@@ -45,6 +59,9 @@ def measure(n: int) -> None:
         wall, own, workers = time.perf_counter() - began, processor(resource.RUSAGE_SELF) - before, pool.workers
     children = processor(resource.RUSAGE_CHILDREN) - ended
     print(f"{n} responses, {checks.asked} for math-verify: {wall:.1f} s on {workers} processes; CPU s: {own:.2f} here, {children:.1f} there, their start too")
+    with MathPool() as pool:
+        pool.equivalent([(str(i), "0") for i in range(8 * pool.workers)])
+        print(f"begun beside {STEPS} steps of {STEP * 1e3:.0f} ms in which they end: {left_over(responses, truths, pool):.2f} s after the last")
 
 
 if __name__ == "__main__":
