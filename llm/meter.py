@@ -12,6 +12,8 @@ import torch
 from llm.config import PHASES
 from shared.errors import UserError
 
+LITTLE = 64 << 20
+"""Bytes of freed memory that a process may keep."""
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -81,8 +83,21 @@ def peak_megabytes(device: torch.device) -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
+class _Heap(ctypes.Structure):
+    """What glibc's `mallinfo2` tells."""
+
+    _fields_ = (("others", ctypes.c_size_t * 8), ("free", ctypes.c_size_t), ("top", ctypes.c_size_t))
+
+
 def trim_heap() -> None:
-    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in blocks of its own sizes."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in blocks of its own sizes.
+
+    Little is kept: asking for it again would take longer than a round of a small model can spare.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallinfo2"):
+        library.mallinfo2.restype = _Heap
+        if library.mallinfo2().free < LITTLE:
+            return
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

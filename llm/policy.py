@@ -24,7 +24,8 @@ class Policy:
     def __init__(self, model: nn.Module, compute: Compute, temperature: float = 1.0):
         """model: a Hugging Face causal language model; its dropout is turned off."""
         self.model, self.compute, self.temperature = model, compute, temperature
-        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if shares_prompts(model) else ALONE
+        self.takes_masks = takes_masks(model)
+        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if self.takes_masks else ALONE
         silence_dropout(model)
         group_heads(model)
         if compute.gradient_checkpointing:
@@ -130,7 +131,7 @@ def silence_dropout(model: nn.Module) -> None:
             module.attention_dropout = 0.0
 
 
-def shares_prompts(model: nn.Module) -> bool:
+def takes_masks(model: nn.Module) -> bool:
     """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask allows, and has no other memory."""
     config, takes = model.config, inspect.signature(model.base_model.forward).parameters
     full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(config, "sliding_window", None)

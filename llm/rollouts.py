@@ -156,12 +156,12 @@ class _Part:
         """Logits (n, V) after the prompts, each of which is read once and then shared by its responses."""
         unique = [self.prompts[i] for i in self.first]
         width = max(map(len, unique))
-        ids, mask = np.zeros((len(unique), width), dtype=np.int64), np.ones((len(unique), width + limit), dtype=np.int64)
+        ids, mask = np.zeros((len(unique), width), dtype=np.int64), np.ones((len(unique), width + limit), dtype=bool)
         for row, prompt in enumerate(unique):
             ids[row, width - len(prompt) :] = prompt
-            mask[row, : width - len(prompt)] = 0
+            mask[row, : width - len(prompt)] = False
         self.width, self.mask = width, torch.from_numpy(mask).to(self.device)
-        self.padding, self.padded = width - self.mask[:, :width].sum(1), bool((mask == 0).any())
+        self.padding, self.padded = width - self.mask[:, :width].sum(1), not mask.all()
         self.cache = None
         logits = self._forward(torch.from_numpy(ids).to(self.device), torch.arange(width, device=self.device) - self.padding[:, None], width)
         return logits if np.array_equal(self.source, np.arange(len(unique))) else self._keep(self.source, logits)
@@ -178,10 +178,13 @@ class _Part:
         return self._forward(token, (self.width + step - self.padding)[:, None], self.width + step + 1)
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
+        mask = self.mask[:, :width] if self.padded else None
+        if self.padded and ids.shape[1] == 1 and self.engine.policy.takes_masks:
+            mask = mask[:, None, None]  # as attention wants it; transformers would take as long to make it as a small layer takes
         with autocast(self.engine.policy.compute):
             out = self.model(
                 input_ids=ids,
-                attention_mask=self.mask[:, :width] if self.padded else None,
+                attention_mask=mask,
                 position_ids=positions.clamp(min=0),
                 past_key_values=self.cache,
                 use_cache=True,

@@ -1,5 +1,6 @@
 """Weights in a mapped file: equal bits, memory that comes and goes, and a reference that lives in it."""
 
+import ctypes
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from llm.mapped import ALIGNMENT, Mapped
 from llm.policy import Frozen
 from shared.errors import UserError
 from tests.tiny_models import random_responses, small_policy
+from tests.vectors import ROOT
 
 RESIDENT = """
 import re, torch
@@ -74,3 +76,33 @@ def test_a_full_disk_is_one_line_that_names_the_remedy(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(UserError, match=r"cannot be written: the disk is full; set TMPDIR to a folder with room"):
         Mapped([torch.ones(1)])
+
+
+FREED = """
+import re, torch
+from pathlib import Path
+from llm.meter import trim_heap
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+def free(megabytes):
+    arrays = [torch.ones(25_000) for _ in range(10 * megabytes)]
+    return torch.ones(25_000)  # behind them, so that the C library alone keeps what they leave
+
+seen, held = [resident()], []
+for megabytes in (20, 300):
+    held.append(free(megabytes))
+    seen.append(resident())
+    trim_heap()
+    seen.append(resident())
+print(*seen)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library than glibc, or an old one")
+def test_freed_memory_is_given_back_where_it_is_much():
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, cwd=ROOT, check=True)
+    start, little, kept, much, rest = map(float, done.stdout.split())
+    assert little - start > 15 and abs(kept - little) < 2, "a little is not worth the time"
+    assert much - start > 250 and rest - start < 50

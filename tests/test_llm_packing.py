@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 import llm.policy
 from llm.config import Compute
 from llm.packing import ALONE, Sharing, micro_batches, pays, read, sequences
-from llm.policy import Policy, shares_prompts
+from llm.policy import Policy, takes_masks
 from llm.responses import Responses, packed
 from tests.tiny_models import VOCABULARY, exact_norms, small_model, small_policy  # noqa: F401
 
@@ -180,14 +180,14 @@ def mistral(**more):
 
 def test_models_that_attend_otherwise_read_each_response_alone():
     """Sliding windows and unknown kernels: the mask that we give would not be theirs. Their log-probabilities stay right."""
-    assert shares_prompts(small_model()) and shares_prompts(gpt2()) and shares_prompts(mistral(sliding_window=None))
+    assert takes_masks(small_model()) and takes_masks(gpt2()) and takes_masks(mistral(sliding_window=None))
     windowed = mistral(sliding_window=3)
-    assert not shares_prompts(windowed)
+    assert not takes_masks(windowed)
     stateful, flash = small_model(), small_model()
     stateful._is_stateful, flash.config._attn_implementation_internal = True, "flash_attention_2"
     mixed = small_model()
     mixed.config.layer_types = ["full_attention", "sliding_attention"]
-    assert not any(shares_prompts(model) for model in (stateful, flash, mixed))
+    assert not any(takes_masks(model) for model in (stateful, flash, mixed))
     policy, responses = Policy(windowed, Compute()), uneven()
     alone = [policy.log_probs(responses, np.array([row]))[0].detach().numpy() for row in range(len(responses.group))]
     np.testing.assert_allclose(policy.all_log_probs(responses), np.concatenate(alone), atol=1e-5)

@@ -68,6 +68,17 @@ def test_responses_are_told_when_they_end(rows):
     assert all(len({len(tokens) for _, tokens in step}) <= 1 for step in steps)
 
 
+def test_masks_are_those_that_transformers_makes():
+    policy, found = small_policy(3), []
+    assert policy.takes_masks
+    for policy.takes_masks in (True, False):
+        found.append(sample(policy))
+    assert len(set(map(len, PROMPTS))) > 1, "nothing is padded"
+    for part in ("logp", "finished"):
+        np.testing.assert_array_equal(getattr(found[0], part), getattr(found[1], part))
+    np.testing.assert_array_equal(found[0].responses.tokens, found[1].responses.tokens)
+
+
 def test_padding_does_not_matter():
     """Alone, with no padding, each prompt gets the same responses as beside longer ones."""
     policy = small_policy(4)
