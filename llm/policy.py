@@ -24,8 +24,7 @@ class Policy:
     def __init__(self, model: nn.Module, compute: Compute, temperature: float = 1.0):
         """model: a Hugging Face causal language model; its dropout is turned off."""
         self.model, self.compute, self.temperature = model, compute, temperature
-        self.takes_masks = takes_masks(model)
-        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if self.takes_masks else ALONE
+        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if takes_masks(model) else ALONE
         silence_dropout(model)
         group_heads(model)
         if compute.gradient_checkpointing:

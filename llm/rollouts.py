@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from llm.attention import GROUPED
 from llm.meter import trim_heap
-from llm.policy import Policy, autocast
+from llm.policy import Policy, autocast, takes_masks
 from llm.random import uniforms
 from llm.responses import Responses
 
@@ -78,6 +79,8 @@ class HFEngine:
         """stops: every id that ends a response."""
         self.sync(policy)
         self.stops = torch.tensor(sorted(stops), device=policy.compute.device)
+        self.masks_itself = takes_masks(policy.model) and policy.model.config._attn_implementation in ("sdpa", GROUPED)
+        """Whether attention takes booleans of whole masks as they are. For a single token transformers takes as long to make them as a small layer takes."""
 
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
@@ -179,8 +182,8 @@ class _Part:
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
         mask = self.mask[:, :width] if self.padded else None
-        if self.padded and ids.shape[1] == 1 and self.engine.policy.takes_masks:
-            mask = mask[:, None, None]  # as attention wants it; transformers would take as long to make it as a small layer takes
+        if self.padded and ids.shape[1] == 1 and self.engine.masks_itself:
+            mask = mask[:, None, None]
         with autocast(self.engine.policy.compute):
             out = self.model(
                 input_ids=ids,

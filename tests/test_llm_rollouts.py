@@ -68,15 +68,22 @@ def test_responses_are_told_when_they_end(rows):
     assert all(len({len(tokens) for _, tokens in step}) <= 1 for step in steps)
 
 
-def test_masks_are_those_that_transformers_makes():
-    policy, found = small_policy(3), []
-    assert policy.takes_masks
-    for policy.takes_masks in (True, False):
-        found.append(sample(policy))
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_masks_are_those_that_transformers_makes(attention):
+    model = small_model(3)
+    model.set_attn_implementation(attention)
+    policy, found = small_policy(model=model), []
+    counts = np.full(len(PROMPTS), 4)
+    for itself in (True, False):
+        engine = HFEngine(policy, (2,))
+        assert engine.masks_itself == (attention == "sdpa")
+        engine.masks_itself = engine.masks_itself and itself
+        found.append(engine.sample(PROMPTS, CONTEXTS, counts, DRAWS, 1.0, AHEAD + 5))
     assert len(set(map(len, PROMPTS))) > 1, "nothing is padded"
     for part in ("logp", "finished"):
         np.testing.assert_array_equal(getattr(found[0], part), getattr(found[1], part))
     np.testing.assert_array_equal(found[0].responses.tokens, found[1].responses.tokens)
+    np.testing.assert_allclose(found[0].logp, policy.all_log_probs(found[0].responses), atol=3e-6)
 
 
 def test_padding_does_not_matter():
