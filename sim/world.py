@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.simd import LANES
+from sim.simd import LANES, aligned_zeros
 
 
 class Contexts(NamedTuple):
@@ -82,5 +82,7 @@ def _log_normaliser(logits: np.ndarray) -> np.ndarray:
 
 def padded(values: np.ndarray, fill: float) -> np.ndarray:
     """Columns filled up to a multiple of LANES, in float32."""
-    extra = -values.shape[1] % LANES
-    return np.pad(values, ((0, 0), (0, extra)), constant_values=fill).astype(np.float32)
+    n, columns = values.shape
+    found = aligned_zeros((n, columns + -columns % LANES), np.float32)
+    found[:, :columns], found[:, columns:] = values, fill
+    return found
