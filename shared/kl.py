@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.errors import check, check_choice, check_finite, code_of
+from shared.exponential import exp
 from shared.jit import jit
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
@@ -68,21 +69,30 @@ def kl_rule(spec: KL) -> KLRule:
 
 
 @jit
+def anchor_ratio(rule, logp, ref_logp):
+    """exp(-d) of `kl_penalty`, its exponent held within the rule's limit."""
+    return exp(min(max(ref_logp - logp, -rule.limit), rule.limit))
+
+
+@jit
 def kl_penalty(rule, logp, ref_logp):
     """Value and derivative with respect to logp; d = logp - ref_logp.
 
     k1 = d, k2 = d^2/2, k3 = exp(-d) + d - 1, abs = |d|; where a bound holds k3, its derivative is 0.
     straight_through keeps the value and takes the derivative of k2, which is d.
     """
-    d = logp - ref_logp
+    return kl_penalty_at(rule, logp - ref_logp, anchor_ratio(rule, logp, ref_logp) if rule.kind == K3 else 1.0)
+
+
+@jit
+def kl_penalty_at(rule, d, ratio):
+    """`kl_penalty`, given d and for k3 the `anchor_ratio`."""
     if rule.kind == K1:
         value, slope = d, 1.0
     elif rule.kind == K2:
         value, slope = 0.5 * d * d, d
     elif rule.kind == K3:
-        bounded = min(max(-d, -rule.limit), rule.limit)
-        ratio = math.exp(bounded)
-        value = ratio - 1.0 - bounded
+        value = ratio - 1.0 - min(max(-d, -rule.limit), rule.limit)
         slope = 0.0 if (abs(d) > rule.limit) | (value > rule.value_limit) else 1.0 - ratio
         value = min(value, rule.value_limit)
     elif rule.kind == ABS:

@@ -8,7 +8,7 @@ from shared.errors import check
 from shared.estimator import Estimator, rule_of
 from shared.exponential import exp
 from shared.jit import jit
-from shared.kl import NONE, kl_penalty
+from shared.kl import K3, NONE, anchor_ratio, kl_penalty, kl_penalty_at
 from shared.mask import CLIP_COV, UNMASKED, mask_into
 from shared.prepare import Batch
 from shared.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
@@ -36,6 +36,15 @@ def on_policy(batch, logp):
 
 
 @jit
+def ratios_of(rule, batch, logp):
+    """`ratio_of` each token."""
+    ratios = np.empty(logp.shape[0])
+    for t in range(logp.shape[0]):
+        ratios[t] = ratio_of(rule, logp[t] - batch.old_logp[t])
+    return ratios
+
+
+@jit
 def penalty_of(rule, log_ratio, logp, ref_logp):
     """KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
     kl, slope = kl_penalty(rule.kl, logp, ref_logp)
@@ -49,25 +58,27 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
 def clip_tokens_into(rule, batch, logp, weight):
     """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
 
-    Ratios that are not all 1 are found in a loop of their own, which vectorises; `weight` holds them meanwhile.
+    A loop each for exponentials, sums and weights, because what adds up in order does not vectorise. `weight` holds `anchor_ratio` meanwhile.
     """
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     ones = on_policy(batch, logp)
-    if not ones:
+    ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
+    if rule.kl.kind == K3:
         for t in range(logp.shape[0]):
-            weight[t] = ratio_of(rule.ratio, logp[t] - batch.old_logp[t])
+            weight[t] = anchor_ratio(rule.kl, logp[t], batch.ref_logp[t])
     for t in range(logp.shape[0]):
-        ratio = 1.0 if ones else weight[t]
-        value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
-        objective += batch.share[t] * value
-        weight[t] = batch.share[t] * slope
+        ratio = 1.0 if ones else ratios[t]
+        value, _, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
+        kl, _ = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
+        objective += batch.share[t] * value - batch.kl_share[t] * kl
         clipped += is_clipped
         dual_clipped += is_dual
-        if rule.kl.kind != NONE:
-            kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
-            objective -= batch.kl_share[t] * kl
-            weight[t] -= batch.kl_share[t] * kl_slope
-            kl_total += kl
+        kl_total += kl
+    for t in range(logp.shape[0]):
+        ratio = 1.0 if ones else ratios[t]
+        _, slope, _, _ = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
+        _, kl_slope = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
+        weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
     return objective, clipped, dual_clipped, kl_total
 
 

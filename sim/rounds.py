@@ -227,18 +227,25 @@ def set_scores(plan, round_index, batch, first, rows, work):
 
 
 @jit
-def learn(contexts, plan, rule, state, work, round_index, batch, first, rows, totals):
-    """Add to the gradient what the contexts of `batch` teach; their first trained rollout is `first`."""
-    k, n, tokens = plan.rollouts, batch.shape[0] * plan.rollouts, len(plan.token_starts)
-    for row in range(batch.shape[0]):
+def look_again(plan, n, first, work):
+    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy that `look` has seen."""
+    k, tokens = plan.rollouts, len(plan.token_starts)
+    for row in range(n):
         for t in range(row * k, row * k + k):
             logp = -work.lse[row]
             for s in range(tokens):
                 logp += work.logits[row, work.arm[(first + t) * tokens + s]]
             work.logp[t] = logp + work.format_logp[row, work.form[first + t]]
+    return work.logp[: n * k]
+
+
+@jit
+def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, rows, totals):
+    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
+    n = batch.shape[0] * plan.rollouts
     part = slice(first, first + n)
     frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
-    _, clipped, _, kl = weigh_into(rule, frozen, work.logp[:n], work.weight)
+    _, clipped, _, kl = weigh_into(rule, frozen, logp, work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
     if plan.interference > 0.0:
@@ -291,12 +298,13 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             )
             count_signal(plan, batch.shape[0], work, totals)
             if updates == 1:
-                learn(contexts, plan, rule, state, work, round_index, batch, 0, rows, totals)
+                learn(contexts, plan, rule, state, work, work.old_logp[trained], round_index, batch, 0, rows, totals)
         for u in range(updates if updates > 1 else 0):
             low = u % plan.minibatches * size
             part = batches[r, low : low + size]
             rows = look(contexts, plan, state.theta, part, work)
-            learn(contexts, plan, rule, state, work, round_index, part, low * k, rows, totals)
+            logp = look_again(plan, size, low * k, work)
+            learn(contexts, plan, rule, state, work, logp, round_index, part, low * k, rows, totals)
             finite = finite and step(plan, state, totals)
         if updates == 1:
             finite = step(plan, state, totals)
