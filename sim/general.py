@@ -20,7 +20,7 @@ from shared.sampling import keep_shortest_into
 from shared.shaping import shape_into
 from shared.weigh import weigh_into
 from sim.baselines import find_baseline, teach_critic
-from sim.policy import BLOCK, backward
+from sim.policy import backward, whole_blocks
 from sim.ragged import (
     ADVANTAGE,
     ARM,
@@ -234,7 +234,7 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
         high = low + size
         if u > 0 or size < n or choices.tries > 1:
             look(contexts, plan, state.theta, context_of[low:high], view)
-        rows = view.rows[: (size + BLOCK - 1) // BLOCK * BLOCK]
+        rows = view.rows[: whole_blocks(size)]
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = weigh_rows(plan, rule, round_index * updates + u, low, high, ragged)
         set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, state.grad)

@@ -3,13 +3,13 @@
 Both are off by default (docs/simulator.md says why they are here).
 """
 
-from shared.jit import jit
+from shared.jit import kernel
 from sim.policy import backward
 from sim.random import INTERFERENCE, uniforms
 from sim.spelling import squared_length
 
 
-@jit
+@kernel
 def squared_weights(plan, work, row, first):
     """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2 is the variance of
     a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2.
@@ -25,7 +25,7 @@ def squared_weights(plan, work, row, first):
     return total
 
 
-@jit
+@kernel
 def interfere(contexts, plan, round_index, batch, rows, work, grad):
     """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random context of its round.
 

@@ -14,11 +14,18 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from shared.jit import kernel
 from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
 from sim.vectormath import exp
 
 F = np.float32
 BLOCK = 8
+
+
+@kernel
+def whole_blocks(n):
+    """Rows that n contexts take, filled up to whole blocks."""
+    return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
 def is_linear(array_type) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.jit import jit
+from shared.jit import kernel
 from sim.simd import LANES, floor, fma, high_product, load, quarter_0, quarter_1, quarter_2, quarter_3, splat, sqrt, store, to_floats
 from sim.vectormath import F, U, cos_turns, log
 
@@ -30,13 +30,13 @@ def key_of(seed: int) -> Key:
     return Key(U(seed & 0xFFFFFFFF), U(seed >> 32))
 
 
-@jit
+@kernel
 def _turn(c0, c1, c2, c3, k0, k1):
     m0, m1 = splat(_MULTIPLY_0), splat(_MULTIPLY_1)
     return high_product(m1, c2) ^ c1 ^ splat(k0), m1 * c2, high_product(m0, c0) ^ c3 ^ splat(k1), m0 * c0
 
 
-@jit
+@kernel
 def philox(key, c0, c1, c2, c3):
     """Four vectors of 16 random words; the counters c0 and c3 are common to the lanes, c1 and c2 are vectors."""
     x0, x1, x2, x3 = splat(c0), c1, c2, splat(c3)
@@ -47,13 +47,13 @@ def philox(key, c0, c1, c2, c3):
     return x0, x1, x2, x3
 
 
-@jit
+@kernel
 def _unit(words):
     """Uniforms in [0, 1) with 24 bits."""
     return to_floats(words >> splat(U(8))) * splat(_UNIT)
 
 
-@jit
+@kernel
 def uniforms(key, round_index, contexts, count, stream, counters, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
@@ -72,7 +72,7 @@ def uniforms(key, round_index, contexts, count, stream, counters, out):
         store(out, width + first, _unit(w1))
 
 
-@jit
+@kernel
 def _box_muller(w0, w1):
     """Two vectors of standard normals from two of random words."""
     radius = sqrt(splat(F(-2.0)) * log(fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))))
@@ -81,7 +81,7 @@ def _box_muller(w0, w1):
     return radius * cos_turns(turn), radius * cos_turns(quarter - floor(quarter))
 
 
-@jit
+@kernel
 def normals(key, round_index, rows, stream, counters, out):
     """16 standard normals for each context of rows (n,), n a multiple of 4: out (n, LANES) float32.
 

@@ -13,7 +13,7 @@ from shared.averages import difficulty_of
 from shared.errors import check, check_finite
 from shared.jit import jit
 from shared.sampling import allocate_into
-from sim.policy import cumulate, pick
+from sim.policy import cumulate, pick, whole_blocks
 from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
 from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from sim.rounds import find_logits, find_probabilities
@@ -68,9 +68,9 @@ class Choices(NamedTuple):
 @jit
 def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, counters, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
-    rows = find_logits(contexts, theta, batch, 1.0, view)
+    find_logits(contexts, theta, batch, 1.0, view)
     if choices.noise > 0.0:
-        normals(plan.key, round_index, rows, MISMATCH, counters, noise)
+        normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, counters, noise)
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]

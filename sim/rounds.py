@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.advantage import advantages_into
-from shared.jit import jit
+from shared.jit import kernel
 from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
@@ -18,7 +18,7 @@ from shared.weigh import weigh_into
 from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import BLOCK, backward, cumulate, forward, start_score
+from sim.policy import backward, cumulate, forward, start_score, whole_blocks
 from sim.random import NUISANCE, ROLLOUT, Key, normals, uniforms
 from sim.spelling import pick, softmax
 
@@ -102,19 +102,16 @@ class Work(NamedTuple):
 REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS = range(9)
 
 
-@jit
+@kernel
 def find_logits(contexts, theta, batch, base_kept, work):
-    """Logits of the contexts of a batch; returns the rows in use, filled up to whole blocks. base_kept: as `forgetting.kept` says."""
+    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_kept: as `forgetting.kept` says."""
     n = batch.shape[0]
-    n_rows = (n + BLOCK - 1) // BLOCK * BLOCK
-    for r in range(n_rows):
+    for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
-    rows = work.rows[:n_rows]
-    forward(contexts, theta, rows, base_kept, work.logits)
-    return rows
+    forward(contexts, theta, work.rows[: whole_blocks(n)], base_kept, work.logits)
 
 
-@jit(inline="always")
+@kernel(inline="always")
 def find_probabilities(contexts, plan, theta, batch, base_kept, work):
     """Probabilities and format of the contexts of a batch, from their logits."""
     for r in range(batch.shape[0]):
@@ -127,16 +124,15 @@ def find_probabilities(contexts, plan, theta, batch, base_kept, work):
         work.format_logp[r, 1] = min(h, 0.0) - rest
 
 
-@jit
+@kernel
 def look(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch; returns the rows in use, filled up to whole blocks."""
+    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks."""
     base_kept = kept(plan.forgetting, theta)
-    rows = find_logits(contexts, theta, batch, base_kept, work)
+    find_logits(contexts, theta, batch, base_kept, work)
     find_probabilities(contexts, plan, theta, batch, base_kept, work)
-    return rows
 
 
-@jit
+@kernel
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
     n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
@@ -163,7 +159,7 @@ def roll_out(contexts, plan, round_index, batch, work):
             work.ref_logp[t] = base_logp + contexts.base_format_logp[context, form]
 
 
-@jit
+@kernel
 def find_baselines(plan, windows, batch, work):
     """Push the trained rewards to the windows, then gather each context's baseline set."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
@@ -185,7 +181,7 @@ def find_baselines(plan, windows, batch, work):
     work.pool_starts[n] = end
 
 
-@jit
+@kernel
 def count_signal(plan, n, work, totals):
     """Add a round's rewards and contexts without signal to the totals."""
     k = plan.rollouts
@@ -199,7 +195,7 @@ def count_signal(plan, n, work, totals):
     totals[ROLLOUTS] += n * k
 
 
-@jit
+@kernel
 def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
@@ -226,7 +222,7 @@ def set_scores(plan, round_index, batch, first, rows, work):
     return plan.format_scale * format_grad
 
 
-@jit
+@kernel
 def look_again(plan, n, first, work):
     """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy that `look` has seen."""
     k, tokens = plan.rollouts, len(plan.token_starts)
@@ -236,13 +232,12 @@ def look_again(plan, n, first, work):
             for s in range(tokens):
                 logp += work.logits[row, work.arm[(first + t) * tokens + s]]
             work.logp[t] = logp + work.format_logp[row, work.form[first + t]]
-    return work.logp[: n * k]
 
 
-@jit
-def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, rows, totals):
+@kernel
+def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
-    n = batch.shape[0] * plan.rollouts
+    n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
     frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
     _, clipped, _, kl = weigh_into(rule, frozen, logp, work.weight)
@@ -256,7 +251,7 @@ def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, ro
     totals[TOKENS] += n
 
 
-@jit
+@kernel
 def step(plan, state, totals):
     """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
     state.step[0] += 1
@@ -266,7 +261,7 @@ def step(plan, state, totals):
     return math.isfinite(norm)
 
 
-@jit
+@kernel
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
     """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
 
@@ -280,7 +275,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
         round_index = first_round + r
         for start in range(0, n, plan.chunk):
             batch = batches[r, start : min(start + plan.chunk, n)]
-            rows = look(contexts, plan, state.theta, batch, work)
+            look(contexts, plan, state.theta, batch, work)
             roll_out(contexts, plan, round_index, batch, work)
             if rule.shaping.active:
                 shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
@@ -298,13 +293,13 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             )
             count_signal(plan, batch.shape[0], work, totals)
             if updates == 1:
-                learn(contexts, plan, rule, state, work, work.old_logp[trained], round_index, batch, 0, rows, totals)
+                learn(contexts, plan, rule, state, work, work.old_logp[trained], round_index, batch, np.int64(0), totals)
         for u in range(updates if updates > 1 else 0):
             low = u % plan.minibatches * size
             part = batches[r, low : low + size]
-            rows = look(contexts, plan, state.theta, part, work)
-            logp = look_again(plan, size, low * k, work)
-            learn(contexts, plan, rule, state, work, logp, round_index, part, low * k, rows, totals)
+            look(contexts, plan, state.theta, part, work)
+            look_again(plan, size, low * k, work)
+            learn(contexts, plan, rule, state, work, work.logp[: size * k], round_index, part, low * k, totals)
             finite = finite and step(plan, state, totals)
         if updates == 1:
             finite = step(plan, state, totals)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba.extending import overload
 
-from shared.jit import jit
+from shared.jit import kernel
 from sim import policy
 from sim.policy import F, is_linear
 from sim.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
@@ -24,18 +24,18 @@ def _has_one_token(plan_type) -> bool:
     return len(plan_type.types[plan_type.fields.index("token_starts")]) == 1
 
 
-@jit
+@kernel
 def _width(plan):
     return plan.n_arms // len(plan.token_starts)
 
 
-@jit
+@kernel
 def _lanes_of(plan, low):
     """Bits of the lanes of the token that starts at arm `low`."""
     return U(((1 << _width(plan)) - 1) << low)
 
 
-@jit
+@kernel
 def _from_tops(plan, z):
     """exp(z - the largest lane of the same token), and the sum of these largest."""
     tops, sum_of_tops = splat(F(0.0)), 0.0
@@ -84,7 +84,7 @@ def _softmax_scalar(plan, logits, row, probs):
     return lse
 
 
-@jit
+@kernel
 def pick(plan, cdf, token, u):
     """Arm of a token, for u in [0, 1); cdf (columns,) is the running total of the probabilities of all tokens, as of policy.cumulate."""
     if len(plan.token_starts) == 1:

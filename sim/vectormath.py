@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shared.jit import jit
+from shared.jit import kernel
 from sim.simd import absolute, arithmetic_shift, bits_of, floats_of, floor, fma, maximum, splat, to_floats, to_ints
 
 F = np.float32
@@ -11,7 +11,7 @@ _LOWEST_EXPONENT = F(-87.0)
 _LOG2_E, _LN2_HIGH, _LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
 
-@jit
+@kernel
 def exp(x):
     """exp of each lane; below -87 it stays at exp(-87), about 1e-38. Taylor-like polynomial on |r| <= ln 2 / 2."""
     x = maximum(x, splat(_LOWEST_EXPONENT))
@@ -28,7 +28,7 @@ def exp(x):
     return p * floats_of((to_ints(n) + splat(U(127))) << splat(U(23)))
 
 
-@jit
+@kernel
 def log(x):
     """Natural logarithm of positive normal lanes: x = m 2^e with m in [0.75, 1.5), log m = 2 artanh((m-1)/(m+1))."""
     bits = bits_of(x)
@@ -44,7 +44,7 @@ def log(x):
     return fma(to_floats(exponent), splat(F(0.69314718)), p * z)
 
 
-@jit
+@kernel
 def cos_turns(u):
     """cos(2 pi u) for u in [0, 1), as sin(2 pi s) with s = |u - 1/2| - 1/4, which lies within a quarter turn."""
     x = (absolute(u - splat(F(0.5))) - splat(F(0.25))) * splat(F(6.28318531))
