@@ -15,6 +15,7 @@ from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
 from shared.weigh import weigh_into
+from sim.fetch import fetch
 from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
@@ -275,6 +276,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
         round_index = first_round + r
         for start in range(0, n, plan.chunk):
             batch = batches[r, start : min(start + plan.chunk, n)]
+            fetch(contexts, state.windows, batch)
             look(contexts, plan, state.theta, batch, work)
             roll_out(contexts, plan, round_index, batch, work)
             if rule.shaping.active:

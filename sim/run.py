@@ -1,5 +1,6 @@
 """One simulated run: from a configuration to a learning curve."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -70,13 +71,17 @@ class Outcome(NamedTuple):
     diverged_at: int | None
 
 
+@functools.lru_cache(maxsize=32)
+def order_of(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of the contexts in an epoch. Kept, because an epoch is trained on in pieces."""
+    return np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
+
+
 def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) -> np.ndarray:
     """Context indices (last - first, B) of rounds first .. last-1: epoch order, reshuffled, the last partial batch dropped."""
     per_epoch = n_contexts // batch_size
-    picked = []
-    for epoch in range(first // per_epoch, (last - 1) // per_epoch + 1):
-        order = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
-        picked.append(order[: per_epoch * batch_size].reshape(per_epoch, batch_size))
+    epochs = range(first // per_epoch, (last - 1) // per_epoch + 1)
+    picked = [order_of(n_contexts, seed, epoch)[: per_epoch * batch_size].reshape(per_epoch, batch_size) for epoch in epochs]
     begin = first % per_epoch
     return np.concatenate(picked)[begin : begin + last - first]
 

@@ -96,6 +96,18 @@ def store(typingctx, array, index, vector):
 
 
 @intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of flat position `index`, which will soon be read."""
+
+    def code(context, builder, signature, args):
+        pointer = builder.bitcast(_address(context, builder, signature.args[0], *args), cgutils.voidptr_t)
+        _call(builder, "llvm.prefetch", ir.VoidType(), [pointer, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code
+
+
+@intrinsic
 def broadcast(typingctx, array, index):
     """The float32 at flat position `index` in every lane."""
 
