@@ -1,7 +1,7 @@
 """Peers of the simulator: one training round of the linear environment, written in NumPy, in PyTorch and in JAX.
 
 Every peer has run(world, cell, rounds, seeds, rate) -> {"seconds", "train", "test"}: wall seconds of all seeds (warm-up and
-compilation excluded, exact evaluation every 100 rounds included) and the final exact Pass@1 of each seed.
+compilation excluded, drawing the order of contexts and exact evaluation every 100 rounds included) and the final exact Pass@1 of each seed.
 Each peer samples its own randomness, so they agree in law, not in bits. On this page N = contexts, d = features, A = arms,
 B = contexts per round, K = trained rollouts, M = support rollouts, R = K + M.
 """

@@ -22,7 +22,7 @@ from shared.estimator import rule_of
 from shared.prepare import prepare
 from shared.weigh import weigh_into
 from sim.environments import build
-from sim.run import Simulation, simulate
+from sim.run import Simulation, order_of, simulate
 from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import start_at
@@ -70,6 +70,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
     found = {name: [] for name in ("ours", *peers)}
     for seed in range(repeats):
+        order_of.cache_clear()  # the peers draw their orders too
         found["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
             found[name].append(module.run(theirs, same, rounds, [seed], known.optimizer.rate)["seconds"] / rounds)

@@ -205,24 +205,28 @@ def segment_of_seeds(design: Design, train: World, test: World, state: State, ba
 
 
 class Group(NamedTuple):
-    """Seeds that run side by side: their start, batches (S, rounds, B) of each segment, and keys (S,)."""
+    """Seeds that run side by side: their start, and keys (S,)."""
 
     state: State
-    batches: list[jax.Array]
     keys: jax.Array
 
 
-def group_of(design: Design, train: World, rounds: int, seeds: list[int]) -> Group:
-    """Everything that seeds need before their first round."""
-    order = np.stack([epoch_batches(int(train.n), design.batch_size, rounds, seed) for seed in seeds]).astype(np.int32)
+def group_of(design: Design, train: World, seeds: list[int]) -> Group:
+    """Everything that seeds need before their first round but the order of contexts."""
     state = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], len(seeds), axis=0), start_state(train, design))
-    return Group(state, [jnp.asarray(order[:, s]) for s in segments(rounds)], jnp.stack([jax.random.key(seed) for seed in seeds]))
+    return Group(state, jnp.stack([jax.random.key(seed) for seed in seeds]))
 
 
-def finish(design: Design, train: World, test: World, group: Group) -> np.ndarray:
+def batches_of(design: Design, train: World, rounds: int, seeds: list[int]) -> list[jax.Array]:
+    """Batches (S, rounds, B) of each segment."""
+    order = np.stack([epoch_batches(int(train.n), design.batch_size, rounds, seed) for seed in seeds]).astype(np.int32)
+    return [jnp.asarray(order[:, s]) for s in segments(rounds)]
+
+
+def finish(design: Design, train: World, test: World, group: Group, order: list[jax.Array]) -> np.ndarray:
     """Run all rounds of a group; final Pass@1 on train and test (S, 2)."""
     state = group.state
-    for batches in group.batches:
+    for batches in order:
         state, scores, _ = segment_of_seeds(design, train, test, state, batches, group.keys)
     return np.asarray(scores)
 
@@ -232,13 +236,13 @@ def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float, at_
     train, test = world_of(world, "train"), world_of(world, "test")
     design = Design(**cell, format_scale=world["format_scale"], nuisance=world["nuisance"], rate=rate)
     at_once = at_once or (len(seeds) if design.batch_size < CHUNK else 1)
-    groups = [group_of(design, train, rounds, seeds[first : first + at_once]) for first in range(0, len(seeds), at_once)]
-    for size in {group.keys.size for group in groups}:
-        warm = group_of(design, train, rounds, seeds[:size])
-        finish(design, train, test, warm._replace(batches=warm.batches[-2:]))
+    parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
+    groups = [group_of(design, train, part) for part in parts]
+    for size in {len(part) for part in parts}:
+        finish(design, train, test, group_of(design, train, seeds[:size]), batches_of(design, train, rounds, seeds[:size])[-2:])
     jax.block_until_ready(groups)
     start = time.perf_counter()
-    finals = np.concatenate([finish(design, train, test, group) for group in groups])
+    finals = np.concatenate([finish(design, train, test, group, batches_of(design, train, rounds, part)) for group, part in zip(groups, parts, strict=True)])
     return {"seconds": time.perf_counter() - start, "train": finals[:, 0].tolist(), "test": finals[:, 1].tolist()}
 
 

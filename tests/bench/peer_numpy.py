@@ -7,6 +7,7 @@ On AMD processors with AVX-512, OPENBLAS_CORETYPE=SkylakeX doubles the speed of 
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -210,12 +211,11 @@ def train(game: Game, batches: np.ndarray, seed: int) -> tuple[float, float, lis
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
     """Train every seed, one after the other; seconds and final Pass@1."""
-    n, tables = world["h0_train"].size, Tables(world, cell["batch_size"])
-    batches = [epoch_batches(n, cell["batch_size"], rounds, seed) for seed in seeds]
+    tables, batches_of = Tables(world, cell["batch_size"]), partial(epoch_batches, world["h0_train"].size, cell["batch_size"])
     warm, *games = [Game(world, cell, tables, rate) for _ in range(len(seeds) + 1)]
-    train(warm, batches[0][:10], seeds[0])
+    train(warm, batches_of(10, seeds[0]), seeds[0])
     start = time.perf_counter()
-    finals = [train(game, batch, seed) for game, batch, seed in zip(games, batches, seeds, strict=True)]
+    finals = [train(game, batches_of(rounds, seed), seed) for game, seed in zip(games, seeds, strict=True)]
     return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}
 
 

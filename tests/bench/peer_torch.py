@@ -167,13 +167,16 @@ def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> 
     world = {key: torch.as_tensor(value) if hasattr(value, "shape") else value for key, value in world.items()}
     (n, d), arms = world["x_train"].shape, world["z0_train"].shape[1]
     world |= {"base": world["z0_train"].softmax(1), "triangle": torch.ones(arms, arms).tril()}
-    batches = [torch.as_tensor(epoch_batches(n, cell["batch_size"], rounds, seed)) for seed in seeds]
+
+    def batches_of(seed: int) -> Tensor:
+        return torch.as_tensor(epoch_batches(n, cell["batch_size"], rounds, seed))
+
     play = player(cell, rate)
     warm, *states = [State(n, d, arms, cell["window"]) for _ in range(len(seeds) + 1)]
     for segment in {s.stop - s.start: s for s in segments(rounds)}.values():
-        train(play, world, cell, batches[0][segment], seeds[0], warm)
+        train(play, world, cell, batches_of(seeds[0])[segment], seeds[0], warm)
     start = time.perf_counter()
-    finals = [train(play, world, cell, batch, seed, state) for batch, seed, state in zip(batches, seeds, states, strict=True)]
+    finals = [train(play, world, cell, batches_of(seed), seed, state) for seed, state in zip(seeds, states, strict=True)]
     return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}
 
 
