@@ -5,7 +5,7 @@ from sim.simd import prefetch
 
 
 @kernel
-def fetch(contexts, windows, batch):
+def fetch(contexts, plan, windows, batch):
     """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for one by one."""
     columns, size = contexts.base_logits.shape[1], windows.rewards.shape[1]
     for row in range(batch.shape[0]):
@@ -15,6 +15,7 @@ def fetch(contexts, windows, batch):
         prefetch(contexts.base_format, context)
         prefetch(contexts.base_format_logp, context * 2)
         prefetch(contexts.correct, context)
-        prefetch(windows.pushed, context)
-        prefetch(windows.rewards, context * size)
-        prefetch(windows.rewards, context * size + size - 1)
+        if plan.replays:
+            prefetch(windows.pushed, context)
+            prefetch(windows.rewards, context * size)
+            prefetch(windows.rewards, context * size + size - 1)

@@ -276,7 +276,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
         round_index = first_round + r
         for start in range(0, n, plan.chunk):
             batch = batches[r, start : min(start + plan.chunk, n)]
-            fetch(contexts, state.windows, batch)
+            fetch(contexts, plan, state.windows, batch)
             look(contexts, plan, state.theta, batch, work)
             roll_out(contexts, plan, round_index, batch, work)
             if rule.shaping.active:
