@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import overload
 
 from shared.jit import kernel
-from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
+from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, prefetch, running_total, splat, store, total
 from sim.vectormath import exp
 
 F = np.float32
@@ -48,10 +48,16 @@ def _forward_linear(contexts, theta, rows, kept, logits):
         a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
         f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
         za = zb = zc = ze = zf = zg = zh = zi = splat(F(0.0))
-        for k in range(d):
-            w = load(theta, k * LANES)
-            za, zb, zc, ze = fma(broadcast(x, a + k), w, za), fma(broadcast(x, b + k), w, zb), fma(broadcast(x, c + k), w, zc), fma(broadcast(x, e + k), w, ze)
-            zf, zg, zh, zi = fma(broadcast(x, f + k), w, zf), fma(broadcast(x, g + k), w, zg), fma(broadcast(x, h + k), w, zh), fma(broadcast(x, i + k), w, zi)
+        ahead = min(r + BLOCK, rows.shape[0] - BLOCK)  # the next block's features are asked for meanwhile
+        for line in range(0, d, LANES):
+            for lane in range(BLOCK):
+                prefetch(x, rows[ahead + lane] * d + line)
+            for k in range(line, line + LANES):
+                w = load(theta, k * LANES)
+                za, zb = fma(broadcast(x, a + k), w, za), fma(broadcast(x, b + k), w, zb)
+                zc, ze = fma(broadcast(x, c + k), w, zc), fma(broadcast(x, e + k), w, ze)
+                zf, zg = fma(broadcast(x, f + k), w, zf), fma(broadcast(x, g + k), w, zg)
+                zh, zi = fma(broadcast(x, h + k), w, zh), fma(broadcast(x, i + k), w, zi)
         for lane, z in enumerate((za, zb, zc, ze, zf, zg, zh, zi)):
             store(logits, (r + lane) * LANES, z + splat(F(kept)) * load(contexts.base_logits, rows[r + lane] * LANES))
 
