@@ -10,7 +10,7 @@ from shared.errors import check, check_choice, check_finite
 from shared.kl import KL
 from shared.mask import Unmasked
 
-VERSION = 3
+VERSION = 4
 """Raised when a change makes equal configurations give other curves."""
 TINY, SMOLLM2 = "tiny", "smollm2-135m"
 """Models that need no hub."""
@@ -212,7 +212,7 @@ class LLMRun:
     def __post_init__(self):
         check_finite("temperature", self.temperature, above=0)
         check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
-        check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
+        check(0 <= self.seed < 2**63, f"seed = {self.seed}; allowed: 0 to 2^63 - 1")
         every, interval = self.checkpoint_every, self.design.eval_every
         check(every >= 0 and interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
         tiny = self.model.source == TINY

@@ -54,7 +54,7 @@ class Simulation:
         check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
         advantage = self.design.estimator.advantage
         check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
-        check(0 <= self.seed < 2**64, f"seed = {self.seed}; allowed: 0 to 2^64 - 1")
+        check(0 <= self.seed < 2**63, f"seed = {self.seed}; allowed: 0 to 2^63 - 1")
         if isinstance(self.environment, Linear):
             check_plain(self.environment, further(self, self.environment.style_tokens))
         contexts = n_train(self.environment)

@@ -202,6 +202,7 @@ def test_memory_and_time_by_phase(tmp_path):
         (lambda: Tiny(heads=3), "tiny.heads = 3; twice as many must divide tiny.width = 64"),
         (lambda: AdamW(clip=0), "optimizer.clip = 0; allowed: more than 0"),
         (lambda: replace(run_of(), temperature=0.0), "temperature = 0.0; allowed: more than 0"),
+        (lambda: run_of(seed=2**63), "seed = 9223372036854775808; allowed: 0 to 2^63 - 1"),
         (lambda: replace(run_of(sampling=Sampling(tries=2)), design=Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))), "sampling.tries = 2"),
     ],
 )

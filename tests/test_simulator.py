@@ -164,6 +164,7 @@ def test_vectors_are_loaded_from_one_cache_line():
 
 def test_equal_runs_are_equal_and_seeds_are_independent_of_their_company():
     world = build(SMALL)
+    assert simulate(run_of(DESIGNS["window"], seed=2**63 - 1), world).curve.seed[0] == 2**63 - 1
     alone = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (5, 6)]
     backwards = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (6, 5)][::-1]
     assert all(same(a, b) for a, b in zip(alone, backwards, strict=True))
@@ -309,6 +310,7 @@ BAD = {
     "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
     "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
     "seed": (lambda: Simulation(seed=-1), "seed = -1; allowed"),
+    "a seed that no curve can hold": (lambda: Simulation(seed=2**63), r"seed = 9223372036854775808; allowed: 0 to 2\^63 - 1"),
     "evaluation": (lambda: Simulation(evaluation="greedy"), "evaluation = 'greedy' is unknown; allowed: exact, sampled"),
 }
 
