@@ -13,6 +13,7 @@ from shared.errors import UserError, check
 from studies.cards import PRESETS
 from studies.cli_bridge import Compare
 from studies.cli_common import Common, PlanFlags
+from studies.cli_errors import one_line
 from studies.cli_pilot import Pilot
 from studies.cli_predict import Calibrate, Predict, Score
 from studies.experiments import EXPERIMENTS
@@ -187,4 +188,10 @@ def _guarded(work: Callable[[], int], console: Console) -> int:
 
 def run(arguments: list[str]) -> int:
     """Run the command of a command line; returns the exit status."""
-    return _guarded(lambda: _parse(arguments or ["--help"]).execute(Console()), Console(stderr=True))
+
+    def work() -> int:
+        with one_line():
+            command = _parse(arguments or ["--help"])
+        return command.execute(Console())
+
+    return _guarded(work, Console(stderr=True))

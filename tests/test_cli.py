@@ -71,10 +71,10 @@ BAD = {
     "pair without a simulation": (("run", "cell", "--level", "sim", "--pair", "smollm2-words"), "does not run at level sim; allowed: qwen-gsm8k"),
     "level of a run": (("run", "cell", "--level", "gpu"), "level = 'gpu' is unknown; allowed: sim, llm"),
     "no results": (("report",), "is not a results folder of rftlab"),
-    "unknown option": (("reproduce", "--sead", 3), "--sead"),
-    "wrong type": (("reproduce", "--seeds", "many"), "many"),
-    "unknown level": (("reproduce", "--level", "gpu"), "gpu"),
-    "unknown tracker": (("train", "--tracker", "pencil"), "pencil"),
+    "unknown option": (("reproduce", "--sead", 3), "rftlab: Unrecognized options: --sead, 3; "),
+    "wrong type": (("reproduce", "--seeds", "many"), "--seeds: invalid literal for int() with base 10: 'many'; --seeds INT "),
+    "unknown level": (("reproduce", "--level", "gpu"), "'gpu' for argument '--level'. Expected one of ('sim', 'llm')"),
+    "unknown tracker": (("train", "--tracker", "pencil"), "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb')"),
     "unknown command": (("reprodcue",), "reprodcue"),
 }
 
@@ -85,8 +85,15 @@ def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
     done = rftlab(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}, {"COLUMNS": "40"}])
+def test_errors_of_the_command_line_need_no_frame(environment, tmp_path):
+    done = rftlab("run", "cell", "--sampler.lag", "often", cwd=tmp_path, env=os.environ | environment)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "--sampler.lag: invalid literal for int() with base 10: 'often'; --sampler.lag INT " in done.stderr and done.stderr.endswith("--help\n")
 
 
 @pytest.mark.parametrize("wrong", [("--batch-size", 8000), ("--sampler.lag", 10**8)])
