@@ -28,6 +28,15 @@ def whole_blocks(n):
     return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
+@kernel
+def largest_of(values, row, low, high):
+    """Largest of values[row, low .. high - 1]. An array's own method would make arrays, which kernels cannot."""
+    top = values[row, low]
+    for a in range(low + 1, high):
+        top = max(top, values[row, a])
+    return top
+
+
 def is_linear(array_type) -> bool:
     return array_type.dtype == types.float32
 
@@ -121,7 +130,7 @@ def _softmax_lanes(logits, row, probs):
 
 
 def _softmax_scalar(logits, row, probs):
-    top = logits[row].max()
+    top = largest_of(logits, row, 0, logits.shape[1])
     norm = 0.0
     for a in range(logits.shape[1]):
         probs[row, a] = math.exp(logits[row, a] - top)
@@ -190,7 +199,7 @@ def _correct_lanes(logits, row, correct):
 
 
 def _correct_scalar(logits, row, correct):
-    top = logits[row].max()
+    top = largest_of(logits, row, 0, logits.shape[1])
     norm = chance = 0.0
     for a in range(logits.shape[1]):
         e = math.exp(logits[row, a] - top)

@@ -12,7 +12,7 @@ from numba.extending import overload
 
 from shared.jit import kernel
 from sim import policy
-from sim.policy import F, is_linear
+from sim.policy import F, is_linear, largest_of
 from sim.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
 from sim.vectormath import exp
 
@@ -74,7 +74,7 @@ def _softmax_lanes(plan, logits, row, probs):
 def _softmax_scalar(plan, logits, row, probs):
     width, lse = _width(plan), 0.0
     for low in plan.token_starts:
-        top, norm = logits[row, low : low + width].max(), 0.0
+        top, norm = largest_of(logits, row, low, low + width), 0.0
         for a in range(low, low + width):
             probs[row, a] = math.exp(logits[row, a] - top)
             norm += probs[row, a]
@@ -139,7 +139,7 @@ def _correct_lanes(plan, logits, row, correct):
 def _correct_scalar(plan, logits, row, correct):
     width, chance = _width(plan), 1.0
     for low in plan.token_starts:
-        top, norm, right = logits[row, low : low + width].max(), 0.0, 0.0
+        top, norm, right = largest_of(logits, row, low, low + width), 0.0, 0.0
         for a in range(low, low + width):
             e = math.exp(logits[row, a] - top)
             norm += e
