@@ -19,7 +19,7 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, theta, batch, base_kept, work)
         if sampled:
-            uniforms(plan.key, round_index, batch, 1, EVALUATION, work.counters, work.uniform)
+            uniforms(plan.key, round_index, batch, 1, EVALUATION, work.uniform)
         for row in range(batch.shape[0]):
             formed = 1.0 / (1.0 + math.exp(-base_kept * contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
             p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])

@@ -80,7 +80,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     look(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.noise > 0.0:
         behind = memory.history[max(0, round_index - choices.lag) % (choices.lag + 1)]
-        look_as_sampler(contexts, plan, choices, behind, stream, batch, sampler, ragged.counters, ragged.noise)
+        look_as_sampler(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
     start = first[at]
     stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
     memory.spent[0] += stop - start
@@ -217,7 +217,7 @@ def weigh_rows(plan, rule, update, low, high, ragged):
     kl_share[tokens] = rule.kl.in_loss * (share[tokens] if rule.mask.kind == KL_COV else plain[tokens])
     batch = Batch(credit[tokens], share[tokens], kl_share[tokens], old_logp[tokens], ref_logp[tokens], response[tokens])
     if rule.mask.kind == CLIP_COV:
-        uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.words, ragged.keys)
+        uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
     if rule.mask.kind != UNMASKED:
         mask_into(rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens])
     _, clipped, _, kl = weigh_into(rule, batch, logp[tokens], weights[tokens])

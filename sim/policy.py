@@ -229,3 +229,39 @@ def _start_score_lanes(probs, row, weight, spread, noise, n_arms, scores):
 def _start_score_scalar(probs, row, weight, spread, noise, n_arms, scores):
     for a in range(n_arms):
         scores[row, a] = spread * noise[row, a] - weight * probs[row, a]
+
+
+@kernel(fastmath={"reassoc"})
+def weight_sums(weights, forms):
+    """sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed. In any order: 8 at a time."""
+    weight, squares, formed = 0.0, 0.0, 0.0
+    for k in range(weights.shape[0]):
+        weight += weights[k]
+        squares += weights[k] * weights[k]
+        formed += weights[k] * forms[k]
+    return weight, squares, formed
+
+
+def add_arms(weights, arms, tokens, row, scores):
+    """scores[row] += sum_k w_k e_{a_k}: weights (K,) of responses, arms (K tokens,) of theirs."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(add_arms, jit_options={"error_model": "numpy"})
+def _add_arms(weights, arms, tokens, row, scores):
+    return _add_arms_lanes if is_linear(scores) else _add_arms_scalar
+
+
+def _add_arms_lanes(weights, arms, tokens, row, scores):
+    score = load(scores, row * LANES)
+    for k in range(weights.shape[0]):
+        weight = splat(F(weights[k]))
+        for t in range(k * tokens, (k + 1) * tokens):
+            score = score + keep_bits(weight, np.uint32(1) << np.uint32(arms[t]))
+    store(scores, row * LANES, score)
+
+
+def _add_arms_scalar(weights, arms, tokens, row, scores):
+    for k in range(weights.shape[0]):
+        for t in range(k * tokens, (k + 1) * tokens):
+            scores[row, arms[t]] += weights[k]

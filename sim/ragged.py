@@ -13,7 +13,7 @@ class Ragged(NamedTuple):
     ints: np.ndarray
     """(5, responses + 1)"""
     numbers: np.ndarray
-    """(3, responses)"""
+    """(4, responses)"""
     marks: np.ndarray
     """(3, tokens)"""
     tokens: np.ndarray
@@ -25,7 +25,6 @@ class Ragged(NamedTuple):
     keys: np.ndarray
     words: np.ndarray
     style_score: np.ndarray
-    counters: np.ndarray
     noise: np.ndarray
     cdf: np.ndarray
     scores: np.ndarray
@@ -35,8 +34,8 @@ CONTEXT, FIRST, GETS, SET = range(4)
 """Of a row: its context, its first response, the rollouts it gets, the start of its baseline set."""
 ARM, FORM, GROUP, START, KEPT = range(5)
 """Of a response: its arm, its format, its row, its first token, whether group filtering keeps it."""
-SCORE, GIVEN, ADVANTAGE = range(3)
-"""Of a response: its reward, its baseline from elsewhere, its advantage."""
+SCORE, GIVEN, ADVANTAGE, PUSH = range(4)
+"""Of a response: its reward, its baseline from elsewhere, its advantage, the weight of its answer."""
 SIGNS, COIN, RESPONSE = range(3)
 """Of a token: its direction and what it says (style tokens), its response."""
 LEAN, OLD, REF, SAMPLED, NOW, CREDIT, CORRECTION, PLAIN, SHARE, KL_SHARE, WEIGHT = range(11)

@@ -9,7 +9,25 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.jit import kernel
-from sim.simd import LANES, floor, fma, high_product, load, quarter_0, quarter_1, quarter_2, quarter_3, splat, sqrt, store, to_floats
+from sim.simd import (
+    LANES,
+    bits_of,
+    floats_of,
+    floor,
+    fma,
+    high_product,
+    keep_bits,
+    lane_numbers,
+    load,
+    quarter_0,
+    quarter_1,
+    quarter_2,
+    quarter_3,
+    splat,
+    sqrt,
+    store,
+    to_floats,
+)
 from sim.vectormath import F, U, cos_turns, log
 
 ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
@@ -54,20 +72,19 @@ def _unit(words):
 
 
 @kernel
-def uniforms(key, round_index, contexts, count, stream, counters, out):
+def uniforms(key, round_index, contexts, count, stream, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
-    contexts (n,); counters (2, LANES) uint32 is scratch; out (2, at least n count, filled up to whole LANES) float32, context by context.
+    contexts (n,); out (2, at least n count + LANES) float32, context by context. It holds the counters first: 16 at a time, of which
+    those beyond a context's are overwritten by the next one's.
     """
     n, width = contexts.shape[0] * count, out.shape[1]
-    row, draw = 0, 0
+    for row in range(contexts.shape[0]):
+        for draw in range(0, count, LANES):
+            store(out, row * count + draw, floats_of(splat(U(contexts[row]))))
+            store(out, width + row * count + draw, floats_of(splat(U(draw)) + lane_numbers()))
     for first in range(0, n, LANES):
-        for lane in range(min(LANES, n - first)):
-            counters[0, lane], counters[1, lane] = contexts[row], draw
-            draw += 1
-            if draw == count:
-                row, draw = row + 1, 0
-        w0, w1, _, _ = philox(key, U(round_index), load(counters, 0), load(counters, LANES), stream)
+        w0, w1, _, _ = philox(key, U(round_index), bits_of(load(out, first)), bits_of(load(out, width + first)), stream)
         store(out, first, _unit(w0))
         store(out, width + first, _unit(w1))
 
@@ -82,15 +99,16 @@ def _box_muller(w0, w1):
 
 
 @kernel
-def normals(key, round_index, rows, stream, counters, out):
+def normals(key, round_index, rows, stream, out):
     """16 standard normals for each context of rows (n,), n a multiple of 4: out (n, LANES) float32.
 
     A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
     """
     for first in range(0, rows.shape[0], 4):
-        for lane in range(LANES):
-            counters[0, lane], counters[1, lane] = rows[first + lane // 4], lane % 4
-        w0, w1, w2, w3 = philox(key, U(round_index), load(counters, 0), load(counters, LANES), stream)
+        contexts = splat(U(0))
+        for lane in range(4):
+            contexts = contexts | bits_of(keep_bits(floats_of(splat(U(rows[first + lane]))), U(15 << 4 * lane)))
+        w0, w1, w2, w3 = philox(key, U(round_index), contexts, lane_numbers() & splat(U(3)), stream)
         a, b = _box_muller(w0, w1)
         c, d = _box_muller(w2, w3)
         at = first * LANES

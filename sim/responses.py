@@ -66,11 +66,11 @@ class Choices(NamedTuple):
 
 
 @jit
-def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, counters, noise):
+def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
     find_logits(contexts, theta, batch, 1.0, view)
     if choices.noise > 0.0:
-        normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, counters, noise)
+        normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, noise)
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]
@@ -102,7 +102,7 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
     for position in range(n):
         if position % LANES == 0:
-            words_into(plan.key, round_index, context, draw, position, ragged.counters, ragged.words)
+            words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % LANES], UNIT * (ragged.words[1, position % LANES] >> np.uint32(8))
         lean = lean_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
@@ -119,9 +119,9 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
     first, context_of, gets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[GETS]
     group = ragged.ints[GROUP]
     n, count = batch.shape[0], choices.draws
-    uniforms(plan.key, round_index, batch, count, ROLLOUT, ragged.counters, ragged.uniform)
+    uniforms(plan.key, round_index, batch, count, ROLLOUT, ragged.uniform)
     if choices.style.tokens > 0.0:
-        uniforms(plan.key, round_index, batch, count, LENGTH, ragged.counters, ragged.lengths)
+        uniforms(plan.key, round_index, batch, count, LENGTH, ragged.lengths)
     gets[:n] = plan.rollouts
     if choices.by_difficulty:
         for row in range(n):

@@ -19,7 +19,7 @@ from sim.fetch import fetch
 from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import backward, cumulate, forward, start_score, whole_blocks
+from sim.policy import add_arms, backward, cumulate, forward, start_score, weight_sums, whole_blocks
 from sim.random import NUISANCE, ROLLOUT, Key, normals, uniforms
 from sim.spelling import pick, softmax
 
@@ -81,7 +81,6 @@ class Work(NamedTuple):
     cdf: np.ndarray
     uniform: np.ndarray
     """(2, draws) float32, context by context."""
-    counters: np.ndarray
     arm: np.ndarray
     form: np.ndarray
     reward: np.ndarray
@@ -137,7 +136,7 @@ def look(contexts, plan, theta, batch, work):
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
     n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
-    uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.counters, work.uniform)
+    uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.uniform)
     for row in range(n):
         context, first = batch[row], row * (k + m)
         cumulate(work.probs, row, work.cdf)
@@ -204,20 +203,14 @@ def set_scores(plan, round_index, batch, first, rows, work):
     """
     k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
-        normals(plan.key, round_index, rows, NUISANCE, work.counters, work.noise)
+        normals(plan.key, round_index, rows, NUISANCE, work.noise)
     for row in range(batch.shape[0]):
-        weight, squares, formed = 0.0, 0.0, 0.0
-        for j in range(k):
-            w = work.weight[row * k + j]
-            weight += w
-            squares += w * w
-            formed += w * work.form[first + row * k + j]
+        weights, at = work.weight[row * k : (row + 1) * k], first + row * k
+        weight, squares, formed = weight_sums(weights, work.form[at : at + k])
         if plan.surprise > 0.0:
-            squares = squared_weights(plan, work, row, first + row * k)
+            squares = squared_weights(plan, work, row, at)
         start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), work.noise, plan.n_arms, work.scores)
-        for j in range(k):
-            for s in range(tokens):
-                work.scores[row, work.arm[(first + row * k + j) * tokens + s]] += work.weight[row * k + j]
+        add_arms(weights, work.arm[at * tokens : (at + k) * tokens], tokens, row, work.scores)
         format_grad += formed - weight * work.formed[row]
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad

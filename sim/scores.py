@@ -3,8 +3,8 @@
 import math
 
 from shared.jit import jit
-from sim.policy import start_score
-from sim.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, SIGNS, START, WEIGHT
+from sim.policy import add_arms, start_score, weight_sums
+from sim.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, PUSH, SIGNS, START, WEIGHT
 from sim.random import NUISANCE, normals
 from sim.style import coin_probability
 
@@ -46,22 +46,19 @@ def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, 
     """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `sim.rounds.set_scores`, and more."""
     first = ragged.rows[FIRST]
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
-    weights, plain = ragged.tokens[WEIGHT], ragged.tokens[PLAIN]
+    weights, plain, pushes = ragged.tokens[WEIGHT], ragged.tokens[PLAIN], ragged.numbers[PUSH]
     format_grad = 0.0
     gaussian = plan.nuisance > 0.0 and choices.style.tokens == 0.0
     if gaussian:
-        normals(plan.key, round_index, rows, NUISANCE, ragged.counters, ragged.noise)
+        normals(plan.key, round_index, rows, NUISANCE, ragged.noise)
     for row in range(low, high):
-        at, weight, squares, formed, bonus = row - low, 0.0, 0.0, 0.0, 0.0
-        for i in range(first[row], first[row + 1]):
-            w = weights[starts[i]]
-            weight += w
-            squares += w * w
-            formed += w * forms[i]
+        at, a, b, bonus = row - low, first[row], first[row + 1], 0.0
+        for i in range(a, b):
+            pushes[i] = weights[starts[i]]
             bonus += rule.entropy * plain[starts[i]]
+        weight, squares, formed = weight_sums(pushes[a:b], forms[a:b])
         start_score(view.probs, at, weight, plan.nuisance * math.sqrt(squares) if gaussian else 0.0, ragged.noise, plan.n_arms, ragged.scores)
-        for i in range(first[row], first[row + 1]):
-            ragged.scores[at, arms[i]] += weights[starts[i]]
+        add_arms(pushes[a:b], arms[a:b], 1, at, ragged.scores)
         format_grad += formed - weight * view.formed[at]
         if bonus > 0.0:
             format_grad += add_entropy(plan, view, at, bonus, ragged.scores)

@@ -18,7 +18,8 @@ LINE = 64
 """Bytes of a cache line, and of 16 lanes."""
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
-_FLOATS, _INTS, _LONGS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, _I64, ir.IntType(1)))
+_FLOATS, _INTS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, ir.IntType(1)))
+_PAIRS = ir.VectorType(_I64, LANES // 2)
 
 
 def aligned_zeros(shape, dtype) -> np.ndarray:
@@ -126,6 +127,12 @@ def splat(typingctx, scalar):
 
 
 @intrinsic
+def lane_numbers(typingctx):
+    """0 .. 15."""
+    return _emit(ints, (), lambda builder, args: ir.Constant(_INTS, list(range(LANES))))
+
+
+@intrinsic
 def fma(typingctx, a, b, c):
     """a b + c, rounded once."""
     return _emit(floats, (floats, floats, floats), lambda builder, args: _call(builder, "llvm.fma.v16f32", _FLOATS, args))
@@ -213,11 +220,15 @@ def keep_bits(typingctx, a, mask):
 
 @intrinsic
 def high_product(typingctx, a, b):
-    """Upper 32 bits of the 64-bit products of the lanes."""
+    """Upper 32 bits of the 64-bit products of the lanes, even ones and odd ones apart: one instruction multiplies eight pairs."""
 
     def build(builder, args):
-        product = builder.mul(builder.zext(args[0], _LONGS), builder.zext(args[1], _LONGS))
-        return builder.trunc(builder.lshr(product, _constant(_LONGS, 32)), _INTS)
+        a, b = (builder.bitcast(lanes, _PAIRS) for lanes in args)
+        low, high = ir.Constant(_PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(_PAIRS, [32] * (LANES // 2))
+        even = builder.mul(builder.and_(a, low), builder.and_(b, low))
+        odd = builder.mul(builder.lshr(a, high), builder.lshr(b, high))
+        upper = ir.Constant(_INTS, [half for i in range(1, LANES, 2) for half in (i, LANES + i)])
+        return builder.shuffle_vector(builder.bitcast(even, _INTS), builder.bitcast(odd, _INTS), upper)
 
     return _emit(ints, (ints, ints), build)
 

@@ -14,7 +14,7 @@ import math
 from shared.errors import check
 from shared.jit import jit
 from sim.random import STYLE, philox
-from sim.simd import LANES, load, store
+from sim.simd import LANES, lane_numbers, splat, store
 from sim.vectormath import U
 from sim.world import Style
 
@@ -67,10 +67,8 @@ def coin_probability(lean):
 
 
 @jit
-def words_into(key, round_index, context, draw, position, counters, words):
+def words_into(key, round_index, context, draw, position, words):
     """Random words (2, LANES) of the style tokens position .. position + 15 of a rollout: directions, and coins."""
-    for lane in range(LANES):
-        counters[0, lane], counters[1, lane] = context, draw * STRIDE + position + lane
-    w0, w1, _, _ = philox(key, U(round_index), load(counters, 0), load(counters, LANES), STYLE)
+    w0, w1, _, _ = philox(key, U(round_index), splat(U(context)), splat(U(draw * STRIDE + position)) + lane_numbers(), STYLE)
     store(words, 0, w0)
     store(words, LANES, w1)

@@ -72,18 +72,18 @@ class NaiveGeneral(NaiveRun):
 
     def pair(self, stream, round_index, context, draw):
         out = np.zeros((2, draw + 1 + LANES), dtype=np.float32)
-        uniforms(self.key, round_index, np.array([context]), draw + 1, stream, np.zeros((2, LANES), dtype=np.uint32), out)
+        uniforms(self.key, round_index, np.array([context]), draw + 1, stream, out)
         return out[:, draw].astype(np.float64)
 
     def gauss(self, stream, round_index, context):
         out = np.zeros((4, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 4), stream, np.zeros((2, LANES), dtype=np.uint32), out)
+        normals(self.key, round_index, np.array([context] * 4), stream, out)
         return out[0, : self.a].astype(np.float64)
 
     def words(self, round_index, context, draw, n):
         out, found = np.zeros((2, LANES), dtype=np.uint32), []
         for position in range(0, n, LANES):
-            words_into(self.key, round_index, context, draw, position, np.zeros((2, LANES), dtype=np.uint32), out)
+            words_into(self.key, round_index, context, draw, position, out)
             found.append(out.copy())
         found = np.hstack([np.zeros((2, 0), dtype=np.uint32), *found])[:, :n]
         bits = (found[0][:, None] >> np.arange(self.a, dtype=np.uint32)) & 1

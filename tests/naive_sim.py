@@ -43,12 +43,12 @@ class NaiveRun:
 
     def draw(self, stream, round_index, context, n):
         out = np.zeros((2, n + LANES), dtype=np.float32)
-        uniforms(self.key, round_index, np.array([context]), n, stream, np.zeros((2, LANES), dtype=np.uint32), out)
+        uniforms(self.key, round_index, np.array([context]), n, stream, out)
         return out[:, :n].astype(np.float64)
 
     def nuisance(self, round_index, context):
         out = np.zeros((4, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 4), NUISANCE, np.zeros((2, LANES), dtype=np.uint32), out)
+        normals(self.key, round_index, np.array([context] * 4), NUISANCE, out)
         return out[0, : self.world.n_arms].astype(np.float64)
 
     def answer_logp(self, p, arms):

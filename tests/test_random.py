@@ -34,14 +34,14 @@ def draw(seed, round_index, contexts, count, stream=ROLLOUT):
     """Uniforms (2, contexts, count)."""
     n = len(contexts) * count
     out = np.full((2, n + LANES), np.nan, dtype=np.float32)
-    uniforms(key_of(seed), round_index, np.asarray(contexts), count, stream, np.zeros((2, LANES), dtype=np.uint32), out)
+    uniforms(key_of(seed), round_index, np.asarray(contexts), count, stream, out)
     return out[:, :n].reshape(2, len(contexts), count)
 
 
 def noise(seed, round_index, contexts):
     """Normals (contexts, 16)."""
     out = np.full((len(contexts), LANES), np.nan, dtype=np.float32)
-    normals(key_of(seed), round_index, np.asarray(contexts), NUISANCE, np.zeros((2, LANES), dtype=np.uint32), out)
+    normals(key_of(seed), round_index, np.asarray(contexts), NUISANCE, out)
     return out
 
 
