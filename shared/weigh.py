@@ -54,32 +54,39 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
     return kl, slope
 
 
+@jit(fastmath={"reassoc"})
+def clip_sums(rule, batch, logp, ones, ratios, anchors):
+    """What `clip_tokens_into` returns, in any order of its terms: several at a time."""
+    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
+    for t in range(logp.shape[0]):
+        ratio = 1.0 if ones else ratios[t]
+        value, _, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
+        kl, _ = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], anchors[t])
+        objective += batch.share[t] * value - batch.kl_share[t] * kl
+        clipped += is_clipped
+        dual_clipped += is_dual
+        kl_total += kl
+    return objective, clipped, dual_clipped, kl_total
+
+
 @jit(inline="always")
 def clip_tokens_into(rule, batch, logp, weight):
     """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
 
-    A loop each for exponentials, sums and weights, because what adds up in order does not vectorise. `weight` holds `anchor_ratio` meanwhile.
+    A loop each for exponentials, sums and weights: each of them works on several tokens at once. `weight` holds `anchor_ratio` meanwhile.
     """
-    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
         for t in range(logp.shape[0]):
             weight[t] = anchor_ratio(rule.kl, logp[t], batch.ref_logp[t])
-    for t in range(logp.shape[0]):
-        ratio = 1.0 if ones else ratios[t]
-        value, _, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
-        kl, _ = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
-        objective += batch.share[t] * value - batch.kl_share[t] * kl
-        clipped += is_clipped
-        dual_clipped += is_dual
-        kl_total += kl
+    sums = clip_sums(rule, batch, logp, ones, ratios, weight)
     for t in range(logp.shape[0]):
         ratio = 1.0 if ones else ratios[t]
         _, slope, _, _ = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
         _, kl_slope = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
         weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
-    return objective, clipped, dual_clipped, kl_total
+    return sums
 
 
 @jit

@@ -50,7 +50,7 @@ from sim.ragged import (
 )
 from sim.random import MASKING, uniforms
 from sim.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
-from sim.rounds import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, step
+from sim.rounds import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, reward_and_silence, step
 from sim.scores import set_scores
 from sim.style import coin_logp, lean_of, length_of
 
@@ -157,10 +157,9 @@ def count(n, ragged, totals):
     first = ragged.rows[FIRST]
     rewards, advantage = ragged.numbers[SCORE], ragged.numbers[ADVANTAGE]
     for row in range(n):
-        silent = True
-        for i in range(first[row], first[row + 1]):
-            totals[REWARD] += rewards[i]
-            silent = silent & (advantage[i] == 0.0)
+        part = slice(first[row], first[row + 1])
+        reward, silent = reward_and_silence(rewards[part], advantage[part])
+        totals[REWARD] += reward
         totals[ZERO_SIGNAL] += silent
     totals[CONTEXTS] += n
     totals[ROLLOUTS] += first[n]

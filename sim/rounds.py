@@ -19,9 +19,10 @@ from sim.fetch import fetch
 from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import add_arms, backward, cumulate, forward, start_score, weight_sums, whole_blocks
-from sim.random import NUISANCE, ROLLOUT, Key, normals, uniforms
-from sim.spelling import pick, softmax
+from sim.policy import add_arms, backward, forward, start_score, weight_sums, whole_blocks
+from sim.random import NUISANCE, Key, normals
+from sim.rollouts import roll_out
+from sim.spelling import softmax
 
 CHUNK = 128
 
@@ -133,33 +134,6 @@ def look(contexts, plan, theta, batch, work):
 
 
 @kernel
-def roll_out(contexts, plan, round_index, batch, work):
-    """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
-    n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
-    uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.uniform)
-    for row in range(n):
-        context, first = batch[row], row * (k + m)
-        cumulate(work.probs, row, work.cdf)
-        correct = contexts.correct[context]
-        offset, base_offset = -work.lse[row], -contexts.base_lse[context]
-        for j in range(k + m):
-            draw = (first + j) * tokens
-            form = int(work.uniform[0, draw] < work.formed[row])
-            t = row * k + j if j < k else n * k + row * m + j - k
-            right, logp, base_logp = np.uint32(1), offset, base_offset
-            for s in range(tokens):
-                arm = pick(plan, work.cdf, s, work.uniform[1, draw + s])
-                work.arm[t * tokens + s] = arm
-                right &= correct >> np.uint32(arm)
-                logp += work.logits[row, arm]
-                base_logp += contexts.base_logits[context, arm]
-            work.form[t] = form
-            work.reward[t] = form * (right & np.uint32(1))
-            work.old_logp[t] = logp + work.format_logp[row, form]
-            work.ref_logp[t] = base_logp + contexts.base_format_logp[context, form]
-
-
-@kernel
 def find_baselines(plan, windows, batch, work):
     """Push the trained rewards to the windows, then gather each context's baseline set."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
@@ -181,15 +155,24 @@ def find_baselines(plan, windows, batch, work):
     work.pool_starts[n] = end
 
 
+@kernel(fastmath={"reassoc"})
+def reward_and_silence(rewards, advantages):
+    """Sum of a context's rewards, in any order: 8 at a time; and whether none of its responses teaches."""
+    reward, silent = 0.0, True
+    for k in range(rewards.shape[0]):
+        reward += rewards[k]
+        silent = silent & (advantages[k] == 0.0)
+    return reward, silent
+
+
 @kernel
 def count_signal(plan, n, work, totals):
     """Add a round's rewards and contexts without signal to the totals."""
     k = plan.rollouts
     for row in range(n):
-        silent = True
-        for t in range(row * k, row * k + k):
-            totals[REWARD] += work.reward[t]
-            silent = silent & (work.advantage[t] == 0.0)
+        part = slice(row * k, row * k + k)
+        reward, silent = reward_and_silence(work.reward[part], work.advantage[part])
+        totals[REWARD] += reward
         totals[ZERO_SIGNAL] += silent
     totals[CONTEXTS] += n
     totals[ROLLOUTS] += n * k
