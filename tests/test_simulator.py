@@ -4,11 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numba import types
 
 import shared.weigh
-import sim.policy
-import sim.random
 import sim.rounds
 import sim.run
 from shared.advantage import Advantage
@@ -24,7 +21,6 @@ from sim.optimizer import Optimizer
 from sim.rounds import CHUNK, train_rounds
 from sim.run import Plain, Simulation, Stopped, batches, rule_of, simulate
 from sim.setup import plan_of, start_state, work_of
-from sim.simd import LINE
 from sim.world import NO_ARM
 from studies.cards import preset
 from tests.naive_sim import naive_curve
@@ -145,21 +141,6 @@ def test_average_gradient_check_can_fail():
 def test_the_simulator_calls_the_estimators_of_shared():
     assert sim.rounds.weigh_into is shared.weigh.weigh_into
     assert sim.rounds.advantages_into.__module__ == "shared.advantage"
-
-
-def test_kernels_own_no_arrays():
-    simulate(run_of(DESIGNS["window"]), build(SMALL))
-    functions = [value for module in (sim.rounds, sim.policy, sim.random) for value in vars(module).values() if hasattr(value, "overloads")]
-    kernels = [function for function in functions if not function.targetoptions["_nrt"]]
-    assert sim.rounds.look in kernels and sim.random.uniforms in kernels
-    assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
-
-
-def test_vectors_are_loaded_from_one_cache_line():
-    run, world = run_of(DESIGNS["window"]), build(SMALL)
-    state, work = start_state(run, world), work_of(run, world)
-    arrays = (world.train.features, world.train.base_logits, state.theta, state.grad, work.logits, work.probs, work.scores, work.noise)
-    assert all(array.ctypes.data % LINE == 0 for array in arrays)
 
 
 def test_equal_runs_are_equal_and_seeds_are_independent_of_their_company():

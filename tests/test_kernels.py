@@ -1,0 +1,44 @@
+"""What compiled kernels must not do, because numba would say so in some orders of compilation only, or not at all."""
+
+import ast
+import inspect
+
+from numba import types
+
+import sim.forgetting
+import sim.noise
+import sim.policy
+import sim.random
+import sim.rollouts
+import sim.rounds
+import sim.spelling
+from sim.environments import build
+from sim.run import simulate
+from sim.setup import start_state, work_of
+from sim.simd import LINE
+from tests.test_simulator import DESIGNS, SMALL, run_of
+
+METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy", "take"}
+
+
+def test_kernels_own_no_arrays():
+    simulate(run_of(DESIGNS["window"]), build(SMALL))
+    functions = [value for module in (sim.rounds, sim.policy, sim.random) for value in vars(module).values() if hasattr(value, "overloads")]
+    kernels = [function for function in functions if not function.targetoptions["_nrt"]]
+    assert sim.rounds.look in kernels and sim.random.uniforms in kernels
+    assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
+
+
+def test_kernels_use_no_methods_of_arrays():
+    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
+    modules = (sim.rounds, sim.rollouts, sim.policy, sim.spelling, sim.noise, sim.forgetting)
+    calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
+    used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    assert "isfinite" in used and not METHODS & used
+
+
+def test_vectors_are_loaded_from_one_cache_line():
+    run, world = run_of(DESIGNS["window"]), build(SMALL)
+    state, work = start_state(run, world), work_of(run, world)
+    arrays = (world.train.features, world.train.base_logits, state.theta, state.grad, work.logits, work.probs, work.scores, work.noise)
+    assert all(array.ctypes.data % LINE == 0 for array in arrays)
