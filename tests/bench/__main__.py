@@ -26,6 +26,7 @@ from sim.run import Simulation, order_of, simulate
 from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import start_at
+from studies.points import Point
 from tests.bench import cell as peer_cell
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
@@ -115,10 +116,11 @@ def weigh_times(console: Console, n: int = 32_768) -> None:
 
 
 def grid(console: Console, threads: int, seeds: int) -> float:
-    """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads."""
+    """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads, the longest first as in a study."""
     known = start_at(PAIR, "sim")
     world = build(known.environment)
     runs = [Simulation(known.environment, design, known.optimizer, seed=seed) for seed in range(seeds) for design in cells_of(list(EXPERIMENTS.values()))]
+    runs.sort(key=lambda run: -Point(PAIR, run).cost)
     cpu = time.process_time()
     with ThreadPoolExecutor(threads) as pool:
         wall = _seconds(lambda: list(pool.map(lambda run: simulate(run, world), runs)))
