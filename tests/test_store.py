@@ -279,7 +279,7 @@ def test_an_interrupt_stops_runs_in_their_middle_and_keeps_the_finished(root, mo
 
     monkeypatch.setattr(runner, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_all(root, [point_of(), *endless], threads=2)
+        run_all(root, [point_of(), *endless], threads=3)  # the longest come first
     assert split(root, [point_of(), *endless], print)[1] == endless and list((root / store.SCRATCH).iterdir()) == []
 
 
