@@ -9,8 +9,11 @@ import llm.evaluate
 import llm.samples
 from llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
 from llm.math_pool import Checks
+from llm.responses import Responses, packed
+from llm.rollouts import Rollouts, ignore
+from llm.samples import Judge
 from llm.train import Report, train
-from llm.verify import Scores
+from llm.verify import Scores, score
 from shared.errors import UserError
 from studies import evalstats
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
@@ -89,3 +92,41 @@ def test_a_run_with_a_signal_does_not(tmp_path):
     said = []
     train(run_of(rounds=4, eval_every=2), tmp_path, Report(remark=said.append))
     assert said == []
+
+
+class Listening:
+    """Stands in for the pool: notes what it is asked, and when."""
+
+    def __init__(self):
+        self.early, self.late = [], []
+
+    def ask(self, pairs):
+        self.early += pairs
+
+    def equivalent(self, pairs):
+        self.late += pairs
+        return np.zeros(len(pairs), dtype=bool), Checks(len(set(pairs)))
+
+
+class Letters:
+    """Stands in for a codec: a token is a character."""
+
+    def decode(self, tokens):
+        return "".join(map(chr, tokens))
+
+
+def test_math_verify_begins_while_others_are_sampled(monkeypatch):
+    monkeypatch.setattr(llm.samples, "score", score)
+    texts = [r"\boxed{12}", r"\boxed{13}", "nothing", r"so $12.0$", r"\boxed{12.0}"]
+    pool, truths = Listening(), ["12", "0.5"]
+    tokens, starts = packed([list(map(ord, text)) for text in texts])
+    rollouts = Rollouts(Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts), np.zeros(len(tokens)), np.ones(5, dtype=bool))
+    judge = Judge("math", Letters(), pool)
+    ended = judge.early(truths)
+    for i in (1, 4, 0):
+        ended([(rollouts.responses.group[i], rollouts.responses.response(i))])
+    assert pool.early == [("13", "12"), ("12.0", "0.5")] and pool.late == []
+    samples, checks = judge.scored(rollouts, np.array([7, 8]), truths)
+    assert pool.late == [("13", "12"), ("12.0", "0.5"), ("12.0", "0.5")] and checks == Checks(2)
+    assert samples.strict.tolist() == samples.flexible.tolist() == [1, 0, 0, 0, 0] and samples.texts == texts
+    assert Judge("gsm8k", Letters(), pool).early(truths) is ignore, "text decides, so there is nothing to begin with"

@@ -9,9 +9,6 @@ import pytest
 from llm import answers, math_text
 from llm.math_pool import Checks, MathPool
 from llm.math_text import normalised
-from llm.responses import Responses, packed
-from llm.rollouts import Rollouts, ignore
-from llm.samples import Judge
 from llm.verify import VERIFIERS, score, well_formed
 from shared.errors import UserError
 from tests.vectors import WHOLE
@@ -87,43 +84,6 @@ VALUE_TABLE = [
     (r"\boxed{13}", "12", 0, 0),
     (r"\boxed{x+1}", "x-1", 0, 0),
 ]
-
-
-class Listening:
-    """Stands in for the pool: notes what it is asked, and when."""
-
-    def __init__(self):
-        self.early, self.late = [], []
-
-    def ask(self, pairs):
-        self.early += pairs
-
-    def equivalent(self, pairs):
-        self.late += pairs
-        return np.zeros(len(pairs), dtype=bool), Checks(len(set(pairs)))
-
-
-class Letters:
-    """Stands in for a codec: a token is a character."""
-
-    def decode(self, tokens):
-        return "".join(map(chr, tokens))
-
-
-def test_math_verify_begins_while_others_are_sampled():
-    texts = [r"\boxed{12}", r"\boxed{13}", "nothing", r"so $12.0$", r"\boxed{12.0}"]
-    pool, truths = Listening(), ["12", "0.5"]
-    tokens, starts = packed([list(map(ord, text)) for text in texts])
-    rollouts = Rollouts(Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts), np.zeros(len(tokens)), np.ones(5, dtype=bool))
-    judge = Judge("math", Letters(), pool)
-    ended = judge.early(truths)
-    for i in (1, 4, 0):
-        ended([(rollouts.responses.group[i], rollouts.responses.response(i))])
-    assert pool.early == [("13", "12"), ("12.0", "0.5")] and pool.late == []
-    samples, checks = judge.scored(rollouts, np.array([7, 8]), truths)
-    assert pool.late == [("13", "12"), ("12.0", "0.5"), ("12.0", "0.5")] and checks == Checks(2)
-    assert samples.strict.tolist() == samples.flexible.tolist() == [1, 0, 0, 0, 0] and samples.texts == texts
-    assert Judge("gsm8k", Letters(), pool).early(truths) is ignore, "text decides, so there is nothing to begin with"
 
 
 class NoPool:
