@@ -39,6 +39,8 @@ class Rollouts(NamedTuple):
     """(R,) whether the response ended by itself."""
 
 
+Prompts = Sequence[tuple[int, ...]]
+"""Ids of the tokens of prompts."""
 Listener = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
 """Is told of responses that ended while others are still sampled: the place of a response's prompt in the call, and its tokens."""
 
@@ -51,14 +53,7 @@ class Engine(Protocol):
     """What the trainer needs of something that samples."""
 
     def sample(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        contexts: np.ndarray,
-        counts: np.ndarray,
-        draws: Draws,
-        temperature: float,
-        limit: int,
-        ended: Listener = ignore,
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
     ) -> Rollouts:
         """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy.
 
@@ -93,14 +88,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def sample(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        contexts: np.ndarray,
-        counts: np.ndarray,
-        draws: Draws,
-        temperature: float,
-        limit: int,
-        ended: Listener = ignore,
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
     ) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
         self.policy.settle()

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from llm.meter import trim_heap
 from llm.policy import Policy
 from llm.random import philox
 from llm.responses import Responses, packed
-from llm.rollouts import Draws, Listener, Rollouts, ignore
+from llm.rollouts import Draws, Listener, Prompts, Rollouts, ignore
 from llm.writing import reported, write_file
 from shared.errors import UserError, check
 
@@ -77,14 +76,7 @@ class VLLMEngine:
         self.asleep = True
 
     def sample(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        contexts: np.ndarray,
-        counts: np.ndarray,
-        draws: Draws,
-        temperature: float,
-        limit: int,
-        ended: Listener = ignore,
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
     ) -> Rollouts:
         """As `Engine.sample`."""
         group = np.repeat(np.arange(len(prompts)), counts)
