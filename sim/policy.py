@@ -111,7 +111,7 @@ def _backward_tabular(contexts, rows, scores, grad):
 
 
 def softmax(logits, row, probs):
-    """Fill probs[row] from logits[row]; return the log-normaliser."""
+    """Fill probs[row] from logits[row]; return the largest logit, and the sum of exp(logit - largest)."""
     raise NotImplementedError("compiled code only")
 
 
@@ -126,7 +126,7 @@ def _softmax_lanes(logits, row, probs):
     e = exp(z - splat(top))
     norm = total(e)
     store(probs, row * LANES, e / splat(norm))
-    return top + math.log(norm)
+    return top, norm
 
 
 def _softmax_scalar(logits, row, probs):
@@ -137,7 +137,7 @@ def _softmax_scalar(logits, row, probs):
         norm += probs[row, a]
     for a in range(logits.shape[1]):
         probs[row, a] /= norm
-    return top + math.log(norm)
+    return top, norm
 
 
 def cumulate(probs, row, cdf):

@@ -14,9 +14,10 @@ from shared.errors import check, check_finite
 from shared.jit import jit
 from shared.sampling import allocate_into
 from sim.policy import cumulate, pick, whole_blocks
+from sim.probabilities import find_probabilities
 from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
 from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
-from sim.rounds import find_logits, find_probabilities
+from sim.rounds import find_logits
 from sim.simd import LANES
 from sim.style import HALF, coin_logp, coin_probability, lean_of, length_of, words_into
 from sim.world import Style
@@ -45,6 +46,7 @@ class View(NamedTuple):
     logits: np.ndarray
     probs: np.ndarray
     lse: np.ndarray
+    norm: np.ndarray
     format_logp: np.ndarray
     formed: np.ndarray
 
@@ -80,7 +82,7 @@ def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, no
 @jit
 def answer_logp(view, row, arm, form):
     """Log-probability of an answer token with its format."""
-    return view.logits[row, arm] - view.lse[row] + view.format_logp[row, form]
+    return view.logits[row, arm] - view.lse[row] + view.format_logp[form, row]
 
 
 @jit

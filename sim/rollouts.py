@@ -19,7 +19,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
     arms, forms, rewards = work.arm[at * tokens : (at + count) * tokens], work.form[at : at + count], work.reward[at : at + count]
     old_logp, ref_logp = work.old_logp[at : at + count], work.ref_logp[at : at + count]
     logits, base_logits = work.logits[row], contexts.base_logits[context]
-    format_logp, base_format_logp = work.format_logp[row], contexts.base_format_logp[context]
+    malformed, well_formed, base_format_logp = work.format_logp[0, row], work.format_logp[1, row], contexts.base_format_logp[context]
     formed, offset, base_offset = work.formed[row], -work.lse[row], -contexts.base_lse[context]
     for j in range(count):
         form, right, logp, base_logp = int(coins[j * tokens] < formed), np.uint32(1), offset, base_offset
@@ -31,7 +31,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
             base_logp += base_logits[arm]
         forms[j] = form
         rewards[j] = form * (right & np.uint32(1))
-        old_logp[j] = logp + format_logp[form]
+        old_logp[j] = logp + (well_formed if form else malformed)
         ref_logp[j] = base_logp + base_format_logp[form]
 
 

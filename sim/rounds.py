@@ -20,9 +20,9 @@ from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
 from sim.policy import add_arms, backward, forward, start_score, weight_sums, whole_blocks
+from sim.probabilities import find_probabilities
 from sim.random import NUISANCE, Key, normals
 from sim.rollouts import roll_out
-from sim.spelling import softmax
 
 CHUNK = 128
 
@@ -72,8 +72,10 @@ class Work(NamedTuple):
     logits: np.ndarray
     probs: np.ndarray
     lse: np.ndarray
+    norm: np.ndarray
+    """(rows,) sum of exp(logits - largest), of which lse holds the logarithm."""
     format_logp: np.ndarray
-    """(rows, 2) log-probability of each format."""
+    """(2, rows) log-probability of each format."""
     formed: np.ndarray
     """(rows,) probability of a well-formed response."""
     scores: np.ndarray
@@ -110,19 +112,6 @@ def find_logits(contexts, theta, batch, base_kept, work):
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
     forward(contexts, theta, work.rows[: whole_blocks(n)], base_kept, work.logits)
-
-
-@kernel(inline="always")
-def find_probabilities(contexts, plan, theta, batch, base_kept, work):
-    """Probabilities and format of the contexts of a batch, from their logits."""
-    for r in range(batch.shape[0]):
-        work.lse[r] = softmax(plan, work.logits, r, work.probs)
-        h = base_kept * contexts.base_format[batch[r]] + plan.format_scale * theta[-1]
-        small = math.exp(-abs(h))
-        rest = math.log1p(small)
-        work.formed[r] = (1.0 if h >= 0.0 else small) / (1.0 + small)
-        work.format_logp[r, 0] = min(-h, 0.0) - rest
-        work.format_logp[r, 1] = min(h, 0.0) - rest
 
 
 @kernel
@@ -208,7 +197,7 @@ def look_again(plan, n, first, work):
             logp = -work.lse[row]
             for s in range(tokens):
                 logp += work.logits[row, work.arm[(first + t) * tokens + s]]
-            work.logp[t] = logp + work.format_logp[row, work.form[first + t]]
+            work.logp[t] = logp + work.format_logp[work.form[first + t], row]
 
 
 @kernel

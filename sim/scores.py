@@ -37,7 +37,7 @@ def add_entropy(plan, view, row, share, scores):
     for a in range(plan.n_arms):
         p = view.probs[row, a]
         scores[row, a] -= share * p * (math.log(p) + entropy) if p > 0.0 else 0.0
-    formed, logit = view.formed[row], view.format_logp[row, 1] - view.format_logp[row, 0]
+    formed, logit = view.formed[row], view.format_logp[1, row] - view.format_logp[0, row]
     return -share * logit * formed * (1.0 - formed) if math.isfinite(logit) else 0.0
 
 

@@ -84,7 +84,7 @@ def start_state(run, world: World) -> State:
 def work_of(run, world: World) -> Work:
     """Scratch for a run."""
     design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
-    n = max(design.batch_size, CHUNK) + BLOCK
+    n = max(design.batch_size, CHUNK) + LANES
     trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
     pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
     rule = rule_of(design.estimator)
@@ -93,9 +93,10 @@ def work_of(run, world: World) -> Work:
         rows=np.zeros(n, dtype=np.int64),
         logits=aligned_zeros((n, columns), number),
         probs=aligned_zeros((n, columns), number),
-        lse=np.zeros(n),
-        format_logp=np.zeros((n, 2)),
-        formed=np.zeros(n),
+        lse=aligned_zeros(n, number),
+        norm=aligned_zeros(n, number),
+        format_logp=aligned_zeros((2, n), number),
+        formed=aligned_zeros(n, number),
         scores=aligned_zeros((n, columns), number),
         cdf=aligned_zeros(columns, number),
         noise=aligned_zeros((n, LANES), np.float32),

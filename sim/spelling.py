@@ -48,7 +48,7 @@ def _from_tops(plan, z):
 
 
 def softmax(plan, logits, row, probs):
-    """Fill probs[row] from logits[row], token by token; returns the sum of the tokens' log-normalisers."""
+    """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of their sums of exp(logit - largest)."""
     raise NotImplementedError("compiled code only")
 
 
@@ -60,19 +60,19 @@ def _softmax(plan, logits, row, probs):
 
 
 def _softmax_lanes(plan, logits, row, probs):
-    e, lse = _from_tops(plan, load(logits, row * LANES))
-    norms = splat(F(1.0))
+    e, tops = _from_tops(plan, load(logits, row * LANES))
+    norms, product = splat(F(1.0)), F(1.0)
     for low in plan.token_starts:
         lanes = _lanes_of(plan, low)
         norm = total(keep_bits(e, lanes))
         norms = keep_bits(splat(norm), lanes) + keep_bits(norms, ~lanes)
-        lse += math.log(norm)
+        product *= norm
     store(probs, row * LANES, e / norms)
-    return lse
+    return tops, product
 
 
 def _softmax_scalar(plan, logits, row, probs):
-    width, lse = _width(plan), 0.0
+    width, tops, product = _width(plan), 0.0, 1.0
     for low in plan.token_starts:
         top, norm = largest_of(logits, row, low, low + width), 0.0
         for a in range(low, low + width):
@@ -80,8 +80,8 @@ def _softmax_scalar(plan, logits, row, probs):
             norm += probs[row, a]
         for a in range(low, low + width):
             probs[row, a] /= norm
-        lse += top + math.log(norm)
-    return lse
+        tops, product = tops + top, product * norm
+    return tops, product
 
 
 @kernel
