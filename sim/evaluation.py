@@ -1,11 +1,10 @@
 """Pass@1 of a policy on a set of contexts, exact or from one sampled response of each."""
 
-import math
-
 import numpy as np
 
 from shared.jit import jit
 from sim.forgetting import kept
+from sim.probabilities import find_formats
 from sim.random import EVALUATION, uniforms
 from sim.rounds import CHUNK, find_logits
 from sim.spelling import correct_probability
@@ -18,10 +17,10 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, theta, batch, base_kept, work)
+        find_formats(contexts, plan, theta, batch, base_kept, work)
         if sampled:
             uniforms(plan.key, round_index, batch, 1, EVALUATION, work.uniform)
         for row in range(batch.shape[0]):
-            formed = 1.0 / (1.0 + math.exp(-base_kept * contexts.base_format[batch[row]] - plan.format_scale * theta[-1]))
-            p = formed * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
+            p = work.formed[row] * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
             chance += (1.0 if work.uniform[0, row] < p else 0.0 * p) if sampled else p
     return chance / n

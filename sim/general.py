@@ -20,7 +20,7 @@ from shared.sampling import keep_shortest_into
 from shared.shaping import shape_into
 from shared.weigh import weigh_into
 from sim.baselines import find_baseline, teach_critic
-from sim.policy import backward, whole_blocks
+from sim.products import backward, whole_blocks
 from sim.ragged import (
     ADVANTAGE,
     ARM,

@@ -4,7 +4,7 @@ Both are off by default (docs/simulator.md says why they are here).
 """
 
 from shared.jit import kernel
-from sim.policy import backward
+from sim.products import backward
 from sim.random import INTERFERENCE, uniforms
 from sim.spelling import squared_length
 

@@ -1,11 +1,7 @@
-"""The softmax policy: logits of a block of contexts, probabilities, and the gradient of the parameters.
+"""The softmax policy of one context: probabilities, arms, scores.
 
 Every function comes in two versions, chosen by the environment's number type when it is compiled: float32 with 16 lanes
-(linear: logits = base + features W) and float64 (tabular: logits = base + a table). theta and grad are flat and contiguous:
-the matrix (d, LANES) or (N, A), then the format parameter. Rows come in blocks of 8, which the caller fills up.
-
-The two products of the linear version are written for registers: a block of 8 contexts keeps its 8 rows of logits (or scores) in
-registers while the matrix, 28 KB that stay in the first-level cache, streams by once.
+(linear) and float64 (tabular).
 """
 
 import math
@@ -15,17 +11,10 @@ from numba import types
 from numba.extending import overload
 
 from shared.jit import kernel
-from sim.simd import LANES, broadcast, count_at_most, fma, keep_bits, largest, load, prefetch, running_total, splat, store, total
+from sim.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
 from sim.vectormath import exp
 
 F = np.float32
-BLOCK = 8
-
-
-@kernel
-def whole_blocks(n):
-    """Rows that n contexts take, filled up to whole blocks."""
-    return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
 @kernel
@@ -39,75 +28,6 @@ def largest_of(values, row, low, high):
 
 def is_linear(array_type) -> bool:
     return array_type.dtype == types.float32
-
-
-def forward(contexts, theta, rows, kept, logits):
-    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is kept of the base policy's, and what was learnt."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(forward, jit_options={"error_model": "numpy"})
-def _forward(contexts, theta, rows, kept, logits):
-    return _forward_linear if is_linear(theta) else _forward_tabular
-
-
-def _forward_linear(contexts, theta, rows, kept, logits):
-    x, d = contexts.features, contexts.features.shape[1]
-    for r in range(0, rows.shape[0], BLOCK):
-        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
-        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
-        za = zb = zc = ze = zf = zg = zh = zi = splat(F(0.0))
-        ahead = min(r + BLOCK, rows.shape[0] - BLOCK)  # the next block's features are asked for meanwhile
-        for line in range(0, d, LANES):
-            for lane in range(BLOCK):
-                prefetch(x, rows[ahead + lane] * d + line)
-            for k in range(line, line + LANES):
-                w = load(theta, k * LANES)
-                za, zb = fma(broadcast(x, a + k), w, za), fma(broadcast(x, b + k), w, zb)
-                zc, ze = fma(broadcast(x, c + k), w, zc), fma(broadcast(x, e + k), w, ze)
-                zf, zg = fma(broadcast(x, f + k), w, zf), fma(broadcast(x, g + k), w, zg)
-                zh, zi = fma(broadcast(x, h + k), w, zh), fma(broadcast(x, i + k), w, zi)
-        for lane, z in enumerate((za, zb, zc, ze, zf, zg, zh, zi)):
-            store(logits, (r + lane) * LANES, z + splat(F(kept)) * load(contexts.base_logits, rows[r + lane] * LANES))
-
-
-def _forward_tabular(contexts, theta, rows, kept, logits):
-    n_arms = logits.shape[1]
-    for r in range(rows.shape[0]):
-        for a in range(n_arms):
-            logits[r, a] = kept * contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
-
-
-def backward(contexts, rows, scores, grad):
-    """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,)."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(backward, jit_options={"error_model": "numpy"})
-def _backward(contexts, rows, scores, grad):
-    return _backward_linear if is_linear(grad) else _backward_tabular
-
-
-def _backward_linear(contexts, rows, scores, grad):
-    x, d = contexts.features, contexts.features.shape[1]
-    for r in range(0, rows.shape[0], BLOCK):
-        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
-        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
-        s = r * LANES
-        sa, sb, sc, se = load(scores, s), load(scores, s + LANES), load(scores, s + 2 * LANES), load(scores, s + 3 * LANES)
-        sf, sg, sh, si = load(scores, s + 4 * LANES), load(scores, s + 5 * LANES), load(scores, s + 6 * LANES), load(scores, s + 7 * LANES)
-        for k in range(d):
-            y = fma(broadcast(x, b + k), sb, fma(broadcast(x, a + k), sa, load(grad, k * LANES)))
-            y = fma(broadcast(x, e + k), se, fma(broadcast(x, c + k), sc, y))
-            y = fma(broadcast(x, g + k), sg, fma(broadcast(x, f + k), sf, y))
-            store(grad, k * LANES, fma(broadcast(x, i + k), si, fma(broadcast(x, h + k), sh, y)))
-
-
-def _backward_tabular(contexts, rows, scores, grad):
-    n_arms = scores.shape[1]
-    for r in range(rows.shape[0]):
-        for a in range(n_arms):
-            grad[rows[r] * n_arms + a] += scores[r, a]
 
 
 def softmax(logits, row, probs):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.jit import kernel
+from sim.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
 from sim.simd import (
     LANES,
     bits_of,
@@ -19,10 +20,6 @@ from sim.simd import (
     keep_bits,
     lane_numbers,
     load,
-    quarter_0,
-    quarter_1,
-    quarter_2,
-    quarter_3,
     splat,
     sqrt,
     store,

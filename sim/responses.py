@@ -13,8 +13,9 @@ from shared.averages import difficulty_of
 from shared.errors import check, check_finite
 from shared.jit import jit
 from shared.sampling import allocate_into
-from sim.policy import cumulate, pick, whole_blocks
+from sim.policy import cumulate, pick
 from sim.probabilities import find_probabilities
+from sim.products import whole_blocks
 from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
 from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from sim.rounds import find_logits

@@ -19,8 +19,9 @@ from sim.fetch import fetch
 from sim.forgetting import kept
 from sim.noise import interfere, squared_weights
 from sim.optimizer import Rates, ascend
-from sim.policy import add_arms, backward, forward, start_score, weight_sums, whole_blocks
+from sim.policy import add_arms, start_score, weight_sums
 from sim.probabilities import find_probabilities
+from sim.products import backward, forward, whole_blocks
 from sim.random import NUISANCE, Key, normals
 from sim.rollouts import roll_out
 

@@ -13,7 +13,7 @@ from shared.sampling import MOST, Sampling
 from sim.environments import Linear
 from sim.general import Memory
 from sim.optimizer import rates_of
-from sim.policy import BLOCK
+from sim.products import BLOCK
 from sim.ragged import Ragged
 from sim.random import key_of
 from sim.responses import Choices, Sampler, View

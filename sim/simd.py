@@ -18,7 +18,7 @@ LINE = 64
 """Bytes of a cache line, and of 16 lanes."""
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
-_FLOATS, _INTS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, ir.IntType(1)))
+FLOATS, INTS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, ir.IntType(1)))
 _PAIRS = ir.VectorType(_I64, LANES // 2)
 
 
@@ -36,8 +36,8 @@ class _Vector(types.Type):
         super().__init__(name)
 
 
-floats = _Vector("float32x16", _FLOATS)
-ints = _Vector("uint32x16", _INTS)
+floats = _Vector("float32x16", FLOATS)
+ints = _Vector("uint32x16", INTS)
 
 
 @register_model(_Vector)
@@ -46,7 +46,7 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, frontend, frontend.llvm)
 
 
-def _emit(result, arguments, build):
+def emit(result, arguments, build):
     """Typing and code of an intrinsic: `build(builder, args)` returns the value."""
     return result(*arguments), lambda context, builder, signature, args: build(builder, args)
 
@@ -63,7 +63,7 @@ def _constant(llvm, value):
 
 def _spread(builder, scalar, llvm):
     one = builder.insert_element(ir.Constant(llvm, ir.Undefined), scalar, _I32(0))
-    return builder.shuffle_vector(one, ir.Constant(llvm, ir.Undefined), ir.Constant(_INTS, [0] * LANES))
+    return builder.shuffle_vector(one, ir.Constant(llvm, ir.Undefined), ir.Constant(INTS, [0] * LANES))
 
 
 def _address(context, builder, array_type, array, index):
@@ -109,11 +109,15 @@ def prefetch(typingctx, array, index):
 
 
 @intrinsic
-def broadcast(typingctx, array, index):
-    """The float32 at flat position `index` in every lane."""
+def broadcast_pair(typingctx, array, index):
+    """The two float32 that begin at flat position `index`, in every pair of lanes."""
 
     def code(context, builder, signature, args):
-        return _spread(builder, builder.load(_address(context, builder, signature.args[0], *args)), _FLOATS)
+        pair = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), _I64.as_pointer()))
+        pair.align = 4
+        first = builder.insert_element(ir.Constant(_PAIRS, ir.Undefined), pair, _I32(0))
+        everywhere = builder.shuffle_vector(first, ir.Constant(_PAIRS, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
+        return builder.bitcast(everywhere, FLOATS)
 
     return floats(array, types.intp), code
 
@@ -123,37 +127,37 @@ def splat(typingctx, scalar):
     """A scalar in every lane: float32 or uint32."""
     vector = floats if scalar == types.float32 else ints
     element = types.float32 if scalar == types.float32 else types.uint32
-    return _emit(vector, (element,), lambda builder, args: _spread(builder, args[0], vector.llvm))
+    return emit(vector, (element,), lambda builder, args: _spread(builder, args[0], vector.llvm))
 
 
 @intrinsic
 def lane_numbers(typingctx):
     """0 .. 15."""
-    return _emit(ints, (), lambda builder, args: ir.Constant(_INTS, list(range(LANES))))
+    return emit(ints, (), lambda builder, args: ir.Constant(INTS, list(range(LANES))))
 
 
 @intrinsic
 def fma(typingctx, a, b, c):
     """a b + c, rounded once."""
-    return _emit(floats, (floats, floats, floats), lambda builder, args: _call(builder, "llvm.fma.v16f32", _FLOATS, args))
+    return emit(floats, (floats, floats, floats), lambda builder, args: _call(builder, "llvm.fma.v16f32", FLOATS, args))
 
 
 @intrinsic
 def sqrt(typingctx, a):
     """Square root of each lane."""
-    return _emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.sqrt.v16f32", _FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.sqrt.v16f32", FLOATS, args))
 
 
 @intrinsic
 def absolute(typingctx, a):
     """|a| of each lane."""
-    return _emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.fabs.v16f32", _FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.fabs.v16f32", FLOATS, args))
 
 
 @intrinsic
 def floor(typingctx, a):
     """Largest integer not above each lane, as a float."""
-    return _emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.floor.v16f32", _FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.floor.v16f32", FLOATS, args))
 
 
 @intrinsic
@@ -163,7 +167,7 @@ def maximum(typingctx, a, b):
     def build(builder, args):
         return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[1], args[0])
 
-    return _emit(floats, (floats, floats), build)
+    return emit(floats, (floats, floats), build)
 
 
 @intrinsic
@@ -173,7 +177,7 @@ def total(typingctx, a):
     def build(builder, args):
         return _call(builder, "llvm.vector.reduce.fadd.v16f32", _F32, [_F32(-0.0), args[0]], fastmath=("reassoc",))
 
-    return _emit(types.float32, (floats,), build)
+    return emit(types.float32, (floats,), build)
 
 
 @intrinsic
@@ -181,19 +185,27 @@ def running_total(typingctx, a):
     """Sum of each lane and all lanes before it, by doubling."""
 
     def build(builder, args):
-        value, zero = args[0], _constant(_FLOATS, 0.0)
+        value, zero = args[0], _constant(FLOATS, 0.0)
         for shift in (1, 2, 4, 8):
-            places = ir.Constant(_INTS, [i - shift if i >= shift else LANES for i in range(LANES)])
+            places = ir.Constant(INTS, [i - shift if i >= shift else LANES for i in range(LANES)])
             value = builder.fadd(value, builder.shuffle_vector(value, zero, places))
         return value
 
-    return _emit(floats, (floats,), build)
+    return emit(floats, (floats,), build)
 
 
 @intrinsic
 def largest(typingctx, a):
-    """Largest lane."""
-    return _emit(types.float32, (floats,), lambda builder, args: _call(builder, "llvm.vector.reduce.fmax.v16f32", _F32, args))
+    """Largest lane, where none is nan. By halves: LLVM's own reduction minds nan, lane by lane."""
+
+    def build(builder, args):
+        value = args[0]
+        for half in (8, 4, 2, 1):
+            other = builder.shuffle_vector(value, value, ir.Constant(INTS, [(lane + half) % LANES for lane in range(LANES)]))
+            value = builder.select(builder.fcmp_ordered("<", value, other), other, value)
+        return builder.extract_element(value, _I32(0))
+
+    return emit(types.float32, (floats,), build)
 
 
 @intrinsic
@@ -201,10 +213,10 @@ def count_at_most(typingctx, a, bound):
     """Number of lanes with a <= bound."""
 
     def build(builder, args):
-        mask = builder.bitcast(builder.fcmp_ordered("<=", args[0], _spread(builder, args[1], _FLOATS)), ir.IntType(LANES))
+        mask = builder.bitcast(builder.fcmp_ordered("<=", args[0], _spread(builder, args[1], FLOATS)), ir.IntType(LANES))
         return builder.zext(_call(builder, f"llvm.ctpop.i{LANES}", ir.IntType(LANES), [mask]), _I64)
 
-    return _emit(types.int64, (floats, types.float32), build)
+    return emit(types.int64, (floats, types.float32), build)
 
 
 @intrinsic
@@ -213,9 +225,9 @@ def keep_bits(typingctx, a, mask):
 
     def build(builder, args):
         chosen = builder.bitcast(builder.trunc(args[1], ir.IntType(LANES)), _BITS)
-        return builder.select(chosen, args[0], _constant(_FLOATS, 0.0))
+        return builder.select(chosen, args[0], _constant(FLOATS, 0.0))
 
-    return _emit(floats, (floats, types.uint32), build)
+    return emit(floats, (floats, types.uint32), build)
 
 
 @intrinsic
@@ -227,59 +239,40 @@ def high_product(typingctx, a, b):
         low, high = ir.Constant(_PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(_PAIRS, [32] * (LANES // 2))
         even = builder.mul(builder.and_(a, low), builder.and_(b, low))
         odd = builder.mul(builder.lshr(a, high), builder.lshr(b, high))
-        upper = ir.Constant(_INTS, [half for i in range(1, LANES, 2) for half in (i, LANES + i)])
-        return builder.shuffle_vector(builder.bitcast(even, _INTS), builder.bitcast(odd, _INTS), upper)
+        upper = ir.Constant(INTS, [half for i in range(1, LANES, 2) for half in (i, LANES + i)])
+        return builder.shuffle_vector(builder.bitcast(even, INTS), builder.bitcast(odd, INTS), upper)
 
-    return _emit(ints, (ints, ints), build)
+    return emit(ints, (ints, ints), build)
 
 
 @intrinsic
 def to_floats(typingctx, a):
     """Signed integer lanes as float32."""
-    return _emit(floats, (ints,), lambda builder, args: builder.sitofp(args[0], _FLOATS))
+    return emit(floats, (ints,), lambda builder, args: builder.sitofp(args[0], FLOATS))
 
 
 @intrinsic
 def to_ints(typingctx, a):
     """Float lanes truncated to signed integers."""
-    return _emit(ints, (floats,), lambda builder, args: builder.fptosi(args[0], _INTS))
+    return emit(ints, (floats,), lambda builder, args: builder.fptosi(args[0], INTS))
 
 
 @intrinsic
 def bits_of(typingctx, a):
     """The bits of float lanes."""
-    return _emit(ints, (floats,), lambda builder, args: builder.bitcast(args[0], _INTS))
+    return emit(ints, (floats,), lambda builder, args: builder.bitcast(args[0], INTS))
 
 
 @intrinsic
 def floats_of(typingctx, a):
     """The floats that have these bits."""
-    return _emit(floats, (ints,), lambda builder, args: builder.bitcast(args[0], _FLOATS))
+    return emit(floats, (ints,), lambda builder, args: builder.bitcast(args[0], FLOATS))
 
 
 @intrinsic
 def arithmetic_shift(typingctx, a, n):
     """Lanes shifted right with their sign."""
-    return _emit(ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], _INTS)))
-
-
-def _quarter(c):
-    """Intrinsic that collects lanes 4c .. 4c+3 of four vectors."""
-
-    @intrinsic
-    def collect(typingctx, v0, v1, v2, v3):
-        def build(builder, args):
-            mine = [4 * c, 4 * c + 1, 4 * c + 2, 4 * c + 3]
-            pair = ir.Constant(_INTS, mine + [LANES + lane for lane in mine] + [0] * 8)
-            halves = [builder.shuffle_vector(args[i], args[i + 1], pair) for i in (0, 2)]
-            return builder.shuffle_vector(*halves, ir.Constant(_INTS, [*range(8), *range(LANES, LANES + 8)]))
-
-        return _emit(floats, (floats,) * 4, build)
-
-    return collect
-
-
-quarter_0, quarter_1, quarter_2, quarter_3 = (_quarter(c) for c in range(4))
+    return emit(ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], INTS)))
 
 
 def _operator(symbol, vector, method):
@@ -287,7 +280,7 @@ def _operator(symbol, vector, method):
 
     @intrinsic
     def apply(typingctx, a, b):
-        return _emit(vector, (vector, vector), lambda builder, args: getattr(builder, method)(*args))
+        return emit(vector, (vector, vector), lambda builder, args: getattr(builder, method)(*args))
 
     @overload(symbol)
     def choose(a, b):

@@ -8,6 +8,8 @@ from numba import types
 import sim.forgetting
 import sim.noise
 import sim.policy
+import sim.probabilities
+import sim.products
 import sim.random
 import sim.rollouts
 import sim.rounds
@@ -23,7 +25,7 @@ METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy"
 
 def test_kernels_own_no_arrays():
     simulate(run_of(DESIGNS["window"]), build(SMALL))
-    functions = [value for module in (sim.rounds, sim.policy, sim.random) for value in vars(module).values() if hasattr(value, "overloads")]
+    functions = [value for module in (sim.rounds, sim.products, sim.random) for value in vars(module).values() if hasattr(value, "overloads")]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
     assert sim.rounds.look in kernels and sim.random.uniforms in kernels
     assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
@@ -31,7 +33,7 @@ def test_kernels_own_no_arrays():
 
 def test_kernels_use_no_methods_of_arrays():
     """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
-    modules = (sim.rounds, sim.rollouts, sim.policy, sim.spelling, sim.noise, sim.forgetting)
+    modules = (sim.rounds, sim.rollouts, sim.policy, sim.products, sim.probabilities, sim.spelling, sim.noise, sim.forgetting)
     calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used

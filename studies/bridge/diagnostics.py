@@ -18,6 +18,7 @@ import pandas as pd
 from shared.advantage import Advantage
 from shared.design import Design
 from sim.environments import build
+from sim.products import places
 from sim.run import Plain, Simulation
 from sim.world import Contexts
 from studies import store
@@ -105,7 +106,7 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
 def _rates(contexts: Contexts, theta: np.ndarray, format_scale: float) -> np.ndarray:
     """Probability (N,) that a response to each context of the linear environment is correct."""
     columns = contexts.base_logits.shape[1]
-    logits = contexts.base_logits + contexts.features @ theta[:-1].reshape(-1, columns)
+    logits = contexts.base_logits + contexts.features @ theta[places(contexts.features.shape[1])]
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
     right = (contexts.correct[:, None] >> np.arange(columns, dtype=np.uint32)) & 1
     formed = 1 / (1 + np.exp(-contexts.base_format - format_scale * theta[-1]))
