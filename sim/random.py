@@ -63,6 +63,19 @@ def philox(key, c0, c1, c2, c3):
 
 
 @kernel
+def philox_twice(key, c0, c1, c2, c3):
+    """`philox` for two of c1 and two of c2, side by side: the multiplications of one fill the time that the other's take."""
+    x0, x1, x2, x3 = splat(c0), c1[0], c2[0], splat(c3)
+    y0, y1, y2, y3 = splat(c0), c1[1], c2[1], splat(c3)
+    k0, k1 = key.low, key.high
+    for _ in range(10):
+        x0, x1, x2, x3 = _turn(x0, x1, x2, x3, k0, k1)
+        y0, y1, y2, y3 = _turn(y0, y1, y2, y3, k0, k1)
+        k0, k1 = U(k0 + _WEYL_0), U(k1 + _WEYL_1)
+    return (x0, x1, x2, x3), (y0, y1, y2, y3)
+
+
+@kernel
 def _unit(words):
     """Uniforms in [0, 1) with 24 bits."""
     return to_floats(words >> splat(U(8))) * splat(_UNIT)
@@ -72,7 +85,7 @@ def _unit(words):
 def uniforms(key, round_index, contexts, count, stream, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
-    contexts (n,); out (2, at least n count + LANES) float32, context by context. It holds the counters first: 16 at a time, of which
+    contexts (n,); out (2, at least n count + 2 LANES) float32, context by context. It holds the counters first: 16 at a time, of which
     those beyond a context's are overwritten by the next one's.
     """
     n, width = contexts.shape[0] * count, out.shape[1]
@@ -80,10 +93,15 @@ def uniforms(key, round_index, contexts, count, stream, out):
         for draw in range(0, count, LANES):
             store(out, row * count + draw, floats_of(splat(U(contexts[row]))))
             store(out, width + row * count + draw, floats_of(splat(U(draw)) + lane_numbers()))
-    for first in range(0, n, LANES):
-        w0, w1, _, _ = philox(key, U(round_index), bits_of(load(out, first)), bits_of(load(out, width + first)), stream)
-        store(out, first, _unit(w0))
-        store(out, width + first, _unit(w1))
+    for first in range(0, n, 2 * LANES):
+        second = first + LANES
+        context = bits_of(load(out, first)), bits_of(load(out, second))
+        draw = bits_of(load(out, width + first)), bits_of(load(out, width + second))
+        v, w = philox_twice(key, U(round_index), context, draw, stream)
+        store(out, first, _unit(v[0]))
+        store(out, second, _unit(w[0]))
+        store(out, width + first, _unit(v[1]))
+        store(out, width + second, _unit(w[1]))
 
 
 @kernel
@@ -96,20 +114,34 @@ def _box_muller(w0, w1):
 
 
 @kernel
+def _store_normals(words, out, at):
+    """The 64 normals of four vectors of random words, those of each of 4 contexts together."""
+    a, b = _box_muller(words[0], words[1])
+    c, d = _box_muller(words[2], words[3])
+    store(out, at, quarter_0(a, b, c, d))
+    store(out, at + LANES, quarter_1(a, b, c, d))
+    store(out, at + 2 * LANES, quarter_2(a, b, c, d))
+    store(out, at + 3 * LANES, quarter_3(a, b, c, d))
+
+
+@kernel
+def _four_times(rows, first):
+    """Each of 4 rows in 4 lanes."""
+    lanes = splat(U(0))
+    for i in range(4):
+        lanes = lanes | bits_of(keep_bits(floats_of(splat(U(rows[first + i]))), U(15 << 4 * i)))
+    return lanes
+
+
+@kernel
 def normals(key, round_index, rows, stream, out):
-    """16 standard normals for each context of rows (n,), n a multiple of 4: out (n, LANES) float32.
+    """16 standard normals for each context of rows (n,), n a multiple of 8: out (n, LANES) float32.
 
     A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
     """
-    for first in range(0, rows.shape[0], 4):
-        contexts = splat(U(0))
-        for lane in range(4):
-            contexts = contexts | bits_of(keep_bits(floats_of(splat(U(rows[first + lane]))), U(15 << 4 * lane)))
-        w0, w1, w2, w3 = philox(key, U(round_index), contexts, lane_numbers() & splat(U(3)), stream)
-        a, b = _box_muller(w0, w1)
-        c, d = _box_muller(w2, w3)
-        at = first * LANES
-        store(out, at, quarter_0(a, b, c, d))
-        store(out, at + LANES, quarter_1(a, b, c, d))
-        store(out, at + 2 * LANES, quarter_2(a, b, c, d))
-        store(out, at + 3 * LANES, quarter_3(a, b, c, d))
+    draw = lane_numbers() & splat(U(3))
+    for first in range(0, rows.shape[0], 8):
+        contexts = _four_times(rows, first), _four_times(rows, first + 4)
+        v, w = philox_twice(key, U(round_index), contexts, (draw, draw), stream)
+        _store_normals(v, out, first * LANES)
+        _store_normals(w, out, (first + 4) * LANES)

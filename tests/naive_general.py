@@ -71,13 +71,13 @@ class NaiveGeneral(NaiveRun):
     # --- random numbers ---
 
     def pair(self, stream, round_index, context, draw):
-        out = np.zeros((2, draw + 1 + LANES), dtype=np.float32)
+        out = np.zeros((2, draw + 1 + 2 * LANES), dtype=np.float32)
         uniforms(self.key, round_index, np.array([context]), draw + 1, stream, out)
         return out[:, draw].astype(np.float64)
 
     def gauss(self, stream, round_index, context):
-        out = np.zeros((4, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 4), stream, out)
+        out = np.zeros((8, LANES), dtype=np.float32)
+        normals(self.key, round_index, np.array([context] * 8), stream, out)
         return out[0, : self.a].astype(np.float64)
 
     def words(self, round_index, context, draw, n):

@@ -42,13 +42,13 @@ class NaiveRun:
         return self.softmax(z + self.x[batch] @ self.w), sigmoid(h + self.world.format_scale * self.theta_f)
 
     def draw(self, stream, round_index, context, n):
-        out = np.zeros((2, n + LANES), dtype=np.float32)
+        out = np.zeros((2, n + 2 * LANES), dtype=np.float32)
         uniforms(self.key, round_index, np.array([context]), n, stream, out)
         return out[:, :n].astype(np.float64)
 
     def nuisance(self, round_index, context):
-        out = np.zeros((4, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 4), NUISANCE, out)
+        out = np.zeros((8, LANES), dtype=np.float32)
+        normals(self.key, round_index, np.array([context] * 8), NUISANCE, out)
         return out[0, : self.world.n_arms].astype(np.float64)
 
     def answer_logp(self, p, arms):

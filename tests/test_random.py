@@ -33,7 +33,7 @@ def _apply(kind, x, out):
 def draw(seed, round_index, contexts, count, stream=ROLLOUT):
     """Uniforms (2, contexts, count)."""
     n = len(contexts) * count
-    out = np.full((2, n + LANES), np.nan, dtype=np.float32)
+    out = np.full((2, n + 2 * LANES), np.nan, dtype=np.float32)
     uniforms(key_of(seed), round_index, np.asarray(contexts), count, stream, out)
     return out[:, :n].reshape(2, len(contexts), count)
 
@@ -83,8 +83,8 @@ def test_a_draw_depends_on_its_context_round_and_number_alone():
         for i, context in enumerate((5, 9, 2)):
             np.testing.assert_array_equal(together[:, i], draw(3, 7, [context], count)[:, 0])
             np.testing.assert_array_equal(together[:, i, :3], draw(3, 7, [context], min(count, 3))[:, 0])
-    block = noise(3, 7, [5, 9, 2, 11])
-    np.testing.assert_array_equal(block[[2, 0]], noise(3, 7, [2, 5, 8, 8])[:2])
+    block = noise(3, 7, [5, 9, 2, 11, 4, 4, 4, 4])
+    np.testing.assert_array_equal(block[[2, 0]], noise(3, 7, [2, 5, 8, 8, 1, 1, 1, 1])[:2])
 
 
 def test_the_first_draws_are_the_words_of_philox():
