@@ -10,6 +10,7 @@ from shared.design import Design
 from sim import ragged
 from sim.environments import Tabular
 from sim.optimizer import Optimizer
+from sim.products import places
 from sim.run import General, Simulation, simulate
 from sim.style import style_of
 from sim.world import NO_STYLE, World, contexts_of
@@ -50,6 +51,12 @@ def learner_of(world, estimator, rollouts=1, seed=0, theta=None, rate=1.0, **mor
     learner = General(Simulation(Tabular(n), design, Optimizer("sgd", rate=rate), seed=seed, **more), world)
     put(learner, theta)
     return learner
+
+
+def places_of(world):
+    """Where the parameters hold the matrix (d or N, A), in either environment."""
+    d, (n, columns) = world.train.features.shape[1], world.train.base_logits.shape
+    return (places(d) if d else np.arange(n * columns).reshape(n, columns))[:, : world.n_arms]
 
 
 def put(learner, theta):

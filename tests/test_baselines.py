@@ -13,7 +13,7 @@ from sim.environments import build
 from sim.optimizer import Optimizer
 from sim.run import General
 from sim.world import NO_STYLE, contexts_of
-from tests.small_worlds import equal_world, gradients, learner_of, mixed_world, seen, softmax, styled, z_scores
+from tests.small_worlds import equal_world, gradients, learner_of, mixed_world, places_of, seen, softmax, styled, z_scores
 from tests.test_general import SMALL, styled_run
 
 
@@ -64,7 +64,7 @@ def moved(baseline, environment):
     learner, rng = General(run, world), np.random.default_rng(2)
     shape = (15, 5) if environment == "tabular" else (32, 6)
     w, theta_f = 0.5 * rng.standard_normal(shape), 0.02
-    learner.state.theta[:-1].reshape(shape[0], -1)[:, : shape[1]], learner.state.theta[-1] = w, theta_f
+    learner.state.theta[places_of(world)], learner.state.theta[-1] = w, theta_f
     return learner, world, w, theta_f
 
 

@@ -14,7 +14,20 @@ from sim.optimizer import Optimizer
 from sim.run import General, Simulation
 from sim.style import longest
 from tests.naive_general import NaiveGeneral
-from tests.small_worlds import equal_world, gradients, learner_of, mixed_world, products, seen, softmax, styled, two_sample_z, with_estimator, z_scores
+from tests.small_worlds import (
+    equal_world,
+    gradients,
+    learner_of,
+    mixed_world,
+    places_of,
+    products,
+    seen,
+    softmax,
+    styled,
+    two_sample_z,
+    with_estimator,
+    z_scores,
+)
 from tests.test_general import BASE, SMALL
 
 RAW = Estimator(Advantage("none"), Reinforce())
@@ -213,12 +226,12 @@ def bonus_gradient(run, world, w, theta_f, coefficient):
     for entropy in (coefficient, 0.0):
         learner = General(replace(run, design=with_estimator(run.design, entropy=entropy)), world)
         theta = learner.state.theta
-        theta[:-1].reshape(w.shape[0], -1)[:, : w.shape[1]], theta[-1] = w, theta_f
+        theta[places_of(world)], theta[-1] = w, theta_f
         before = theta.copy()
         learner.advance(0, 1, np.zeros(9))
         found.append((theta - before).astype(np.float64))
     difference = found[0] - found[1]
-    return np.append(difference[:-1].reshape(w.shape[0], -1)[:, : w.shape[1]].ravel(), difference[-1])
+    return np.append(difference[places_of(world)].ravel(), difference[-1])
 
 
 def entropy_gradient(run, world, w, theta_f, part):
