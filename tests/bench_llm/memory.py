@@ -2,7 +2,8 @@
 
 Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is measured as what memory grows by
 when it appears: resident memory of the process on a CPU, where malloc is told to give freed arrays back at once (MALLOC below; without that freed
-memory stays resident and hides what comes next), allocated memory on an accelerator. It needs torch and transformers.
+memory stays resident and hides what comes next), allocated memory on an accelerator. Gradients of adapters are measured as the bytes of their tensors.
+It needs torch and transformers.
 """
 
 import argparse
@@ -129,7 +130,7 @@ def measure(run: LLMRun) -> list[Row]:
     batch = _batch(run, rollouts, *logp)
     optimizer, before = optimizer_of(policy, run.optimizer), memory.now()
     accumulate(policy, run.design.estimator, batch, rollouts.responses)
-    row("update", ("gradients",), memory.now() - before)
+    row("update", ("gradients",), _gradients(policy) if run.lora.rank else memory.now() - before)
     step(policy, optimizer, run.optimizer, 0)
     row("update", ("optimiser",), memory.now() - before)
 
@@ -151,6 +152,11 @@ def _warm_up(run: LLMRun) -> None:
     logp = policy.all_log_probs(rollouts.responses)
     accumulate(policy, run.design.estimator, _batch(run, rollouts, logp, logp), rollouts.responses)
     step(policy, optimizer, run.optimizer, 0)
+
+
+def _gradients(policy: Policy) -> float:
+    """MB of the tensors. Gradients of adapters are small enough to lie in memory that was freed before, so that the process hardly grows."""
+    return sum(parameter.grad.nbytes for parameter in policy.model.parameters() if parameter.grad is not None) / 1e6
 
 
 def _read_all(model: torch.nn.Module) -> None:
