@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.errors import check, check_labels
-from shared.jit import jit
+from shared.jit import kernel
 from shared.pool import Pool
 
 
@@ -26,28 +26,32 @@ def empty_windows(n_contexts: int, size: int) -> Windows:
     return Windows(np.zeros((n_contexts, size)), np.zeros(n_contexts, dtype=np.int64))
 
 
-@jit
+@kernel(inline="always")
 def push_into(windows, context, rewards, start, stop):
-    """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full."""
-    size = windows.rewards.shape[1]
+    """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full.
+
+    Inlined, as is `window_into`: a call would pass every number of every array, which takes longer than a short window does.
+    """
+    held, new = windows.rewards[context], rewards[start:stop]
+    size = held.shape[0]
     slot = windows.pushed[context] % size
-    for i in range(start, stop):
-        windows.rewards[context, slot] = rewards[i]
+    for i in range(new.shape[0]):
+        held[slot] = new[i]
         slot = slot + 1 if slot + 1 < size else 0
-    windows.pushed[context] += stop - start
+    windows.pushed[context] += new.shape[0]
 
 
-@jit
+@kernel(inline="always")
 def window_into(windows, context, out, start):
-    """Copy a context's window, oldest first, to out[start:]; return where it ends."""
-    size = windows.rewards.shape[1]
-    pushed = windows.pushed[context]
-    slot = pushed % size if pushed > size else 0
-    for _ in range(min(pushed, size)):
-        out[start] = windows.rewards[context, slot]
-        slot = slot + 1 if slot + 1 < size else 0
-        start += 1
-    return start
+    """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so that none waits for another."""
+    held, pushed = windows.rewards[context], windows.pushed[context]
+    size = np.uint64(held.shape[0])
+    count, oldest = min(pushed, held.shape[0]), np.uint64(pushed % held.shape[0] if pushed > held.shape[0] else 0)
+    copy = out[start : start + count]
+    for i in range(count):
+        slot = oldest + np.uint64(i)
+        copy[i] = held[slot if slot < size else slot - size]
+    return start + count
 
 
 def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:

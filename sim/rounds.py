@@ -123,6 +123,15 @@ def look(contexts, plan, theta, batch, work):
     find_probabilities(contexts, plan, theta, batch, base_kept, work)
 
 
+@kernel(inline="always")
+def copy_into(values, out, start):
+    """Copy values to out[start:]; return where they end."""
+    copy = out[start : start + values.shape[0]]
+    for i in range(values.shape[0]):
+        copy[i] = values[i]
+    return start + values.shape[0]
+
+
 @kernel
 def find_baselines(plan, windows, batch, work):
     """Push the trained rewards to the windows, then gather each context's baseline set."""
@@ -133,15 +142,9 @@ def find_baselines(plan, windows, batch, work):
     end = 0
     for row in range(n):
         work.pool_starts[row] = end
-        if plan.replays:
-            end = window_into(windows, batch[row], work.pool, end)
-        else:
-            for t in range(row * k, row * k + k):
-                work.pool[end] = work.reward[t]
-                end += 1
-        for t in range(n * k + row * m, n * k + (row + 1) * m):
-            work.pool[end] = work.reward[t]
-            end += 1
+        end = window_into(windows, batch[row], work.pool, end) if plan.replays else copy_into(work.reward[row * k : row * k + k], work.pool, end)
+        if m > 0:
+            end = copy_into(work.reward[n * k + row * m : n * k + (row + 1) * m], work.pool, end)
     work.pool_starts[n] = end
 
 
