@@ -16,7 +16,6 @@ from sim.simd import (
     floats_of,
     floor,
     fma,
-    high_product,
     keep_bits,
     lane_numbers,
     load,
@@ -26,6 +25,7 @@ from sim.simd import (
     to_floats,
 )
 from sim.vectormath import F, U, cos_turns, log
+from sim.words import merge_words, upper_words, wide_product
 
 ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
 _MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)
@@ -46,33 +46,32 @@ def key_of(seed: int) -> Key:
 
 
 @kernel
-def _turn(c0, c1, c2, c3, k0, k1):
-    m0, m1 = splat(_MULTIPLY_0), splat(_MULTIPLY_1)
-    return high_product(m1, c2) ^ c1 ^ splat(k0), m1 * c2, high_product(m0, c0) ^ c3 ^ splat(k1), m0 * c0
+def _turn(c, k0, k1):
+    """One of Philox's ten rounds, of the even lanes; the odd ones hold what nobody reads."""
+    low, high = wide_product(c[0], splat(_MULTIPLY_0)), wide_product(c[2], splat(_MULTIPLY_1))
+    return upper_words(high) ^ c[1] ^ splat(k0), high, upper_words(low) ^ c[3] ^ splat(k1), low
+
+
+@kernel
+def _merge(even, odd):
+    return merge_words(even[0], odd[0]), merge_words(even[1], odd[1]), merge_words(even[2], odd[2]), merge_words(even[3], odd[3])
 
 
 @kernel
 def philox(key, c0, c1, c2, c3):
-    """Four vectors of 16 random words; the counters c0 and c3 are common to the lanes, c1 and c2 are vectors."""
-    x0, x1, x2, x3 = splat(c0), c1, c2, splat(c3)
+    """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two vectors each.
+
+    Even and odd lanes apart, and two vectors of counters at once: four chains of multiplications, because each waits for the one before it.
+    """
+    a = splat(c0), c1[0], c2[0], splat(c3)
+    b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
+    c = splat(c0), c1[1], c2[1], splat(c3)
+    d = splat(c0), upper_words(c1[1]), upper_words(c2[1]), splat(c3)
     k0, k1 = key.low, key.high
     for _ in range(10):
-        x0, x1, x2, x3 = _turn(x0, x1, x2, x3, k0, k1)
+        a, b, c, d = _turn(a, k0, k1), _turn(b, k0, k1), _turn(c, k0, k1), _turn(d, k0, k1)
         k0, k1 = U(k0 + _WEYL_0), U(k1 + _WEYL_1)
-    return x0, x1, x2, x3
-
-
-@kernel
-def philox_twice(key, c0, c1, c2, c3):
-    """`philox` for two of c1 and two of c2, side by side: the multiplications of one fill the time that the other's take."""
-    x0, x1, x2, x3 = splat(c0), c1[0], c2[0], splat(c3)
-    y0, y1, y2, y3 = splat(c0), c1[1], c2[1], splat(c3)
-    k0, k1 = key.low, key.high
-    for _ in range(10):
-        x0, x1, x2, x3 = _turn(x0, x1, x2, x3, k0, k1)
-        y0, y1, y2, y3 = _turn(y0, y1, y2, y3, k0, k1)
-        k0, k1 = U(k0 + _WEYL_0), U(k1 + _WEYL_1)
-    return (x0, x1, x2, x3), (y0, y1, y2, y3)
+    return _merge(a, b), _merge(c, d)
 
 
 @kernel
@@ -97,7 +96,7 @@ def uniforms(key, round_index, contexts, count, stream, out):
         second = first + LANES
         context = bits_of(load(out, first)), bits_of(load(out, second))
         draw = bits_of(load(out, width + first)), bits_of(load(out, width + second))
-        v, w = philox_twice(key, U(round_index), context, draw, stream)
+        v, w = philox(key, U(round_index), context, draw, stream)
         store(out, first, _unit(v[0]))
         store(out, second, _unit(w[0]))
         store(out, width + first, _unit(v[1]))
@@ -142,6 +141,6 @@ def normals(key, round_index, rows, stream, out):
     draw = lane_numbers() & splat(U(3))
     for first in range(0, rows.shape[0], 8):
         contexts = _four_times(rows, first), _four_times(rows, first + 4)
-        v, w = philox_twice(key, U(round_index), contexts, (draw, draw), stream)
+        v, w = philox(key, U(round_index), contexts, (draw, draw), stream)
         _store_normals(v, out, first * LANES)
         _store_normals(w, out, (first + 4) * LANES)

@@ -19,8 +19,7 @@ from sim.products import whole_blocks
 from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
 from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from sim.rounds import find_logits
-from sim.simd import LANES
-from sim.style import HALF, coin_logp, coin_probability, lean_of, length_of, words_into
+from sim.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_of, words_into
 from sim.world import Style
 
 UNIT = 2.0**-24
@@ -104,10 +103,10 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     response[t] = i
     n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
     for position in range(n):
-        if position % LANES == 0:
+        if position % WORDS == 0:
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
-        signs, u = ragged.words[0, position % LANES], UNIT * (ragged.words[1, position % LANES] >> np.uint32(8))
+        signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
         lean = lean_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
         coin = u < coin_probability(lean)
         signs_of[t], coins[t], response[t] = signs, coin, i

@@ -19,7 +19,7 @@ from sim.random import key_of
 from sim.responses import Choices, Sampler, View
 from sim.rounds import CHUNK, Plan, State, Work
 from sim.simd import LANES, aligned_zeros
-from sim.style import longest
+from sim.style import WORDS, longest
 from sim.world import World
 
 
@@ -168,7 +168,7 @@ def ragged_of(run, world: World) -> Ragged:
         uniform=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         lengths=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         keys=np.zeros((2, tokens + 2 * LANES), dtype=np.float32),
-        words=np.zeros((2, LANES), dtype=np.uint32),
+        words=np.zeros((2, WORDS), dtype=np.uint32),
         style_score=np.zeros(LANES),
         noise=aligned_zeros((rows + BLOCK, LANES), np.float32),
         cdf=aligned_zeros(world.train.base_logits.shape[1], number),

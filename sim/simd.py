@@ -19,7 +19,7 @@ LINE = 64
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, INTS, _BITS = (ir.VectorType(element, LANES) for element in (_F32, _I32, ir.IntType(1)))
-_PAIRS = ir.VectorType(_I64, LANES // 2)
+PAIRS = ir.VectorType(_I64, LANES // 2)
 
 
 def aligned_zeros(shape, dtype) -> np.ndarray:
@@ -115,8 +115,8 @@ def broadcast_pair(typingctx, array, index):
     def code(context, builder, signature, args):
         pair = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), _I64.as_pointer()))
         pair.align = 4
-        first = builder.insert_element(ir.Constant(_PAIRS, ir.Undefined), pair, _I32(0))
-        everywhere = builder.shuffle_vector(first, ir.Constant(_PAIRS, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
+        first = builder.insert_element(ir.Constant(PAIRS, ir.Undefined), pair, _I32(0))
+        everywhere = builder.shuffle_vector(first, ir.Constant(PAIRS, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
         return builder.bitcast(everywhere, FLOATS)
 
     return floats(array, types.intp), code
@@ -228,21 +228,6 @@ def keep_bits(typingctx, a, mask):
         return builder.select(chosen, args[0], _constant(FLOATS, 0.0))
 
     return emit(floats, (floats, types.uint32), build)
-
-
-@intrinsic
-def high_product(typingctx, a, b):
-    """Upper 32 bits of the 64-bit products of the lanes, even ones and odd ones apart: one instruction multiplies eight pairs."""
-
-    def build(builder, args):
-        a, b = (builder.bitcast(lanes, _PAIRS) for lanes in args)
-        low, high = ir.Constant(_PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(_PAIRS, [32] * (LANES // 2))
-        even = builder.mul(builder.and_(a, low), builder.and_(b, low))
-        odd = builder.mul(builder.lshr(a, high), builder.lshr(b, high))
-        upper = ir.Constant(INTS, [half for i in range(1, LANES, 2) for half in (i, LANES + i)])
-        return builder.shuffle_vector(builder.bitcast(even, INTS), builder.bitcast(odd, INTS), upper)
-
-    return emit(ints, (ints, ints), build)
 
 
 @intrinsic

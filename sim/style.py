@@ -19,6 +19,8 @@ from sim.vectormath import U
 from sim.world import Style
 
 MOST_TOKENS = 1000
+WORDS = 2 * LANES
+"""Tokens whose random words are drawn together."""
 STRIDE = 4096
 """Counters of a rollout's tokens: more than the longest response."""
 HALF = math.log(0.5)
@@ -68,7 +70,10 @@ def coin_probability(lean):
 
 @jit
 def words_into(key, round_index, context, draw, position, words):
-    """Random words (2, LANES) of the style tokens position .. position + 15 of a rollout: directions, and coins."""
-    w0, w1, _, _ = philox(key, U(round_index), splat(U(context)), splat(U(draw * STRIDE + position)) + lane_numbers(), STYLE)
-    store(words, 0, w0)
-    store(words, LANES, w1)
+    """Random words (2, WORDS) of the style tokens from `position` on, of a rollout: directions, and coins."""
+    contexts, first = splat(U(context)), splat(U(draw * STRIDE + position)) + lane_numbers()
+    v, w = philox(key, U(round_index), (contexts, contexts), (first, first + splat(U(LANES))), STYLE)
+    store(words, 0, v[0])
+    store(words, LANES, w[0])
+    store(words, WORDS, v[1])
+    store(words, WORDS + LANES, w[1])

@@ -18,7 +18,7 @@ from shared.weigh import masked, weigh
 from sim.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
 from sim.run import batches
 from sim.simd import LANES
-from sim.style import words_into
+from sim.style import WORDS, words_into
 from tests.naive_sim import NaiveRun, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal")
@@ -81,8 +81,8 @@ class NaiveGeneral(NaiveRun):
         return out[0, : self.a].astype(np.float64)
 
     def words(self, round_index, context, draw, n):
-        out, found = np.zeros((2, LANES), dtype=np.uint32), []
-        for position in range(0, n, LANES):
+        out, found = np.zeros((2, WORDS), dtype=np.uint32), []
+        for position in range(0, n, WORDS):
             words_into(self.key, round_index, context, draw, position, out)
             found.append(out.copy())
         found = np.hstack([np.zeros((2, 0), dtype=np.uint32), *found])[:, :n]

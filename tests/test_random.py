@@ -12,9 +12,11 @@ from sim.vectormath import cos_turns, exp, log
 
 @jit
 def _philox(key, c0, c1, c2, c3, out):
-    words = philox(key, c0, splat(c1), load(c2, 0), c3)
+    later = load(c2, 0) + splat(np.uint32(16))
+    first, second = philox(key, c0, (splat(c1), splat(c1)), (load(c2, 0), later), c3)
     for i in range(4):
-        store(out, 16 * i, words[i])
+        store(out, 32 * i, first[i])
+        store(out, 32 * i + 16, second[i])
 
 
 @jit
@@ -46,8 +48,8 @@ def noise(seed, round_index, contexts):
 
 
 def words(seed, c0, c1, c2, c3):
-    """Words (4, 16) of the counters (c0, c1, c2 + lane, c3)."""
-    out, third = np.zeros((4, 16), dtype=np.uint32), (np.arange(16) + c2).astype(np.uint32)
+    """Words (4, 32) of the counters (c0, c1, c2 + lane, c3)."""
+    out, third = np.zeros((4, 32), dtype=np.uint32), (np.arange(16) + c2).astype(np.uint32)
     _philox(key_of(seed), np.uint32(c0), np.uint32(c1), third, np.uint32(c3), out)
     return out
 
@@ -67,7 +69,7 @@ def test_philox_gives_the_published_known_answers(seed, counter, expected):
 
 def test_lanes_are_consecutive_counters():
     block = words(7, 1, 2, 32, 3)
-    for lane in range(16):
+    for lane in range(32):
         np.testing.assert_array_equal(block[:, lane], words(7, 1, 2, 32 + lane, 3)[:, 0])
 
 
@@ -88,7 +90,7 @@ def test_a_draw_depends_on_its_context_round_and_number_alone():
 
 
 def test_the_first_draws_are_the_words_of_philox():
-    np.testing.assert_array_equal(draw(7, 1, [2], 16)[:, 0], (words(7, 1, 2, 0, 0)[:2] >> 8).astype(np.float32) * np.float32(2**-24))
+    np.testing.assert_array_equal(draw(7, 1, [2], 16)[:, 0], (words(7, 1, 2, 0, 0)[:2, :16] >> 8).astype(np.float32) * np.float32(2**-24))
 
 
 def test_uniforms_are_uniform_and_below_one():
