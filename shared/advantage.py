@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.errors import UserError, check, check_choice, check_finite, check_labels, code_of
-from shared.jit import jit
-from shared.pool import Pool, mean_and_std, runner_up
+from shared.jit import jit, kernel
+from shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 BaselineKind = Literal["none", "group_mean", "leave_one_out", "batch_mean", "length_weighted", "second_best", "greedy", "moving_average", "value", "optimal"]
@@ -182,31 +182,48 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
         whiten_into(rule.whiten, out, (starts[1 : out.shape[0] + 1] - starts[: out.shape[0]]).astype(np.float64), rule.ddof, rule.eps)
 
 
+@kernel
+def centres_into(rule, pool, pool_starts, means, origin, factor, divisor):
+    """Fill what `centre_into` needs of each group (G,); means (G,): the length-weighted ones. One loop over groups, so that their sums overlap."""
+    of_group, by_std = rule.baseline != BATCH_MEAN and rule.baseline != NONE, rule.scale == GROUP_STD
+    of_all = mean_of(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
+    for g in range(origin.shape[0]):
+        start, stop = pool_starts[g], pool_starts[g + 1]
+        size, std = stop - start, 1.0
+        origin[g], factor[g] = of_all, 1.0
+        if size == 1:
+            factor[g] = 0.0 if rule.singleton == ZERO and (of_group or by_std) else 1.0
+        elif of_group or by_std:
+            mean = mean_of(pool, start, stop)
+            if of_group:
+                origin[g] = means[g] if rule.baseline == LENGTH_WEIGHTED else mean
+            if rule.baseline == LEAVE_ONE_OUT:
+                factor[g] = size / (size - 1.0)
+            if by_std:
+                std = deviation(pool, start, stop, mean, rule.ddof)
+        divisor[g] = std + rule.eps if by_std else 1.0
+
+
+@kernel(inline="always")
+def centre_run(rewards, origin, factor, divisor, out):
+    """out = (r - origin) factor / divisor, 0 where r is the origin, whatever the divisor. No branch, so several responses at once."""
+    for i in range(rewards.shape[0]):
+        out[i] = (rewards[i] - origin) * factor / (1.0 if rewards[i] == origin else divisor)
+
+
 @jit
 def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
-    """out = (r - origin) factor / divisor, with the three of each response's group."""
-    origin = 0.0
-    if rule.baseline == BATCH_MEAN:
-        origin, _ = mean_and_std(pool, pool_starts[0], pool_starts[-1], 0)
-    means = rewards[:0]
-    if rule.baseline == LENGTH_WEIGHTED:
-        means = length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
-    last, factor, divisor = -1, 1.0, 1.0
-    for i in range(rewards.shape[0]):
-        g = group[i]
-        if g != last:
-            size = pool_starts[g + 1] - pool_starts[g]
-            mean, std = mean_and_std(pool, pool_starts[g], pool_starts[g + 1], rule.ddof)
-            of_group = rule.baseline != BATCH_MEAN and rule.baseline != NONE
-            if of_group:
-                origin = 0.0 if size == 1 else means[g] if rule.baseline == LENGTH_WEIGHTED else mean
-            factor = size / (size - 1.0) if rule.baseline == LEAVE_ONE_OUT and size > 1 else 1.0
-            if rule.scale == GROUP_STD:
-                divisor = (1.0 if size == 1 else std) + rule.eps
-            if size == 1 and rule.singleton == ZERO and (of_group or rule.scale == GROUP_STD):
-                factor = 0.0
-            last = g
-        out[i] = 0.0 if rewards[i] == origin else (rewards[i] - origin) * factor / divisor
+    """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a loop."""
+    n_groups = pool_starts.shape[0] - 1
+    means = length_weighted_means(rewards, starts, group, n_groups) if rule.baseline == LENGTH_WEIGHTED else rewards[:0]
+    centres = np.empty((3, n_groups))
+    centres_into(rule, pool, pool_starts, means, centres[0], centres[1], centres[2])
+    stop = np.int64(0)
+    while stop < rewards.shape[0]:
+        start, g = stop, group[stop]
+        while stop < rewards.shape[0] and group[stop] == g:
+            stop += 1
+        centre_run(rewards[start:stop], centres[0, g], centres[1, g], centres[2, g], out[start:stop])
 
 
 @jit

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.errors import check, check_labels
-from shared.jit import jit
+from shared.jit import jit, kernel
 
 
 class Pool(NamedTuple):
@@ -33,18 +33,32 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
     return Pool(rewards[np.argsort(group, kind="stable")], starts)
 
 
-@jit
-def mean_and_std(values, start, stop, ddof):
-    """Mean and standard deviation of values[start:stop]; nan where too few. Equal values have exactly that mean and spread 0."""
-    origin = values[start] if stop > start else 0.0
+@kernel(inline="always")
+def mean_of(values, start, stop):
+    """Mean of values[start:stop]; nan where there are none. Equal values have exactly that mean."""
+    part = values[start:stop]
+    origin = part[0] if stop > start else 0.0
     total = 0.0
-    for i in range(start, stop):
-        total += values[i] - origin
-    mean = origin + total / (stop - start)
+    for i in range(part.shape[0]):
+        total += part[i] - origin
+    return origin + total / part.shape[0]
+
+
+@kernel(inline="always")
+def deviation(values, start, stop, mean, ddof):
+    """Standard deviation of values[start:stop] about their `mean_of`; nan where too few."""
+    part = values[start:stop]
     squares = 0.0
-    for i in range(start, stop):
-        squares += (values[i] - mean) ** 2
-    return mean, np.sqrt(squares / (stop - start - ddof))
+    for i in range(part.shape[0]):
+        squares += (part[i] - mean) ** 2
+    return np.sqrt(squares / (part.shape[0] - ddof))
+
+
+@kernel
+def mean_and_std(values, start, stop, ddof):
+    """`mean_of` and `deviation` of values[start:stop]."""
+    mean = mean_of(values, start, stop)
+    return mean, deviation(values, start, stop, mean, ddof)
 
 
 @jit
