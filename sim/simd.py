@@ -11,7 +11,7 @@ import operator
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic, models, overload, register_model
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 LANES = 16
 LINE = 64
@@ -263,15 +263,13 @@ def arithmetic_shift(typingctx, a, n):
 def _operator(symbol, vector, method):
     """Give `symbol` (+, *, ^, ...) a meaning for two vectors of one type."""
 
-    @intrinsic
-    def apply(typingctx, a, b):
-        return emit(vector, (vector, vector), lambda builder, args: getattr(builder, method)(*args))
+    @type_callable(symbol)
+    def choose(context):
+        return lambda a, b: vector if a == vector and b == vector else None
 
-    @overload(symbol)
-    def choose(a, b):
-        if a == vector and b == vector:
-            return lambda a, b: apply(a, b)
-        return None
+    @lower_builtin(symbol, vector, vector)
+    def apply(context, builder, signature, args):
+        return getattr(builder, method)(*args)
 
 
 for _symbol, _of_floats, _of_ints in (
