@@ -147,13 +147,15 @@ def whiten_into(kind, values, weights, ddof, eps):
     """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by responses: once, eps outside."""
     n = values.shape[0]
     if kind == BY_RESPONSES:
-        mean, std = mean_and_std(values, 0, n, ddof)
+        mean, std = mean_and_std(values, np.int64(0), n, ddof)
         for i in range(n):
             values[i] = 0.0 if values[i] == mean or n <= ddof else (values[i] - mean) / (std + eps)
         return
-    count = weights.sum()
-    mean = (values * weights).sum() / (count + WHITEN_EPS)
-    spread = 0.0
+    count, total, spread = 0.0, 0.0, 0.0
+    for i in range(n):
+        count += weights[i]
+        total += values[i] * weights[i]
+    mean = total / (count + WHITEN_EPS)
     for i in range(n):
         spread += weights[i] * (values[i] - mean) ** 2
     spread = spread / (count + WHITEN_EPS) * count / (count - 1.0) if count > 1.0 else np.inf
@@ -163,23 +165,36 @@ def whiten_into(kind, values, weights, ddof, eps):
 
 @jit
 def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out):
-    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read where needed."""
+    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read where needed.
+
+    Loops, because numba takes two seconds to compile the assignment of an array to a slice.
+    """
+    n = out.shape[0]
     if rule.baseline >= GREEDY:
-        out[:] = rewards - given
+        for i in range(n):
+            out[i] = rewards[i] - given[i]
     elif rule.baseline == NONE and rule.credit == REWARD and rule.scale != GROUP_STD:
-        out[:] = rewards
+        for i in range(n):
+            out[i] = rewards[i]
     elif rule.credit == REWARD and rule.baseline != SECOND_BEST:
         centre_into(rule, rewards, starts, group, pool, pool_starts, out)
     else:
         credit_into(rule, rewards, group, pool, pool_starts, out)
     if rule.scale == BATCH_STD:
         _, std = mean_and_std(pool, pool_starts[0], pool_starts[-1], rule.ddof)
-        for i in range(out.shape[0]):
+        for i in range(n):
             out[i] = 0.0 if out[i] == 0.0 or pool_starts[-1] <= rule.ddof else out[i] / (std + rule.eps)
     elif rule.scale == NONZERO:
-        out *= rewards.shape[0] / max(1, np.count_nonzero(rewards))
+        nonzero = 0
+        for i in range(n):
+            nonzero += rewards[i] != 0.0
+        for i in range(n):
+            out[i] *= n / max(1, nonzero)
     if rule.whiten != PLAIN:
-        whiten_into(rule.whiten, out, (starts[1 : out.shape[0] + 1] - starts[: out.shape[0]]).astype(np.float64), rule.ddof, rule.eps)
+        lengths = np.empty(n)
+        for i in range(n):
+            lengths[i] = starts[i + 1] - starts[i]
+        whiten_into(rule.whiten, out, lengths, rule.ddof, rule.eps)
 
 
 @kernel

@@ -139,7 +139,7 @@ def find_baselines(plan, windows, batch, work):
     if plan.replays:
         for row in range(n):
             push_into(windows, batch[row], work.reward, row * k, row * k + k)
-    end = 0
+    end = np.int64(0)  # a plain 0 would compile what it is passed to twice
     for row in range(n):
         work.pool_starts[row] = end
         end = window_into(windows, batch[row], work.pool, end) if plan.replays else copy_into(work.reward[row * k : row * k + k], work.pool, end)
