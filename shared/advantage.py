@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.errors import UserError, check, check_choice, check_finite, check_labels, code_of
-from shared.jit import jit, kernel
+from shared.jit import inner, jit, kernel
 from shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
@@ -111,7 +111,7 @@ def advantage_rule(spec: Advantage) -> AdvantageRule:
     return AdvantageRule(*codes, spec.ddof, float(spec.eps), code_of(SingletonRule, spec.singleton))
 
 
-@jit
+@inner
 def any_of_others(n, correct, k):
     """Chance that k responses drawn without replacement from n, of which `correct` are correct, hold a correct one."""
     none = 1.0
@@ -120,7 +120,7 @@ def any_of_others(n, correct, k):
     return 1.0 - none
 
 
-@jit
+@inner
 def pass_at_k_credit(rule, reward, mean, size):
     """A response's part in pass@k of its set, times n, so that k = 1 is the reward (PKPO, 2505.15201; `leave_one_out`: its baseline "loo - 1")."""
     correct, others = round(mean * size), size - 1
@@ -129,7 +129,7 @@ def pass_at_k_credit(rule, reward, mean, size):
     return float(rule.k) if reward > 0.0 else rule.k * any_of_others(others, correct, rule.k - 1)
 
 
-@jit
+@inner
 def length_weighted_means(rewards, starts, group, n_groups):
     """sum_i |o_i| r_i / sum_i |o_i| of each group's trained responses (OPO, 2505.23585)."""
     weighted, tokens = np.zeros(n_groups), np.zeros(n_groups)
@@ -226,7 +226,7 @@ def centre_run(rewards, origin, factor, divisor, out):
         out[i] = (rewards[i] - origin) * factor / (1.0 if rewards[i] == origin else divisor)
 
 
-@jit
+@inner
 def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
     """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a loop."""
     n_groups = pool_starts.shape[0] - 1
@@ -241,7 +241,7 @@ def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
         centre_run(rewards[start:stop], centres[0, g], centres[1, g], centres[2, g], out[start:stop])
 
 
-@jit
+@inner
 def credit_into(rule, rewards, group, pool, pool_starts, out):
     """Advantages that are no centred reward: the set's mean, a part in pass@k, best minus second best."""
     for i in range(rewards.shape[0]):

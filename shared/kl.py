@@ -8,7 +8,7 @@ import numpy as np
 
 from shared.errors import check, check_choice, check_finite, code_of
 from shared.exponential import exp
-from shared.jit import jit
+from shared.jit import inner, jit
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
 KLPlace = Literal["loss", "reward"]
@@ -68,7 +68,7 @@ def kl_rule(spec: KL) -> KLRule:
     return KLRule(code_of(KLKind, spec.kind), spec.straight_through, spec.weighted, spec.anchor == "old", *limits, in_loss, in_reward)
 
 
-@jit
+@inner
 def anchor_ratio(rule, logp, ref_logp):
     """exp(-d) of `kl_penalty`, its exponent held within the rule's limit."""
     return exp(min(max(ref_logp - logp, -rule.limit), rule.limit))
@@ -84,7 +84,7 @@ def kl_penalty(rule, logp, ref_logp):
     return kl_penalty_at(rule, logp - ref_logp, anchor_ratio(rule, logp, ref_logp) if rule.kind == K3 else 1.0)
 
 
-@jit
+@inner
 def kl_penalty_at(rule, d, ratio):
     """`kl_penalty`, given d and for k3 the `anchor_ratio`."""
     if rule.kind == K1:

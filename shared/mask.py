@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.errors import check, check_choice
-from shared.jit import jit
+from shared.jit import inner, jit
 from shared.surrogate import surrogate
 
 COV_EPS = 1e-8
@@ -102,7 +102,7 @@ def mask_rule(spec: Mask) -> MaskRule:
     return MaskRule(kind, *numbers, *[0.0] * (3 - len(numbers)))
 
 
-@jit
+@inner
 def diverged(rule, advantage, logp, old_logp):
     """Whether a token's probability moved beyond the threshold of its side."""
     p, q = math.exp(logp), math.exp(old_logp)
@@ -112,7 +112,7 @@ def diverged(rule, advantage, logp, old_logp):
     return distance > rule.b and p > q if advantage > 0.0 else distance > rule.a and p < q
 
 
-@jit
+@inner
 def drifted_into(rule, batch, logp, share):
     """Empty the shares of responses with A < 0 that drifted too far."""
     n, a = logp.shape[0], 0
@@ -126,7 +126,7 @@ def drifted_into(rule, batch, logp, share):
         a = b
 
 
-@jit
+@inner
 def clip_cov_into(rules, batch, logp, keys, share):
     """Empty the shares of the candidates with the smallest keys."""
     n = logp.shape[0]
@@ -142,7 +142,7 @@ def clip_cov_into(rules, batch, logp, keys, share):
     share[drawn[: max(1, int(rules.mask.a * n))]] = 0.0
 
 
-@jit
+@inner
 def kl_cov_into(rule, batch, logp, kl_share):
     """Empty the KL shares of all tokens but those with the largest covariance."""
     n = logp.shape[0]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.errors import check, check_labels
-from shared.jit import jit, kernel
+from shared.jit import inner, kernel
 
 
 class Pool(NamedTuple):
@@ -61,7 +61,7 @@ def mean_and_std(values, start, stop, ddof):
     return mean, deviation(values, start, stop, mean, ddof)
 
 
-@jit
+@inner
 def runner_up(values, start, stop):
     """The largest and the second largest of values[start:stop], equal where the top is tied."""
     best, second = -np.inf, -np.inf

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shared.errors import check, check_finite
 from shared.exponential import exp
-from shared.jit import jit
+from shared.jit import inner, jit
 
 
 @dataclass(frozen=True)
@@ -131,19 +131,19 @@ def surrogate_rule(spec: Surrogate) -> SurrogateRule:
     return SurrogateRule(KINDS.index(type(spec)), *numbers, *[0.0] * (4 - len(numbers)))
 
 
-@jit
+@inner
 def through_ratio(kind):
     """Whether the derivative that `surrogate` returns is dj/dx, of the log-ratio; else it is dj/dlogp at a fixed ratio."""
     return (kind == CLIP) | (kind == SAPO)
 
 
-@jit
+@inner
 def ratio_of(ratios, log_ratio):
     """exp of the log-ratio, which is held within ratios.floor .. cap."""
     return exp(min(max(log_ratio, ratios.floor), ratios.cap))
 
 
-@jit
+@inner
 def clip(rule, ratios, advantage, log_ratio, ratio):
     """`surrogate` of Clip, given the ratio."""
     is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)

@@ -7,7 +7,7 @@ import numpy as np
 from shared.errors import check
 from shared.estimator import Estimator, rule_of
 from shared.exponential import exp
-from shared.jit import jit
+from shared.jit import inner, jit
 from shared.kl import K3, NONE, anchor_ratio, kl_penalty, kl_penalty_at
 from shared.mask import CLIP_COV, UNMASKED, mask_into
 from shared.prepare import Batch
@@ -26,7 +26,7 @@ class Weighed(NamedTuple):
     kl: float
 
 
-@jit
+@inner
 def on_policy(batch, logp):
     """Whether every ratio is exactly 1."""
     same = True
@@ -35,7 +35,7 @@ def on_policy(batch, logp):
     return same
 
 
-@jit
+@inner
 def ratios_of(rule, batch, logp):
     """`ratio_of` each token."""
     ratios = np.empty(logp.shape[0])
@@ -44,7 +44,7 @@ def ratios_of(rule, batch, logp):
     return ratios
 
 
-@jit
+@inner
 def penalty_of(rule, log_ratio, logp, ref_logp):
     """KL penalty of a token and its derivative, times the ratio where the estimator asks for it."""
     kl, slope = kl_penalty(rule.kl, logp, ref_logp)
@@ -54,7 +54,7 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
     return kl, slope
 
 
-@jit(fastmath={"reassoc"})
+@inner(fastmath={"reassoc"})
 def clip_sums(rule, batch, logp, ones, ratios, anchors):
     """What `clip_tokens_into` returns, in any order of its terms: several at a time."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
@@ -69,7 +69,7 @@ def clip_sums(rule, batch, logp, ones, ratios, anchors):
     return objective, clipped, dual_clipped, kl_total
 
 
-@jit(inline="always")
+@inner(inline="always")
 def clip_tokens_into(rule, batch, logp, weight):
     """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
 
@@ -89,7 +89,7 @@ def clip_tokens_into(rule, batch, logp, weight):
     return sums
 
 
-@jit
+@inner
 def weigh_tokens_into(rule, batch, logp, weight):
     """`weigh_into` where every token stands for itself."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
@@ -105,7 +105,7 @@ def weigh_tokens_into(rule, batch, logp, weight):
     return objective, clipped, dual_clipped, kl_total
 
 
-@jit
+@inner
 def log_ratio_of(level, batch, logp, start, stop):
     """Log-ratio of the response with tokens start .. stop-1."""
     total = 0.0
@@ -115,7 +115,7 @@ def log_ratio_of(level, batch, logp, start, stop):
     return total if level == PRODUCT else total / (stop - start)
 
 
-@jit
+@inner
 def weigh_response_into(rule, batch, logp, weight, start, stop):
     """`weigh_into` of one response whose tokens share a ratio; what goes through the ratio reaches all of them."""
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
@@ -147,7 +147,7 @@ def weigh_response_into(rule, batch, logp, weight, start, stop):
     return objective, clipped, dual_clipped, kl_total
 
 
-@jit
+@inner
 def weigh_geometric_into(rule, batch, logp, weight, start, stop):
     """`weigh_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5).
 
@@ -174,7 +174,7 @@ def weigh_geometric_into(rule, batch, logp, weight, start, stop):
     return credit * mean_ratio - kl_value, high, low, kl_total
 
 
-@jit
+@inner
 def weigh_responses_into(rule, batch, logp, weight):
     """`weigh_into` where the tokens of a response belong together."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0

@@ -4,10 +4,10 @@ import numpy as np
 
 from shared.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
 from shared.averages import average_of
-from shared.jit import jit
+from shared.jit import inner
 
 
-@jit
+@inner
 def greedy_reward(contexts, view, row, context):
     """Reward of the most likely response (ReMax, 2310.10505)."""
     arm = np.argmax(view.probs[row])
@@ -15,7 +15,7 @@ def greedy_reward(contexts, view, row, context):
     return 1.0 if view.formed[row] >= 0.5 and right == 1 else 0.0
 
 
-@jit
+@inner
 def optimal_baseline(contexts, plan, view, row, context):
     """E[r |s|^2] / E[|s|^2] over the responses of a context, s the score in all parameters (Greensmith et al. 2004)."""
     scale = 1.0
@@ -38,7 +38,7 @@ def optimal_baseline(contexts, plan, view, row, context):
     return above / below if below > 0.0 else 0.0
 
 
-@jit
+@inner
 def value_of(contexts, critic, context):
     """The critic's value of a context: linear in its features, or a number of its own in the tabular environment."""
     d = contexts.features.shape[1]
@@ -50,7 +50,7 @@ def value_of(contexts, critic, context):
     return value
 
 
-@jit
+@inner
 def teach_critic(contexts, rate, critic, context, target):
     """A normalised step of the critic towards the mean reward of a context."""
     error, d = target - value_of(contexts, critic, context), contexts.features.shape[1]
@@ -65,7 +65,7 @@ def teach_critic(contexts, rate, critic, context, target):
     critic[d] += rate * error / size
 
 
-@jit
+@inner
 def find_baseline(contexts, plan, kind, memory, view, row, context):
     """The baseline of that kind for a context, before this round's rewards."""
     if kind == GREEDY:

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from shared.jit import kernel
+from shared.jit import entry
 
 _LEAST = 1e-6
 """What is kept at least: arms that do not exist have a logit of -1e30, which must stay out of reach."""
 
 
-@kernel
+@entry
 def kept(forgetting, theta):
     """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
 

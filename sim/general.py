@@ -12,7 +12,7 @@ from shared.aggregation import shares_into
 from shared.averages import add_into
 from shared.correction import NONE as UNCORRECTED
 from shared.correction import RATIO, correction_into
-from shared.jit import jit
+from shared.jit import inner, jit
 from shared.mask import CLIP_COV, KL_COV, UNMASKED, mask_into
 from shared.prepare import Batch
 from shared.replay import push_into, window_into
@@ -66,7 +66,7 @@ class Memory(NamedTuple):
     """(3,) rollouts sampled, tokens sampled, batches tried."""
 
 
-@jit
+@inner
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
     """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its rewards.
 
@@ -103,7 +103,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
             push_into(state.windows, batch[row], rewards, a, b)
 
 
-@jit
+@inner
 def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches, ragged):
     """Fill the rows of a round, with as many of `batches` (tries, B) as it takes."""
     n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
@@ -117,7 +117,7 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
             return
 
 
-@jit
+@inner
 def find_advantages(plan, choices, rule, windows, n, ragged):
     """Baseline sets, then advantages, of responses and of their tokens."""
     first, context_of, sets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[SET]
@@ -151,7 +151,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
         credit[starts[i] : starts[i + 1]] = out[i]
 
 
-@jit
+@inner
 def count(n, ragged, totals):
     """Add a round's rewards and contexts without signal to the totals."""
     first = ragged.rows[FIRST]
@@ -165,7 +165,7 @@ def count(n, ragged, totals):
     totals[ROLLOUTS] += first[n]
 
 
-@jit
+@inner
 def freeze_round(rule, n, ragged):
     """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then takes the old policy's place."""
     first = ragged.rows[FIRST]
@@ -183,7 +183,7 @@ def freeze_round(rule, n, ragged):
         old_logp[:tokens] = sampled[:tokens]
 
 
-@jit
+@inner
 def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
     first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
@@ -199,7 +199,7 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
                 leans[s], logp[s] = lean, coin_logp(lean, coins[s] != 0)
 
 
-@jit
+@inner
 def weigh_rows(plan, rule, update, low, high, ragged):
     """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values, tokens."""
     first = ragged.rows[FIRST]
@@ -223,7 +223,7 @@ def weigh_rows(plan, rule, update, low, high, ragged):
     return clipped, kl, b - a
 
 
-@jit
+@inner
 def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ragged, totals):
     """The updates of a round, each on its rows; False where a gradient is not finite."""
     context_of = ragged.rows[CONTEXT]

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from shared.errors import check, check_choice, check_finite
-from shared.jit import kernel
+from shared.jit import entry
 
 OptimizerKind = Literal["adam", "sgd"]
 ADAM, SGD = range(2)
@@ -50,7 +50,7 @@ def rates_of(optimizer: Optimizer) -> Rates:
     return Rates(get_args(OptimizerKind).index(optimizer.kind), optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@entry(fastmath={"reassoc", "contract"})
 def ascend(rates, step, grad, mean, square, theta):
     """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
     number = theta.dtype.type

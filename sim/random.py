@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.jit import kernel
+from shared.jit import entry, kernel
 from sim.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
 from sim.simd import (
     LANES,
@@ -80,7 +80,7 @@ def _unit(words):
     return to_floats(words >> splat(U(8))) * splat(_UNIT)
 
 
-@kernel
+@entry
 def uniforms(key, round_index, contexts, count, stream, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
@@ -132,7 +132,7 @@ def _four_times(rows, first):
     return lanes
 
 
-@kernel
+@entry
 def normals(key, round_index, rows, stream, out):
     """16 standard normals for each context of rows (n,), n a multiple of 8: out (n, LANES) float32.
 

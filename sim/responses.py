@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.averages import difficulty_of
 from shared.errors import check, check_finite
-from shared.jit import jit
+from shared.jit import inner
 from shared.sampling import allocate_into
 from sim.policy import cumulate, pick
 from sim.probabilities import find_probabilities
@@ -67,7 +67,7 @@ class Choices(NamedTuple):
     critic_rate: float
 
 
-@jit
+@inner
 def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
     find_logits(contexts, theta, batch, 1.0, view)
@@ -79,13 +79,13 @@ def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, no
     find_probabilities(contexts, plan, theta, batch, 1.0, view)
 
 
-@jit
+@inner
 def answer_logp(view, row, arm, form):
     """Log-probability of an answer token with its format."""
     return view.logits[row, arm] - view.lse[row] + view.format_logp[form, row]
 
 
-@jit
+@inner
 def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
     """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place among the uniforms."""
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
@@ -115,7 +115,7 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     starts[i + 1] = t + 1
 
 
-@jit
+@inner
 def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
     """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses in use."""
     first, context_of, gets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[GETS]
@@ -146,7 +146,7 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
     return i
 
 
-@jit
+@inner
 def differs(ragged, row):
     """Whether the rewards of a row's responses differ."""
     first = ragged.rows[FIRST]
@@ -154,7 +154,7 @@ def differs(ragged, row):
     return rewards.max() > rewards.min()
 
 
-@jit
+@inner
 def move_row(ragged, source, target):
     """Copy a row with its responses and tokens to an earlier place, behind row target - 1."""
     first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
@@ -177,7 +177,7 @@ def move_row(ragged, source, target):
     first[target + 1] = i
 
 
-@jit
+@inner
 def drop_silent(ragged, at, n, room):
     """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the rows in use."""
     spare = room

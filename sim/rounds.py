@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.advantage import advantages_into
-from shared.jit import kernel
+from shared.jit import entry, kernel
 from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
@@ -231,7 +231,7 @@ def step(plan, state, totals):
     return math.isfinite(norm)
 
 
-@kernel
+@entry
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
     """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
 

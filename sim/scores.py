@@ -2,14 +2,14 @@
 
 import math
 
-from shared.jit import jit
+from shared.jit import inner
 from sim.policy import add_arms, start_score, weight_sums
 from sim.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, PUSH, SIGNS, START, WEIGHT
 from sim.random import NUISANCE, normals
 from sim.style import coin_probability
 
 
-@jit
+@inner
 def add_style_scores(plan, choices, rule, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included."""
     first = ragged.rows[FIRST]
@@ -27,7 +27,7 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
         scores[at, a] += choices.style.slope * ragged.style_score[a]
 
 
-@jit
+@inner
 def add_entropy(plan, view, row, share, scores):
     """Add share x the gradient of the entropy of a context's answer and format; returns its part for the format's logit."""
     entropy = 0.0
@@ -41,7 +41,7 @@ def add_entropy(plan, view, row, share, scores):
     return -share * logit * formed * (1.0 - formed) if math.isfinite(logit) else 0.0
 
 
-@jit
+@inner
 def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, grad):
     """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `sim.rounds.set_scores`, and more."""
     first = ragged.rows[FIRST]

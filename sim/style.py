@@ -12,7 +12,7 @@ L is near mean L (1 +- by_style) for the last and first style of an answer, so a
 import math
 
 from shared.errors import check
-from shared.jit import jit
+from shared.jit import inner, jit
 from sim.random import STYLE, philox
 from sim.simd import LANES, lane_numbers, splat, store
 from sim.vectormath import U
@@ -37,14 +37,14 @@ def longest(style: Style) -> int:
     return int(style.tokens * (1 + style.by_style) * (1 + style.jitter) + 0.5)
 
 
-@jit
+@inner
 def length_of(style, arm, u):
     """Style tokens of a response of that arm; u uniform in [0, 1)."""
     side = 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
     return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
 
 
-@jit
+@inner
 def lean_of(style, signs, logits, base_logits, row, context, n_arms):
     """h of a style token: its slope times its direction's part in the distance from the base policy."""
     total = 0.0
@@ -54,14 +54,14 @@ def lean_of(style, signs, logits, base_logits, row, context, n_arms):
     return style.slope * total
 
 
-@jit
+@inner
 def coin_logp(lean, coin):
     """Log-probability of a style token."""
     h = lean if coin else -lean
     return min(h, 0.0) - math.log1p(math.exp(-abs(h)))
 
 
-@jit
+@inner
 def coin_probability(lean):
     """Probability that a style token says 1."""
     small = math.exp(-abs(lean))

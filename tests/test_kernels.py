@@ -3,6 +3,7 @@
 import ast
 import inspect
 
+import pytest
 from numba import types
 
 import sim.forgetting
@@ -37,6 +38,11 @@ def test_kernels_use_no_methods_of_arrays():
     calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used
+
+
+def test_python_is_told_that_it_cannot_call_an_inner_function():
+    with pytest.raises(TypeError, match=r"sim\.rounds\.look is for compiled code"):
+        sim.rounds.look(None, None, None, None, None)
 
 
 def test_vectors_are_loaded_from_one_cache_line():

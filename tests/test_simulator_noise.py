@@ -10,6 +10,7 @@ import pytest
 from shared.advantage import Advantage
 from shared.design import Design
 from shared.errors import UserError
+from shared.jit import jit
 from shared.mask import Drift
 from shared.sampling import Sampling
 from sim.environments import Linear, Tabular, build
@@ -155,12 +156,17 @@ def answers_of(world):
     return np.array(list(product(*(range(s * width, (s + 1) * width) for s in range(world.answer_tokens)))))
 
 
+@jit
+def _look(contexts, plan, theta, batch, work):
+    look(contexts, plan, theta, batch, work)
+
+
 def looked_at(environment):
     """Run, world and scratch after a look at all training contexts, the policy moved away from the base policy."""
     run, world = run_of(DESIGNS["raw"], environment), build(environment)
     state, work, plan = start_state(run, world), work_of(run, world), plan_of(run, world)
     state.theta[:-1] = 0.3 * np.random.default_rng(1).standard_normal(state.theta.size - 1)
-    look(world.train, plan, state.theta, np.arange(environment.n_train), work)
+    _look(world.train, plan, state.theta, np.arange(environment.n_train), work)
     return world, plan, state, work
 
 
@@ -235,7 +241,7 @@ def test_a_distance_that_rounds_to_below_zero_is_none():
     world = world._replace(train=contexts_of(np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3))
     learner = Plain(Simulation(Tabular(400), Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer(rate=0.0)), world)
     assert learner.advance(0, 1, np.zeros(9)) == 1 and np.all(np.isfinite(learner.state.mean))
-    look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
+    _look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
     p, distance = learner.work.probs[:400], np.full(400, 3.0)
     for a in range(12):
         distance += p[:, a] ** 2
