@@ -106,7 +106,7 @@ class Work(NamedTuple):
 REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS = range(9)
 
 
-@kernel
+@kernel(forceinline=True)
 def find_logits(contexts, theta, batch, base_kept, work):
     """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_kept: as `forgetting.kept` says."""
     n = batch.shape[0]
@@ -115,7 +115,7 @@ def find_logits(contexts, theta, batch, base_kept, work):
     forward(contexts, theta, work.rows[: whole_blocks(n)], base_kept, work.logits)
 
 
-@kernel
+@kernel(forceinline=True)
 def look(contexts, plan, theta, batch, work):
     """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks."""
     base_kept = kept(plan.forgetting, theta)
@@ -132,7 +132,7 @@ def copy_into(values, out, start):
     return start + values.shape[0]
 
 
-@kernel
+@kernel(forceinline=True)
 def find_baselines(plan, windows, batch, work):
     """Push the trained rewards to the windows, then gather each context's baseline set."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
@@ -171,7 +171,7 @@ def count_signal(plan, n, work, totals):
     totals[ROLLOUTS] += n * k
 
 
-@kernel
+@kernel(forceinline=True)
 def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
@@ -204,7 +204,7 @@ def look_again(plan, n, first, work):
             work.logp[t] = logp + work.format_logp[work.form[first + t], row]
 
 
-@kernel
+@kernel(forceinline=True)
 def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
