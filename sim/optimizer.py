@@ -55,10 +55,9 @@ def ascend(rates, step, grad, mean, square, theta):
     """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
     number = theta.dtype.type
     squared_norm = number(0.0)
-    for i in range(theta.shape[0]):
-        squared_norm += grad[i] * grad[i]
     if rates.kind == SGD:
         for i in range(theta.shape[0]):
+            squared_norm += grad[i] * grad[i]
             theta[i] += number(rates.rate) * grad[i]
             grad[i] = number(0.0)
         return squared_norm
@@ -68,6 +67,7 @@ def ascend(rates, step, grad, mean, square, theta):
     scale = number(1.0 / (1.0 - rates.beta2**step))
     for i in range(theta.shape[0]):
         g = grad[i]
+        squared_norm += g * g
         mean[i] = beta1 * mean[i] + (one - beta1) * g
         square[i] = beta2 * square[i] + (one - beta2) * g * g
         theta[i] += rate * mean[i] / (np.sqrt(scale * square[i]) + eps)
