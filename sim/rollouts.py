@@ -7,32 +7,32 @@ from sim.policy import cumulate
 from sim.random import ROLLOUT, uniforms
 from sim.spelling import pick
 
+N = np.uintp
 
-@kernel
+
+@kernel(forceinline=True)
 def respond(contexts, plan, row, context, draw, at, count, work):
     """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative probabilities, `draw` is their first uniform.
 
-    Slices, because an index that may be below 0 costs two instructions more at each of the arrays.
+    Unsigned indices, because those that may be below 0 cost two instructions more at each of the arrays.
     """
-    tokens, correct = len(plan.token_starts), contexts.correct[context]
-    coins, turns = work.uniform[0, draw : draw + count * tokens], work.uniform[1, draw : draw + count * tokens]
-    arms, forms, rewards = work.arm[at * tokens : (at + count) * tokens], work.form[at : at + count], work.reward[at : at + count]
-    old_logp, ref_logp = work.old_logp[at : at + count], work.ref_logp[at : at + count]
-    logits, base_logits = work.logits[row], contexts.base_logits[context]
-    malformed, well_formed, base_format_logp = work.format_logp[0, row], work.format_logp[1, row], contexts.base_format_logp[context]
-    formed, offset, base_offset = work.formed[row], -work.lse[row], -contexts.base_lse[context]
+    row, context, tokens = N(row), N(context), len(plan.token_starts)
+    correct, formed, offset, base_offset = contexts.correct[context], work.formed[row], -work.lse[row], -contexts.base_lse[context]
+    malformed, well_formed = work.format_logp[0, row], work.format_logp[1, row]
+    base_malformed, base_well_formed = contexts.base_format_logp[context, 0], contexts.base_format_logp[context, 1]
     for j in range(count):
-        form, right, logp, base_logp = int(coins[j * tokens] < formed), np.uint32(1), offset, base_offset
+        first, i = N(draw + j * tokens), N(at + j)
+        form, right, logp, base_logp = work.uniform[0, first] < formed, np.uint32(1), offset, base_offset
         for s in range(tokens):
-            arm = pick(plan, work.cdf, s, turns[j * tokens + s])
-            arms[j * tokens + s] = arm
+            arm = N(pick(plan, work.cdf, s, work.uniform[1, first + N(s)]))
+            work.arm[i * N(tokens) + N(s)] = arm
             right &= correct >> np.uint32(arm)
-            logp += logits[arm]
-            base_logp += base_logits[arm]
-        forms[j] = form
-        rewards[j] = form * (right & np.uint32(1))
-        old_logp[j] = logp + (well_formed if form else malformed)
-        ref_logp[j] = base_logp + base_format_logp[form]
+            logp += work.logits[row, arm]
+            base_logp += contexts.base_logits[context, arm]
+        work.form[i] = form
+        work.reward[i] = right & np.uint32(form)
+        work.old_logp[i] = logp + (well_formed if form else malformed)
+        work.ref_logp[i] = base_logp + (base_well_formed if form else base_malformed)
 
 
 @kernel(forceinline=True)
