@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.errors import check, check_labels
-from shared.jit import kernel
+from shared.jit import entry
 from shared.pool import Pool
 
 
@@ -26,7 +26,7 @@ def empty_windows(n_contexts: int, size: int) -> Windows:
     return Windows(np.zeros((n_contexts, size)), np.zeros(n_contexts, dtype=np.int64))
 
 
-@kernel(inline="always")
+@entry(inline="always")
 def push_into(windows, context, rewards, start, stop):
     """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full.
 
@@ -41,7 +41,7 @@ def push_into(windows, context, rewards, start, stop):
     windows.pushed[context] += new.shape[0]
 
 
-@kernel(inline="always")
+@entry(inline="always")
 def window_into(windows, context, out, start):
     """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so that none waits for another."""
     held, pushed = windows.rewards[context], windows.pushed[context]
