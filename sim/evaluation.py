@@ -19,7 +19,7 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
         find_logits(contexts, theta, batch, base_kept, work)
         find_formats(contexts, plan, theta, batch, base_kept, work)
         if sampled:
-            uniforms(plan.key, round_index, batch, 1, EVALUATION, work.uniform)
+            uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
         for row in range(batch.shape[0]):
             p = work.formed[row] * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
             chance += (1.0 if work.uniform[0, row] < p else 0.0 * p) if sampled else p

@@ -3,6 +3,8 @@
 Both are off by default (docs/simulator.md says why they are here).
 """
 
+import numpy as np
+
 from shared.jit import kernel
 from sim.products import backward
 from sim.random import INTERFERENCE, uniforms
@@ -31,7 +33,7 @@ def interfere(contexts, plan, round_index, batch, rows, work, grad):
 
     Overwrites the scores and `rows`, the padded batch.
     """
-    uniforms(plan.key, round_index, batch, 1, INTERFERENCE, work.uniform)
+    uniforms(plan.key, round_index, batch, np.int64(1), INTERFERENCE, work.uniform)
     for row in range(batch.shape[0]):
         rows[row] = int(work.uniform[0, row] * contexts.base_format.shape[0])
         for a in range(plan.n_arms):

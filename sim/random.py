@@ -84,8 +84,8 @@ def _unit(words):
 def uniforms(key, round_index, contexts, count, stream, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
-    contexts (n,); out (2, at least n count + 2 LANES) float32, context by context. It holds the counters first: 16 at a time, of which
-    those beyond a context's are overwritten by the next one's.
+    contexts (n,); count an np.int64, because a number written out is compiled as a type of its own; out (2, at least n count + 2 LANES)
+    float32, context by context. It holds the counters first: 16 at a time, of which those beyond a context's are overwritten by the next one's.
     """
     n, width = contexts.shape[0] * count, out.shape[1]
     for row in range(contexts.shape[0]):

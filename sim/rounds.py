@@ -231,49 +231,49 @@ def step(plan, state, totals):
     return math.isfinite(norm)
 
 
+@kernel(forceinline=True)
+def sample(contexts, plan, rule, state, work, round_index, batch, totals):
+    """Roll out the contexts of a batch, which `look` has seen, and find the advantages of their trained rollouts."""
+    trained = slice(0, batch.shape[0] * plan.rollouts)
+    roll_out(contexts, plan, round_index, batch, work)
+    if rule.shaping.active:
+        shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
+    find_baselines(plan, state.windows, batch, work)
+    pool_starts = work.pool_starts[: batch.shape[0] + 1]
+    advantages_into(rule.advantage, work.reward[trained], work.starts, work.group, work.pool, pool_starts, work.reward, work.advantage[trained])
+    count_signal(plan, batch.shape[0], work, totals)
+
+
 @entry
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
     """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
 
     A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the gradient. `work` then
-    holds the last chunk.
+    holds the last chunk. Several updates look again at parts of a batch that was sampled as one chunk. Both are turns of one loop, because
+    parts of a round that are compiled into it in two places take twice as long to compile.
     """
-    n, k, updates = batches.shape[1], plan.rollouts, plan.epochs * plan.minibatches
-    size = n // plan.minibatches
+    n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
+    chunks, size = (n + plan.chunk - 1) // plan.chunk, n // plan.minibatches
     finite = True
     for r in range(batches.shape[0]):
-        round_index = first_round + r
-        for start in range(0, n, plan.chunk):
-            batch = batches[r, start : min(start + plan.chunk, n)]
-            fetch(contexts, plan, state.windows, batch)
+        for turn in range(chunks + plan.epochs * plan.minibatches if again else chunks):
+            fresh = turn < chunks
+            low = turn * plan.chunk if fresh else (turn - chunks) % plan.minibatches * size
+            batch = batches[r, low : min(low + (plan.chunk if fresh else size), n)]
+            trained, first = batch.shape[0] * plan.rollouts, 0 if fresh else low * plan.rollouts
+            if fresh:
+                fetch(contexts, plan, state.windows, batch)
             look(contexts, plan, state.theta, batch, work)
-            roll_out(contexts, plan, round_index, batch, work)
-            if rule.shaping.active:
-                shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
-            find_baselines(plan, state.windows, batch, work)
-            trained = slice(0, batch.shape[0] * k)
-            advantages_into(
-                rule.advantage,
-                work.reward[trained],
-                work.starts,
-                work.group,
-                work.pool,
-                work.pool_starts[: batch.shape[0] + 1],
-                work.reward,
-                work.advantage[trained],
-            )
-            count_signal(plan, batch.shape[0], work, totals)
-            if updates == 1:
-                learn(contexts, plan, rule, state, work, work.old_logp[trained], round_index, batch, np.int64(0), totals)
-        for u in range(updates if updates > 1 else 0):
-            low = u % plan.minibatches * size
-            part = batches[r, low : low + size]
-            look(contexts, plan, state.theta, part, work)
-            look_again(plan, size, low * k, work)
-            learn(contexts, plan, rule, state, work, work.logp[: size * k], round_index, part, low * k, totals)
-            finite = finite and step(plan, state, totals)
-        if updates == 1:
-            finite = step(plan, state, totals)
+            if fresh:
+                sample(contexts, plan, rule, state, work, first_round + r, batch, totals)
+            else:
+                look_again(plan, batch.shape[0], first, work)
+            if fresh and again:
+                continue
+            logp = work.old_logp if fresh else work.logp
+            learn(contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals)
+            if again or turn + 1 == chunks:
+                finite = finite and step(plan, state, totals)
         if not finite:
             return r
     return batches.shape[0]

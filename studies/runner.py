@@ -84,14 +84,15 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
 def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
     """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`.
 
-    The longest come first, so that none is left alone at the end.
+    The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as all is compiled.
     What ends it early, an interrupt or a store that cannot be written, stops those that run.
     """
     sweep(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
+    order = [*by_cost[-1:], *by_cost[:-1]]
     with ThreadPoolExecutor(threads) as pool:
         try:
-            waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in by_cost}
+            waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in order}
             while waiting:
                 ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ready:
