@@ -4,7 +4,7 @@ from shared.jit import kernel
 from sim.simd import prefetch
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def fetch(contexts, plan, windows, batch):
     """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for one by one."""
     columns, size = contexts.base_logits.shape[1], windows.rewards.shape[1]

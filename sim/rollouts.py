@@ -35,7 +35,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
         work.ref_logp[i] = base_logp + (base_well_formed if form else base_malformed)
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def roll_out(contexts, plan, round_index, batch, work):
     """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
     n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)

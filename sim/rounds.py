@@ -132,7 +132,7 @@ def copy_into(values, out, start):
     return start + values.shape[0]
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def find_baselines(plan, windows, batch, work):
     """Push the trained rewards to the windows, then gather each context's baseline set."""
     n, k, m = batch.shape[0], plan.rollouts, plan.support
@@ -158,7 +158,7 @@ def reward_and_silence(rewards, advantages):
     return reward, silent
 
 
-@kernel
+@kernel(inline="always")
 def count_signal(plan, n, work, totals):
     """Add a round's rewards and contexts without signal to the totals."""
     k = plan.rollouts
@@ -171,7 +171,7 @@ def count_signal(plan, n, work, totals):
     totals[ROLLOUTS] += n * k
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
@@ -192,7 +192,7 @@ def set_scores(plan, round_index, batch, first, rows, work):
     return plan.format_scale * format_grad
 
 
-@kernel
+@kernel(inline="always")
 def look_again(plan, n, first, work):
     """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy that `look` has seen."""
     k, tokens = plan.rollouts, len(plan.token_starts)
@@ -204,7 +204,7 @@ def look_again(plan, n, first, work):
             work.logp[t] = logp + work.format_logp[work.form[first + t], row]
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
@@ -221,7 +221,7 @@ def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, to
     totals[TOKENS] += n
 
 
-@kernel
+@kernel(inline="always")
 def step(plan, state, totals):
     """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
     state.step[0] += 1
@@ -231,7 +231,7 @@ def step(plan, state, totals):
     return math.isfinite(norm)
 
 
-@kernel(forceinline=True)
+@kernel(inline="always")
 def sample(contexts, plan, rule, state, work, round_index, batch, totals):
     """Roll out the contexts of a batch, which `look` has seen, and find the advantages of their trained rollouts."""
     trained = slice(0, batch.shape[0] * plan.rollouts)
