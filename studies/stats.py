@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -24,7 +24,7 @@ def interval(values: np.ndarray) -> Interval:
     mean = float(values.mean())
     if values.size == 1:
         return Interval(mean, -np.inf, np.inf)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    half = float(stdtrit(values.size - 1, 0.5 + CONFIDENCE / 2) * values.std(ddof=1) / np.sqrt(values.size))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -36,5 +36,5 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
     means, freedom = [float(group.mean()) for group in groups], sum(group.size - 1 for group in groups)
     variance = sum(((group - group.mean()) ** 2).sum() for group in groups) / freedom
     error = np.sqrt(variance * sum(1 / group.size for group in groups)) / len(groups)
-    middle, half = float(np.mean(means)), float(stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / comparisons, freedom) * error)
+    middle, half = float(np.mean(means)), float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / comparisons) * error)
     return Interval(middle, middle - half, middle + half)
