@@ -48,5 +48,17 @@ def test_python_is_told_that_it_cannot_call_an_inner_function():
 def test_vectors_are_loaded_from_one_cache_line():
     run, world = run_of(DESIGNS["window"]), build(SMALL)
     state, work = start_state(run, world), work_of(run, world)
-    arrays = (world.train.features, world.train.base_logits, state.theta, state.grad, work.logits, work.probs, work.scores, work.noise)
+    arrays = (
+        world.train.features,
+        world.train.base_logits,
+        state.theta,
+        state.grad,
+        work.logits,
+        work.probs,
+        work.scores,
+        work.noise,
+        work.lse,
+        work.norm,
+        work.formed,
+    )
     assert all(array.ctypes.data % LINE == 0 for array in arrays)
