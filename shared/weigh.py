@@ -12,6 +12,7 @@ from shared.kl import K3, NONE, anchor_ratio, kl_penalty, kl_penalty_at
 from shared.mask import CLIP_COV, UNMASKED, mask_into
 from shared.prepare import Batch
 from shared.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from shared.sums import BLOCK, block, block_total
 from shared.surrogate import CLIP, GEOMETRIC_MEAN, clip, ratio_of, surrogate, through_ratio
 
 
@@ -54,39 +55,34 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
     return kl, slope
 
 
-@inner(fastmath={"reassoc"})
-def clip_sums(rule, batch, logp, ones, ratios, anchors):
-    """What `clip_tokens_into` returns, in any order of its terms: several at a time."""
-    objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
-    for t in range(logp.shape[0]):
-        ratio = 1.0 if ones else ratios[t]
-        value, _, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
-        kl, _ = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], anchors[t])
-        objective += batch.share[t] * value - batch.kl_share[t] * kl
-        clipped += is_clipped
-        dual_clipped += is_dual
-        kl_total += kl
-    return objective, clipped, dual_clipped, kl_total
-
-
 @inner(inline="always")
 def clip_tokens_into(rule, batch, logp, weight):
     """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
 
-    A loop each for exponentials, sums and weights: each of them works on several tokens at once. `weight` holds `anchor_ratio` meanwhile.
+    Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits in blocks. `weight`
+    holds `anchor_ratio` meanwhile.
     """
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
         for t in range(logp.shape[0]):
             weight[t] = anchor_ratio(rule.kl, logp[t], batch.ref_logp[t])
-    sums = clip_sums(rule, batch, logp, ones, ratios, weight)
-    for t in range(logp.shape[0]):
-        ratio = 1.0 if ones else ratios[t]
-        _, slope, _, _ = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
-        _, kl_slope = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
-        weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
-    return sums
+    objective, clipped, dual_clipped, kl_total, values, kls = 0.0, 0, 0, 0.0, block(), block()
+    for start in range(0, logp.shape[0], BLOCK):
+        stop = min(start + BLOCK, logp.shape[0])
+        for i in range(stop - start):
+            t = np.uintp(start + i)
+            ratio = 1.0 if ones else ratios[t]
+            value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
+            kl, kl_slope = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
+            weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
+            values[i] = batch.share[t] * value - batch.kl_share[t] * kl
+            kls[i] = kl
+            clipped += is_clipped
+            dual_clipped += is_dual
+        objective += block_total(values, stop - start)
+        kl_total += block_total(kls, stop - start)
+    return objective, clipped, dual_clipped, kl_total
 
 
 @inner

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from shared.errors import check, check_choice, check_finite
-from shared.jit import entry
+from shared.jit import entry, kernel
+from shared.sums import dot
+from sim.simd import LANES, fma, load, splat, total
 
 OptimizerKind = Literal["adam", "sgd"]
 ADAM, SGD = range(2)
@@ -50,14 +54,44 @@ def rates_of(optimizer: Optimizer) -> Rates:
     return Rates(get_args(OptimizerKind).index(optimizer.kind), optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
 
 
-@entry(fastmath={"reassoc", "contract"})
+def squared_length(values):
+    """Sum of the squares of values (n,)."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(squared_length, jit_options={"error_model": "numpy"})
+def _squared_length(values):
+    return _squared_length_lanes if values.dtype == types.float32 else _squared_length_scalar
+
+
+def _squared_length_lanes(values):
+    whole = values.shape[0] // (4 * LANES) * 4 * LANES
+    a = b = c = e = splat(np.float32(0.0))  # four, because each waits for the sum before it
+    for i in range(0, whole, 4 * LANES):
+        a, b = _add_square(values, i, a), _add_square(values, i + LANES, b)
+        c, e = _add_square(values, i + 2 * LANES, c), _add_square(values, i + 3 * LANES, e)
+    found = total((a + b) + (c + e))
+    for i in range(whole, values.shape[0]):
+        found += values[i] * values[i]
+    return found
+
+
+@kernel
+def _add_square(values, at, lanes):
+    return fma(load(values, at), load(values, at), lanes)
+
+
+def _squared_length_scalar(values):
+    return dot(values, values)
+
+
+@entry
 def ascend(rates, step, grad, mean, square, theta):
     """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
     number = theta.dtype.type
-    squared_norm = number(0.0)
+    squared_norm = squared_length(grad)
     if rates.kind == SGD:
         for i in range(theta.shape[0]):
-            squared_norm += grad[i] * grad[i]
             theta[i] += number(rates.rate) * grad[i]
             grad[i] = number(0.0)
         return squared_norm
@@ -67,7 +101,6 @@ def ascend(rates, step, grad, mean, square, theta):
     scale = number(1.0 / (1.0 - rates.beta2**step))
     for i in range(theta.shape[0]):
         g = grad[i]
-        squared_norm += g * g
         mean[i] = beta1 * mean[i] + (one - beta1) * g
         square[i] = beta2 * square[i] + (one - beta2) * g * g
         theta[i] += rate * mean[i] / (np.sqrt(scale * square[i]) + eps)

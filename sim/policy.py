@@ -10,6 +10,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from shared import sums
 from shared.jit import kernel
 from sim.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
 from sim.vectormath import exp
@@ -151,15 +152,12 @@ def _start_score_scalar(probs, row, weight, spread, noise, n_arms, scores):
         scores[row, a] = spread * noise[row, a] - weight * probs[row, a]
 
 
-@kernel(fastmath={"reassoc"})
+@kernel
 def weight_sums(weights, forms):
-    """sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed. In any order: 8 at a time."""
-    weight, squares, formed = 0.0, 0.0, 0.0
-    for k in range(weights.shape[0]):
-        weight += weights[k]
-        squares += weights[k] * weights[k]
-        formed += weights[k] * forms[k]
-    return weight, squares, formed
+    """sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed."""
+    if weights.shape[0] == 1:  # the same, without three loops
+        return weights[0], weights[0] * weights[0], weights[0] * forms[0]
+    return sums.total(weights), sums.dot(weights, weights), sums.dot(weights, forms)
 
 
 def add_arms(weights, arms, tokens, row, scores):

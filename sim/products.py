@@ -14,8 +14,9 @@ from numba.extending import overload
 
 from shared.jit import kernel
 from sim.policy import F, is_linear
-from sim.shuffles import high_twice, low_twice, sums_of_pairs
-from sim.simd import LANES, broadcast_pair, fma, load, prefetch, splat, store
+from sim.shuffles import sums_of_pairs
+from sim.simd import LANES, fma, load, prefetch, splat, store
+from sim.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
 
 BLOCK = 8
 
@@ -42,30 +43,30 @@ def _forward(contexts, theta, rows, kept, logits):
     return _forward_linear if is_linear(theta) else _forward_tabular
 
 
-@kernel
-def _fma_pair(pair, low, high, sums):
-    """sums of both halves of the arms + a pair of features x their weights."""
-    return fma(pair, low, sums[0]), fma(pair, high, sums[1])
-
-
 def _forward_linear(contexts, theta, rows, kept, logits):
-    x, d = contexts.features, contexts.features.shape[1]
-    for r in range(0, rows.shape[0], BLOCK):
-        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
-        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
-        za = zb = zc = ze = zf = zg = zh = zi = splat(F(0.0)), splat(F(0.0))
-        ahead = min(r + BLOCK, rows.shape[0] - BLOCK)  # the next block's features are asked for meanwhile
-        for line in range(0, d, LANES):
-            for lane in range(BLOCK):
-                prefetch(x, rows[ahead + lane] * d + line)
-            for k in range(line, line + LANES, 2):
-                low, high = load(theta, k * LANES), load(theta, (k + 1) * LANES)
-                za, zb = _fma_pair(broadcast_pair(x, a + k), low, high, za), _fma_pair(broadcast_pair(x, b + k), low, high, zb)
-                zc, ze = _fma_pair(broadcast_pair(x, c + k), low, high, zc), _fma_pair(broadcast_pair(x, e + k), low, high, ze)
-                zf, zg = _fma_pair(broadcast_pair(x, f + k), low, high, zf), _fma_pair(broadcast_pair(x, g + k), low, high, zg)
-                zh, zi = _fma_pair(broadcast_pair(x, h + k), low, high, zh), _fma_pair(broadcast_pair(x, i + k), low, high, zi)
-        for lane, z in enumerate((za, zb, zc, ze, zf, zg, zh, zi)):
-            store(logits, (r + lane) * LANES, fma(splat(F(kept)), load(contexts.base_logits, rows[r + lane] * LANES), sums_of_pairs(z[0], z[1])))
+    x, d, last = contexts.features, contexts.features.shape[1], rows.shape[0] - CONTEXTS
+    for tile in range(0, rows.shape[0], CONTEXTS):
+        r = min(tile, last)  # so the last tile may find some logits once more
+        starts, ahead = starts_of(rows, r, d), starts_of(rows, min(r + CONTEXTS, last), d)
+        first = _sums(x, starts, theta, 0, ahead)
+        second = first if HALVES == 2 else _sums(x, starts, theta, 1, ahead)
+        for i in range(CONTEXTS):
+            low, high = (first[2 * i], first[2 * i + 1]) if HALVES == 2 else (first[i], second[i])
+            base = load(contexts.base_logits, rows[r + i] * LANES)
+            store(logits, (r + i) * LANES, fma(splat(F(kept)), base, sums_of_pairs(low, high)))
+
+
+@kernel(forceinline=True)
+def _sums(x, starts, theta, half, ahead):
+    """Features of a tile's contexts times their weights, from `half` of the arms on; those of the next tile are asked for meanwhile."""
+    sums = zeros()
+    for line in range(0, x.shape[1], LANES):
+        if half == 0:
+            for start in ahead:
+                prefetch(x, start + line)
+        for k in range(line, line + LANES, 2):
+            sums = add_features(sums, x, starts, k, theta, half)
+    return sums
 
 
 def _forward_tabular(contexts, theta, rows, kept, logits):
@@ -85,32 +86,19 @@ def _backward(contexts, rows, scores, grad):
     return _backward_linear if is_linear(grad) else _backward_tabular
 
 
-@kernel
-def _twice(scores, row):
-    """A context's scores with every lane doubled: the lower and the upper half of the arms."""
-    score = load(scores, row * LANES)
-    return low_twice(score), high_twice(score)
-
-
 def _backward_linear(contexts, rows, scores, grad):
-    x, d = contexts.features, contexts.features.shape[1]
-    for r in range(0, rows.shape[0], BLOCK):
-        a, b, c, e = rows[r] * d, rows[r + 1] * d, rows[r + 2] * d, rows[r + 3] * d
-        f, g, h, i = rows[r + 4] * d, rows[r + 5] * d, rows[r + 6] * d, rows[r + 7] * d
-        sa, sb, sc, se = _twice(scores, r), _twice(scores, r + 1), _twice(scores, r + 2), _twice(scores, r + 3)
-        sf, sg, sh, si = _twice(scores, r + 4), _twice(scores, r + 5), _twice(scores, r + 6), _twice(scores, r + 7)
-        for k in range(0, d, 2):
-            y = load(grad, k * LANES), load(grad, (k + 1) * LANES)
-            y = _fma_pair(broadcast_pair(x, a + k), sa[0], sa[1], y)
-            y = _fma_pair(broadcast_pair(x, b + k), sb[0], sb[1], y)
-            y = _fma_pair(broadcast_pair(x, c + k), sc[0], sc[1], y)
-            y = _fma_pair(broadcast_pair(x, e + k), se[0], se[1], y)
-            y = _fma_pair(broadcast_pair(x, f + k), sf[0], sf[1], y)
-            y = _fma_pair(broadcast_pair(x, g + k), sg[0], sg[1], y)
-            y = _fma_pair(broadcast_pair(x, h + k), sh[0], sh[1], y)
-            y = _fma_pair(broadcast_pair(x, i + k), si[0], si[1], y)
-            store(grad, k * LANES, y[0])
-            store(grad, (k + 1) * LANES, y[1])
+    x, d, n = contexts.features, contexts.features.shape[1], rows.shape[0]
+    strip = new_strip()
+    for first in range(0, n, STRIP):
+        last = min(first + STRIP, n)
+        for r in range(first, last):
+            double_into(strip, r - first, load(scores, r * LANES))
+        for k in range(0, d, 2 * PAIRS):
+            sums = load_tile(grad, k * LANES)
+            for r in range(first, last):
+                prefetch(x, rows[r] * d + k + LANES)  # its next line
+                sums = add_context(sums, x, rows[r] * d + k, strip, r - first)
+            store_tile(grad, k * LANES, sums)
 
 
 def _backward_tabular(contexts, rows, scores, grad):

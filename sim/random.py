@@ -53,6 +53,15 @@ def _turn(c, k0, k1):
 
 
 @kernel
+def _ten_turns(c, key):
+    """All ten."""
+    k0, k1 = key.low, key.high
+    for _ in range(10):
+        c, k0, k1 = _turn(c, k0, k1), U(k0 + _WEYL_0), U(k1 + _WEYL_1)
+    return c
+
+
+@kernel
 def _merge(even, odd):
     return merge_words(even[0], odd[0]), merge_words(even[1], odd[1]), merge_words(even[2], odd[2]), merge_words(even[3], odd[3])
 
@@ -67,10 +76,7 @@ def philox(key, c0, c1, c2, c3):
     b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
     c = splat(c0), c1[1], c2[1], splat(c3)
     d = splat(c0), upper_words(c1[1]), upper_words(c2[1]), splat(c3)
-    k0, k1 = key.low, key.high
-    for _ in range(10):
-        a, b, c, d = _turn(a, k0, k1), _turn(b, k0, k1), _turn(c, k0, k1), _turn(d, k0, k1)
-        k0, k1 = U(k0 + _WEYL_0), U(k1 + _WEYL_1)
+    a, b, c, d = _ten_turns(a, key), _ten_turns(b, key), _ten_turns(c, key), _ten_turns(d, key)
     return _merge(a, b), _merge(c, d)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shared import sums
 from shared.advantage import advantages_into
 from shared.jit import entry, kernel
 from shared.prepare import Batch
@@ -148,14 +149,13 @@ def find_baselines(plan, windows, batch, work):
     work.pool_starts[n] = end
 
 
-@kernel(fastmath={"reassoc"})
+@kernel
 def reward_and_silence(rewards, advantages):
-    """Sum of a context's rewards, in any order: 8 at a time; and whether none of its responses teaches."""
-    reward, silent = 0.0, True
+    """Sum of a context's rewards; and whether none of its responses teaches."""
+    silent = True
     for k in range(rewards.shape[0]):
-        reward += rewards[k]
         silent = silent & (advantages[k] == 0.0)
-    return reward, silent
+    return sums.total(rewards), silent
 
 
 @kernel(inline="always")

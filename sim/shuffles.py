@@ -21,19 +21,6 @@ def sums_of_pairs(typingctx, a, b):
     return emit(floats, (floats, floats), build)
 
 
-def _doubled(first):
-    """Intrinsic that doubles each of 8 lanes."""
-
-    @intrinsic
-    def twice(typingctx, a):
-        return emit(floats, (floats,), lambda builder, args: _pick(builder, *args, *args, [first + i // 2 for i in range(LANES)]))
-
-    return twice
-
-
-low_twice, high_twice = _doubled(0), _doubled(LANES // 2)
-
-
 def _quarter(c):
     """Intrinsic that collects lanes 4c .. 4c+3 of four vectors."""
 

@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
+from shared.sums import by_halves
+
 LANES = 16
 LINE = 64
 """Bytes of a cache line, and of 16 lanes."""
@@ -51,7 +53,7 @@ def emit(result, arguments, build):
     return result(*arguments), lambda context, builder, signature, args: build(builder, args)
 
 
-def _call(builder, name, result, args, **flags):
+def call(builder, name, result, args, **flags):
     """Call an LLVM intrinsic by its full name."""
     kind = ir.FunctionType(result, [a.type for a in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args, **flags)
@@ -66,7 +68,7 @@ def _spread(builder, scalar, llvm):
     return builder.shuffle_vector(one, ir.Constant(llvm, ir.Undefined), ir.Constant(INTS, [0] * LANES))
 
 
-def _address(context, builder, array_type, array, index):
+def address(context, builder, array_type, array, index):
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
@@ -77,7 +79,7 @@ def load(typingctx, array, index):
     vector = floats if array.dtype == types.float32 else ints
 
     def code(context, builder, signature, args):
-        value = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), vector.llvm.as_pointer()))
+        value = builder.load(builder.bitcast(address(context, builder, signature.args[0], *args), vector.llvm.as_pointer()))
         value.align = 4
         return value
 
@@ -89,7 +91,7 @@ def store(typingctx, array, index, vector):
     """Write 16 lanes to flat positions index .. index+15."""
 
     def code(context, builder, signature, args):
-        pointer = _address(context, builder, signature.args[0], *args[:2])
+        pointer = address(context, builder, signature.args[0], *args[:2])
         builder.store(args[2], builder.bitcast(pointer, signature.args[2].llvm.as_pointer())).align = 4
         return context.get_dummy_value()
 
@@ -101,25 +103,11 @@ def prefetch(typingctx, array, index):
     """Ask for the cache line of flat position `index`, which will soon be read."""
 
     def code(context, builder, signature, args):
-        pointer = builder.bitcast(_address(context, builder, signature.args[0], *args), cgutils.voidptr_t)
-        _call(builder, "llvm.prefetch", ir.VoidType(), [pointer, _I32(0), _I32(3), _I32(1)])
+        pointer = builder.bitcast(address(context, builder, signature.args[0], *args), cgutils.voidptr_t)
+        call(builder, "llvm.prefetch", ir.VoidType(), [pointer, _I32(0), _I32(3), _I32(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), code
-
-
-@intrinsic
-def broadcast_pair(typingctx, array, index):
-    """The two float32 that begin at flat position `index`, in every pair of lanes."""
-
-    def code(context, builder, signature, args):
-        pair = builder.load(builder.bitcast(_address(context, builder, signature.args[0], *args), _I64.as_pointer()))
-        pair.align = 4
-        first = builder.insert_element(ir.Constant(PAIRS, ir.Undefined), pair, _I32(0))
-        everywhere = builder.shuffle_vector(first, ir.Constant(PAIRS, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
-        return builder.bitcast(everywhere, FLOATS)
-
-    return floats(array, types.intp), code
 
 
 @intrinsic
@@ -139,25 +127,25 @@ def lane_numbers(typingctx):
 @intrinsic
 def fma(typingctx, a, b, c):
     """a b + c, rounded once."""
-    return emit(floats, (floats, floats, floats), lambda builder, args: _call(builder, "llvm.fma.v16f32", FLOATS, args))
+    return emit(floats, (floats, floats, floats), lambda builder, args: call(builder, "llvm.fma.v16f32", FLOATS, args))
 
 
 @intrinsic
 def sqrt(typingctx, a):
     """Square root of each lane."""
-    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.sqrt.v16f32", FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.sqrt.v16f32", FLOATS, args))
 
 
 @intrinsic
 def absolute(typingctx, a):
     """|a| of each lane."""
-    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.fabs.v16f32", FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.fabs.v16f32", FLOATS, args))
 
 
 @intrinsic
 def floor(typingctx, a):
     """Largest integer not above each lane, as a float."""
-    return emit(floats, (floats,), lambda builder, args: _call(builder, "llvm.floor.v16f32", FLOATS, args))
+    return emit(floats, (floats,), lambda builder, args: call(builder, "llvm.floor.v16f32", FLOATS, args))
 
 
 @intrinsic
@@ -172,12 +160,8 @@ def maximum(typingctx, a, b):
 
 @intrinsic
 def total(typingctx, a):
-    """Sum of the lanes, as a balanced tree."""
-
-    def build(builder, args):
-        return _call(builder, "llvm.vector.reduce.fadd.v16f32", _F32, [_F32(-0.0), args[0]], fastmath=("reassoc",))
-
-    return emit(types.float32, (floats,), build)
+    """Sum of the lanes, by halves. LLVM's own reduction is free to choose another order."""
+    return emit(types.float32, (floats,), lambda builder, args: by_halves(builder, args[0], builder.fadd))
 
 
 @intrinsic
@@ -199,11 +183,7 @@ def largest(typingctx, a):
     """Largest lane, where none is nan. By halves: LLVM's own reduction minds nan, lane by lane."""
 
     def build(builder, args):
-        value = args[0]
-        for half in (8, 4, 2, 1):
-            other = builder.shuffle_vector(value, value, ir.Constant(INTS, [(lane + half) % LANES for lane in range(LANES)]))
-            value = builder.select(builder.fcmp_ordered("<", value, other), other, value)
-        return builder.extract_element(value, _I32(0))
+        return by_halves(builder, args[0], lambda low, high: builder.select(builder.fcmp_ordered("<", low, high), high, low))
 
     return emit(types.float32, (floats,), build)
 
@@ -214,7 +194,7 @@ def count_at_most(typingctx, a, bound):
 
     def build(builder, args):
         mask = builder.bitcast(builder.fcmp_ordered("<=", args[0], _spread(builder, args[1], FLOATS)), ir.IntType(LANES))
-        return builder.zext(_call(builder, f"llvm.ctpop.i{LANES}", ir.IntType(LANES), [mask]), _I64)
+        return builder.zext(call(builder, f"llvm.ctpop.i{LANES}", ir.IntType(LANES), [mask]), _I64)
 
     return emit(types.int64, (floats, types.float32), build)
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
-PURE = {"numpy", "numba"}
+PURE = {"numpy", "numba", "llvmlite"}
 DRAWING = (
     "studies/figures.py",
     "studies/league_figure.py",
