@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from shared.config.sampling import Sampling
 from shared.errors import check
 from shared.estimator import Estimator
-from shared.sampling import Sampling
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ def source_hash() -> str:
     """Hash of every source file that may hold jitted code, in a fixed order."""
     digest = hashlib.sha256()
     for folder in _SOURCES:
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 

@@ -8,19 +8,16 @@ from rich.console import Console
 from rich.table import Table
 
 from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
-from llm.tasks.load import TaskConfig
-from shared.advantage import Advantage
+from llm.tasks.config import TaskConfig
+from shared.config.advantage import Advantage
 from shared.design import Design
 from shared.errors import check, check_choice
-from sim.environments import Linear
-from sim.optimizer import Optimizer
-from sim.responses import Sampler
-from sim.run import Simulation
+from sim.config import Linear, Optimizer, Sampler, Simulation
 from studies.cards import CARDS, preset
 from studies.cli_common import Common, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.language import cost_table, has_costs
-from studies.league import Rules
+from studies.league_rules import Rules
 from studies.pairs import LEVELS, start_at, usual_pairs
 
 SINGLE, LEAGUE = "cell", "league"

@@ -15,7 +15,8 @@ from llm.writing import reason
 from shared.curve import Curve
 from shared.design import Design
 from shared.errors import UserError
-from sim.environments import Environment, build
+from sim.config import Environment
+from sim.environments import build
 from sim.run import simulate
 from sim.world import World
 from studies import store

@@ -16,8 +16,9 @@ from scipy.special import logsumexp
 from scipy.stats import qmc
 
 from shared.errors import UserError
+from sim.config import Simulation
 from sim.environments import build
-from sim.run import Simulation, simulate
+from sim.run import simulate
 from studies.bridge.evidence import Evidence
 from studies.bridge.knobs import world_of
 
