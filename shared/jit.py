@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numba
 from numba.core import config as numba_config
+from numba.core import event
 from numba.core.registry import CPUDispatcher
+
+from shared.announce import Announcer
 
 _SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
 
@@ -40,6 +43,8 @@ def _choose_cache() -> Path | None:
 CACHE_FOLDER = _choose_cache()
 if CACHE_FOLDER is not None:
     numba_config.CACHE_DIR = str(CACHE_FOLDER)
+
+event.register("numba:compile", Announcer(CACHE_FOLDER))
 
 jit = functools.partial(numba.njit, cache=CACHE_FOLDER is not None, nogil=True, error_model="numpy", _nrt=True, no_cfunc_wrapper=True)
 

@@ -7,7 +7,7 @@ from shared.config.advantage import GIVEN
 from shared.config.mask import Unmasked
 from shared.config.sampling import Sampling
 from shared.design import Design
-from shared.errors import check, check_choice, check_finite
+from shared.errors import MOST_SEED, check, check_choice, check_count, check_finite
 
 MOST_TOKENS = 1000
 """Style tokens of a response, on average."""
@@ -69,7 +69,7 @@ class Linear:
 
     def __post_init__(self):
         for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
-            check(getattr(self, name) >= 1, f"environment.{name} = {getattr(self, name)}; allowed: 1 or more")
+            check_count(f"environment.{name}", getattr(self, name))
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MOST_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MOST_ARMS}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
@@ -80,7 +80,7 @@ class Linear:
             check_finite(f"environment.{name}", getattr(self, name), 0)
         check_finite("environment.base_format", self.base_format)
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
-        check(self.world_seed >= 0, f"environment.world_seed = {self.world_seed}; allowed: 0 or more")
+        check_count("environment.world_seed", self.world_seed, 0, MOST_SEED)
 
     @property
     def n_arms(self) -> int:
@@ -106,7 +106,7 @@ class Tabular:
     """Seed of the base policy."""
 
     def __post_init__(self):
-        check(self.n_contexts >= 1, f"environment.n_contexts = {self.n_contexts}; allowed: 1 or more")
+        check_count("environment.n_contexts", self.n_contexts)
         check(2 <= self.n_arms <= MOST_ARMS, f"environment.n_arms = {self.n_arms}; allowed: 2 to {MOST_ARMS}")
         check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
         for name in ("nuisance", "base_scale"):
@@ -157,7 +157,7 @@ class Sampler:
     """Standard deviation of the noise on its logits."""
 
     def __post_init__(self):
-        check(self.lag >= 0, f"sampler.lag = {self.lag}; allowed: 0 or more")
+        check_count("sampler.lag", self.lag, 0)
         check_finite("sampler.noise", self.noise, 0)
 
 
@@ -210,7 +210,7 @@ class Simulation:
         check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
         advantage = self.design.estimator.advantage
         check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
-        check(0 <= self.seed < 2**63, f"seed = {self.seed}; allowed: 0 to 2^63 - 1")
+        check_count("seed", self.seed, 0, MOST_SEED)
         if isinstance(self.environment, Linear):
             check_plain(self.environment, further(self, self.environment.style_tokens))
         contexts = n_train(self.environment)

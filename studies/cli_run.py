@@ -13,7 +13,7 @@ from shared.design import Design
 from shared.errors import check, check_choice
 from sim.config import Linear, Optimizer, Sampler, Simulation
 from studies.cards import CARDS, preset
-from studies.cli_common import Common, peek
+from studies.cli_common import Common, check_size, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
 from studies.league_rules import Rules
 from studies.pairs import LEVELS, start_at, usual_pairs
@@ -46,7 +46,7 @@ class StudyCommand(Common):
         """Run the study and print its endpoints."""
         from studies.study_run import run_study
 
-        check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
+        check_size(self.seeds, None)
         chosen = self._experiment()
         for cell in chosen.cells:
             check_filter(cell)

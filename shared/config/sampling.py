@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shared.errors import check, check_choice
+from shared.errors import check_choice, check_count
 
 Budget = Literal["equal", "difficulty"]
 
@@ -23,5 +23,5 @@ class Sampling:
 
     def __post_init__(self):
         check_choice("sampling.budget", self.budget, get_args(Budget))
-        check(self.tries >= 1, f"sampling.tries = {self.tries}; allowed: 1 or more")
-        check(self.keep >= 0, f"sampling.keep = {self.keep}; allowed: 0 or more")
+        check_count("sampling.tries", self.tries)
+        check_count("sampling.keep", self.keep, 0)

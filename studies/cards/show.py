@@ -174,7 +174,7 @@ def _show_all(console: Console) -> None:
 
 def show(console: Console, name: str | None) -> None:
     """Print one card, or a table of all. Raises UserError for an unknown name."""
-    if name:
+    if name is not None:
         check_choice("estimator", name, tuple(CARDS))
         _show_one(console, CARDS[name])
     else:
