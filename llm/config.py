@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from llm.tasks.arithmetic import KINDS
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
+from shared.config.kl import KL
+from shared.config.mask import Unmasked
 from shared.design import Design
 from shared.errors import check, check_choice, check_finite
-from shared.kl import KL
-from shared.mask import Unmasked
 
 VERSION = 4
 """Raised when a change makes equal configurations give other curves."""

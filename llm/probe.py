@@ -25,11 +25,11 @@ from llm.samples import Judge, Samples, joined
 from llm.train import engine_for, threads_of
 from llm.update import accumulate
 from llm.verify import well_formed
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
+from shared.config.surrogate import Reinforce
 from shared.errors import check
 from shared.estimator import Estimator
 from shared.prepare import prepare
-from shared.surrogate import Reinforce
 
 RAW = Estimator(Advantage("none"), Reinforce())
 """A response's gradient is r grad log pi, summed over its tokens."""

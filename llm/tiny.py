@@ -26,7 +26,8 @@ from llm.responses import Responses, packed
 from llm.rollouts import Draws, HFEngine
 from llm.tasks import symbols
 from llm.tasks.arithmetic import KINDS, corpus
-from llm.tasks.load import TaskConfig, load
+from llm.tasks.config import TaskConfig
+from llm.tasks.load import load
 from llm.tasks.task import Split
 from llm.verify import score
 from llm.writing import reported, verify_folder, write_folder

@@ -19,7 +19,7 @@ from llm.rollouts import Draws, Engine
 from llm.samples import Judge, Samples, baseline_sets, with_signal
 from llm.update import accumulate, optimizer_of, rows_of, step
 from shared.averages import add_into, averages_of, difficulty_of, empty_averages
-from shared.mask import ClipCov
+from shared.config.mask import ClipCov
 from shared.prepare import Batch, freeze, prepare, shaped_rewards
 from shared.replay import Windows, empty_windows, push
 from shared.sampling import allocate

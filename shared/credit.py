@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 
-from shared.advantage import BY_TOKENS, Advantage, whiten_into
+from shared.advantage import whiten_into
+from shared.config.advantage import BY_TOKENS, Advantage
 from shared.errors import check
 from shared.jit import jit
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from shared.errors import check
+from shared.config.sampling import Sampling
+from shared.errors import check, check_count
 from shared.estimator import Estimator
-from shared.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Design:
 
     def __post_init__(self):
         for name in ("batch_size", "rollouts", "rounds", "eval_every", "epochs", "minibatches"):
-            check(getattr(self, name) >= 1, f"{name} = {getattr(self, name)}; allowed: 1 or more")
+            check_count(name, getattr(self, name))
         for name in ("support_rollouts", "replay_window"):
-            check(getattr(self, name) >= 0, f"{name} = {getattr(self, name)}; allowed: 0 or more")
+            check_count(name, getattr(self, name), 0)
         check(
             self.replay_window == 0 or self.replay_window >= self.rollouts,
             f"replay_window = {self.replay_window}; allowed: 0, or at least rollouts = {self.rollouts}",

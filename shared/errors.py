@@ -25,6 +25,23 @@ def check_finite(field: str, value: float, least: float = -math.inf, above: floa
     check(math.isfinite(value) and value >= least and value > above, f"{field} = {value!r}; allowed: {bound}")
 
 
+MOST = 10**9
+"""Counts beyond it are mistakes: no run of that many rounds, contexts or rollouts ends, and the numbers of compiled code are 64 bits wide."""
+MOST_SEED = 2**63 - 1
+
+
+def check_count(field: str, value: int, least: int = 1, most: int = MOST) -> None:
+    """Raise unless `value` lies between two whole numbers."""
+    check(value >= least, f"{field} = {_shown(value)}; allowed: {least} or more")
+    check(value <= most, f"{field} = {_shown(value)}; allowed: {least} to {_shown(most)}")
+
+
+def _shown(value: int) -> str:
+    """A whole number; large powers as such."""
+    names = {10**9: "10^9", 2**63 - 1: "2^63 - 1", 2**32 - 1: "2^32 - 1"}
+    return names.get(value) or (str(value) if abs(value) < 10**30 else f"{'-' * (value < 0)}10^{math.log10(abs(value)):.0f}")
+
+
 def code_of(literal, value: str) -> int:
     """Integer code of a choice inside compiled kernels: its place in the Literal."""
     return get_args(literal).index(value)

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numba
 from numba.core import config as numba_config
+from numba.core import event
 from numba.core.registry import CPUDispatcher
+
+from shared.announce import Announcer
 
 _SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
 
@@ -21,8 +24,8 @@ def source_hash() -> str:
     """Hash of every source file that may hold jitted code, in a fixed order."""
     digest = hashlib.sha256()
     for folder in _SOURCES:
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -40,6 +43,8 @@ def _choose_cache() -> Path | None:
 CACHE_FOLDER = _choose_cache()
 if CACHE_FOLDER is not None:
     numba_config.CACHE_DIR = str(CACHE_FOLDER)
+
+event.register("numba:compile", Announcer(CACHE_FOLDER))
 
 jit = functools.partial(numba.njit, cache=CACHE_FOLDER is not None, nogil=True, error_model="numpy", _nrt=True, no_cfunc_wrapper=True)
 

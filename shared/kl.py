@@ -1,71 +1,10 @@
 """Estimators of KL(pi || reference) from the log-probability of one sampled token, and their derivatives."""
 
-import math
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
-
 import numpy as np
 
-from shared.errors import check, check_choice, check_finite, code_of
+from shared.config.kl import ABS, K1, K2, K3
 from shared.exponential import exp
 from shared.jit import inner, jit
-
-KLKind = Literal["none", "k1", "k2", "k3", "abs"]
-KLPlace = Literal["loss", "reward"]
-KLAnchor = Literal["base", "old"]
-NONE, K1, K2, K3, ABS = range(5)
-LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
-
-
-@dataclass(frozen=True)
-class KL:
-    """Penalty that keeps the policy near the base policy, estimated from the sampled tokens (joschu.net/blog/kl-approx.html)."""
-
-    kind: KLKind = "none"
-    """With d = logp - ref_logp. k1: d. k2: d^2/2. k3: exp(-d) + d - 1. abs: |d|."""
-    coef: float = 0.001
-    """Coefficient of the penalty."""
-    place: KLPlace = "loss"
-    """loss: subtracted from the objective per token. reward: the sampled value is subtracted from the reward."""
-    anchor: KLAnchor = "base"
-    """What the policy is kept near: the base policy, or the old policy that started the round."""
-    straight_through: bool = False
-    """Value of `kind`, gradient of k2 (the gradient of the reverse KL)."""
-    weighted: bool = False
-    """Times the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's `use_bias_correction_kl`)."""
-    bounded: bool = True
-    """Hold k3 at 10 or less, and its -d within +-20."""
-
-    def __post_init__(self):
-        check_choice("kl.kind", self.kind, get_args(KLKind))
-        check_choice("kl.place", self.place, get_args(KLPlace))
-        check_choice("kl.anchor", self.anchor, get_args(KLAnchor))
-        check_finite("kl.coef", self.coef, 0)
-        lost = self.place == "reward" and (self.straight_through or self.weighted or self.anchor == "old")
-        check(
-            not lost,
-            "kl.place = 'reward' takes the value at sampling: straight_through, weighted and anchor old have no meaning there; allowed: their defaults",
-        )
-
-
-class KLRule(NamedTuple):
-    """A `KL` for kernels."""
-
-    kind: int
-    straight_through: bool
-    weighted: bool
-    from_old: bool
-    limit: float
-    value_limit: float
-    in_loss: float
-    in_reward: float
-
-
-def kl_rule(spec: KL) -> KLRule:
-    """The numbers that kernels take."""
-    limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)
-    in_loss, in_reward = (float(spec.coef) if spec.place == place else 0.0 for place in ("loss", "reward"))
-    return KLRule(code_of(KLKind, spec.kind), spec.straight_through, spec.weighted, spec.anchor == "old", *limits, in_loss, in_reward)
 
 
 @inner

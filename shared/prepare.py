@@ -6,11 +6,11 @@ import numpy as np
 
 from shared.advantage import advantages, check_given
 from shared.aggregation import check_starts, shares
+from shared.config.mask import KLCov
 from shared.correction import corrections
 from shared.credit import token_advantages, token_rewards_of
 from shared.errors import check
 from shared.estimator import Estimator, rule_of
-from shared.mask import KLCov
 from shared.pool import Pool, pool_of
 from shared.shaping import shape_into
 

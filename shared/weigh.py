@@ -4,16 +4,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shared.config.kl import K3, NONE
+from shared.config.mask import CLIP_COV, UNMASKED
+from shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from shared.config.surrogate import CLIP, GEOMETRIC_MEAN
 from shared.errors import check
 from shared.estimator import Estimator, rule_of
 from shared.exponential import exp
 from shared.jit import inner, jit
-from shared.kl import K3, NONE, anchor_ratio, kl_penalty, kl_penalty_at
-from shared.mask import CLIP_COV, UNMASKED, mask_into
+from shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
+from shared.mask import mask_into
 from shared.prepare import Batch
-from shared.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from shared.sums import BLOCK, block, block_total
-from shared.surrogate import CLIP, GEOMETRIC_MEAN, clip, ratio_of, surrogate, through_ratio
+from shared.surrogate import clip, ratio_of, surrogate, through_ratio
 
 
 class Weighed(NamedTuple):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shared.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
 from shared.averages import average_of
+from shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
 from shared.jit import inner
 
 

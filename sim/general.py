@@ -7,13 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import GREEDY, VALUE, advantages_into
+from shared.advantage import advantages_into
 from shared.aggregation import shares_into
 from shared.averages import add_into
-from shared.correction import NONE as UNCORRECTED
-from shared.correction import RATIO, correction_into
+from shared.config.advantage import GREEDY, VALUE
+from shared.config.correction import NONE as UNCORRECTED
+from shared.config.correction import RATIO
+from shared.config.mask import CLIP_COV, KL_COV, UNMASKED
+from shared.correction import correction_into
 from shared.jit import inner, jit
-from shared.mask import CLIP_COV, KL_COV, UNMASKED, mask_into
+from shared.mask import mask_into
 from shared.prepare import Batch
 from shared.replay import push_into, window_into
 from shared.sampling import keep_shortest_into

@@ -1,42 +1,17 @@
 """Gradient ascent: Adam and SGD."""
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
-from shared.errors import check, check_choice, check_finite
 from shared.jit import entry, kernel
 from shared.sums import dot
+from sim.config import Optimizer, OptimizerKind
 from sim.simd import LANES, fma, load, splat, total
 
-OptimizerKind = Literal["adam", "sgd"]
 ADAM, SGD = range(2)
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Update rule with a constant rate."""
-
-    kind: OptimizerKind = "adam"
-    """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
-    rate: float = 2e-3
-    """Learning rate."""
-    beta1: float = 0.9
-    """Adam: decay of the mean."""
-    beta2: float = 0.999
-    """Adam: decay of the square."""
-    eps: float = 1e-8
-    """Adam: added to the root of the square."""
-
-    def __post_init__(self):
-        check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
-        for name in ("beta1", "beta2"):
-            check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        for name in ("rate", "eps"):
-            check_finite(f"optimizer.{name}", getattr(self, name), 0)
 
 
 class Rates(NamedTuple):

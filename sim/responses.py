@@ -4,13 +4,11 @@ Responses of a round are packed: those of row r of the batch are first[r] .. fir
 ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from shared.averages import difficulty_of
-from shared.errors import check, check_finite
 from shared.jit import inner
 from shared.sampling import allocate_into
 from sim.policy import cumulate, pick
@@ -23,20 +21,6 @@ from sim.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_
 from sim.world import Style
 
 UNIT = 2.0**-24
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """How the policy that samples differs from the one that is trained (as an inference engine's does)."""
-
-    lag: int = 0
-    """Rounds by which its weights are stale."""
-    noise: float = 0.0
-    """Standard deviation of the noise on its logits."""
-
-    def __post_init__(self):
-        check(self.lag >= 0, f"sampler.lag = {self.lag}; allowed: 0 or more")
-        check_finite("sampler.noise", self.noise, 0)
 
 
 class View(NamedTuple):

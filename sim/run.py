@@ -3,62 +3,25 @@
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 
 from shared.curve import Curve, curve_of
-from shared.design import Design
-from shared.errors import check, check_choice
 from shared.estimator import rule_of
-from sim.environments import Environment, Linear, n_train
+from sim.config import Sampler, Simulation, check_plain
 from sim.evaluation import pass_at_1
 from sim.general import general_rounds
-from sim.optimizer import Optimizer
-from sim.responses import Sampler
 from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
-from sim.setup import check_plain, choices_of, further, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
+from sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from sim.world import World
 
-Evaluation = Literal["exact", "sampled"]
 PIECE, ROUND = 2**20, 32
 """Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs at least."""
 
 
 class Stopped(Exception):
     """A run was asked to stop before its end."""
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A simulated run."""
-
-    environment: Environment = field(default_factory=Linear)
-    """The problem."""
-    design: Design = field(default_factory=Design)
-    """The choices under study."""
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    """The update rule."""
-    sampler: Sampler = field(default_factory=Sampler)
-    """How the policy that samples differs from the one that is trained."""
-    critic_rate: float = 0.1
-    """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
-    evaluation: Evaluation = "exact"
-    """Pass@1 as the exact probability, or from one sampled response per context (as with a real model)."""
-    seed: int = 0
-    """Seed of the order of contexts, the rollouts and the nuisance."""
-
-    def __post_init__(self):
-        check_choice("evaluation", self.evaluation, get_args(Evaluation))
-        check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
-        advantage = self.design.estimator.advantage
-        check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
-        check(0 <= self.seed < 2**63, f"seed = {self.seed}; allowed: 0 to 2^63 - 1")
-        if isinstance(self.environment, Linear):
-            check_plain(self.environment, further(self, self.environment.style_tokens))
-        contexts = n_train(self.environment)
-        check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
 
 
 class Outcome(NamedTuple):

@@ -1,53 +1,28 @@
-"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `sim.run.Simulation` throughout."""
+"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `sim.config.Simulation` throughout."""
 
 import numpy as np
 
-from shared.advantage import GIVEN
 from shared.aggregation import shares
 from shared.averages import empty_averages
-from shared.errors import check
 from shared.estimator import rule_of
-from shared.mask import Unmasked
 from shared.replay import empty_windows
-from shared.sampling import MOST, Sampling
-from sim.environments import Linear
+from shared.sampling import MOST
+from sim.config import further
 from sim.general import Memory
 from sim.optimizer import rates_of
 from sim.products import BLOCK
 from sim.ragged import Ragged
 from sim.random import key_of
-from sim.responses import Choices, Sampler, View
+from sim.responses import Choices, View
 from sim.rounds import CHUNK, Plan, State, Work
 from sim.simd import LANES, aligned_zeros
 from sim.style import WORDS, longest
 from sim.world import World
 
 
-def further(run, style_tokens: float) -> list[str]:
-    """Names of what a run asks for that only `sim.general` does."""
-    estimator = run.design.estimator
-    asked = {
-        "sampler": run.sampler != Sampler(),
-        "sampling": run.design.sampling != Sampling(),
-        "environment.style_tokens": style_tokens != 0,
-        "estimator.entropy": estimator.entropy != 0,
-        "estimator.mask": not isinstance(estimator.mask, Unmasked),
-        f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.baseline in GIVEN,
-        f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
-    }
-    return [name for name, wanted in asked.items() if wanted]
-
-
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `sim.general` does."""
     return bool(further(run, world.style.tokens))
-
-
-def check_plain(problem: Linear | World, asked: list[str]) -> None:
-    """Raise UserError where a run asks for further things of a problem that only `sim.rounds` simulates."""
-    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
-    fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
-    check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")
 
 
 def plan_of(run, world: World) -> Plan:

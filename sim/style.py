@@ -18,7 +18,6 @@ from sim.simd import LANES, lane_numbers, splat, store
 from sim.vectormath import U
 from sim.world import Style
 
-MOST_TOKENS = 1000
 WORDS = 2 * LANES
 """Tokens whose random words are drawn together."""
 STRIDE = 4096

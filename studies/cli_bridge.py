@@ -6,7 +6,8 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
-from studies.cli_common import Common
+from shared.errors import MOST_SEED, check_count
+from studies.cli_common import Common, check_size
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
@@ -36,6 +37,11 @@ class Compare(Common):
     """Rounds of simulated levels; those of the folder's study if left out, else the pair's own 2000."""
     seed: int = 0
     """Of the resampling."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.rounds)
+        check_count("seed", self.seed, 0, MOST_SEED)
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""

@@ -1,6 +1,5 @@
 """The commands of the command line: `rftlab --help`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,8 +7,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from llm.writing import reason
-from shared.errors import UserError, check
+from shared.errors import check
 from studies.cards import PRESETS
 from studies.cli_bridge import Compare
 from studies.cli_common import Common, PlanFlags
@@ -18,8 +16,9 @@ from studies.cli_pilot import Pilot
 from studies.cli_predict import Calibrate, Predict, Score
 from studies.experiments import EXPERIMENTS
 from studies.pairs import Level, pairs_at
+from studies.screen import Screen
+from studies.terminal import check_room
 
-BAD_INPUT, INTERRUPTED = 2, 130
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
 Pairs of the simulator: {", ".join(pairs_at("sim"))}.
@@ -170,28 +169,9 @@ def _parse(arguments: list[str]):
     return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
 
 
-def _guarded(work: Callable[[], int], console: Console) -> int:
-    """Run a command; bad input is one line and status 2."""
-    try:
-        return work()
-    except UserError as error:
-        console.print(f"rftlab: {error}", style="red", markup=False, soft_wrap=True)
-    except OSError as error:
-        console.print(f"rftlab: {error.filename or 'a file'}: {reason(error)}", style="red", markup=False, soft_wrap=True)
-    except MemoryError as error:
-        console.print(f"rftlab: not enough memory: {error or 'allowed: a smaller problem'}", style="red", markup=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        console.print("rftlab: interrupted; finished runs are kept, run the same command again to go on", style="yellow", markup=False)
-        return INTERRUPTED
-    return BAD_INPUT
-
-
 def run(arguments: list[str]) -> int:
-    """Run the command of a command line; returns the exit status."""
-
-    def work() -> int:
-        with one_line():
-            command = _parse(arguments or ["--help"])
-        return command.execute(Console())
-
-    return _guarded(work, Console(stderr=True))
+    """Run the command of a command line; returns the exit status. Raises what `studies.terminal.guarded` says in a line."""
+    with one_line():
+        command = _parse(arguments or ["--help"])
+    check_room()
+    return command.execute(Screen())

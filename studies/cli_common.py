@@ -6,12 +6,27 @@ from pathlib import Path
 from typing import Literal
 
 from llm.devices import GpuName
-from shared.errors import check
+from shared.errors import check, check_count
 
 NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
 
 
 Engine = Literal["local", "ray"]
+MOST_THREADS, MOST_SEEDS = 1024, 10_000
+
+
+def check_threads(threads: int) -> None:
+    """Raise UserError unless so many threads can be used; 0 asks for all cores."""
+    check(threads >= 0, f"threads = {threads}; allowed: 0 (all) or more")
+    check(threads <= MOST_THREADS, f"threads = {threads}; allowed: 0 (all) to {MOST_THREADS}")
+
+
+def check_size(seeds: int | None, rounds: int | None) -> None:
+    """Raise UserError unless a study can have so many seeds and rounds; None is left to the study."""
+    if seeds is not None:
+        check_count("seeds", seeds, 1, MOST_SEEDS)
+    if rounds is not None:
+        check_count("rounds", rounds)
 
 
 def has_llm() -> bool:
@@ -31,6 +46,9 @@ class Common:
     """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`; the cluster of RAY_ADDRESS or its own)."""
     quiet: bool = False
     """No progress bars (for logs)."""
+
+    def __post_init__(self):
+        check_threads(self.threads)
 
 
 @dataclass(frozen=True)

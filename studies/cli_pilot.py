@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from llm.ask import Ask
-from studies.bridge.pilot import PILOT_CELLS
+from studies.bridge.grid import PILOT_CELLS
 from studies.cli_common import Common
 
 PAIR = "tiny-mix97"

@@ -6,7 +6,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from shared.errors import check
+from shared.errors import check_count
+from studies.cli_common import check_threads
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class _Forecasting:
     """No progress bars (for logs)."""
 
     def __post_init__(self):
-        check(0 <= self.seed < 2**32, f"seed = {self.seed}; allowed: 0 to 2^32 - 1")
+        check_threads(self.threads)
+        check_count("seed", self.seed, 0, 2**32 - 1)
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,17 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
-from llm.tasks.load import TaskConfig
-from shared.advantage import Advantage
+from llm.tasks.config import TaskConfig
+from shared.config.advantage import Advantage
 from shared.design import Design
 from shared.errors import check, check_choice
-from sim.environments import Linear
-from sim.optimizer import Optimizer
-from sim.responses import Sampler
-from sim.run import Simulation
+from sim.config import Linear, Optimizer, Sampler, Simulation
 from studies.cards import CARDS, preset
-from studies.cli_common import Common, peek
+from studies.cli_common import Common, check_size, peek
 from studies.experiments import EXPERIMENTS, Experiment, experiment, label
-from studies.language import cost_table, has_costs
-from studies.league import Rules
+from studies.league_rules import Rules
 from studies.pairs import LEVELS, start_at, usual_pairs
 
 SINGLE, LEAGUE = "cell", "league"
@@ -49,23 +44,13 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from studies.points import Point
-        from studies.reproduce import finish_points, threads_of
-        from studies.runner import collect
-        from studies.store import open_store
+        from studies.study_run import run_study
 
-        check(self.seeds >= 1, f"seeds = {self.seeds}; allowed: 1 or more")
-        chosen, start = self._experiment(), self.start()
+        check_size(self.seeds, None)
+        chosen = self._experiment()
         for cell in chosen.cells:
             check_filter(cell)
-        points = [Point(self.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(self.seeds)]
-        finish_points(console, open_store(self.results), points, threads_of(self.threads), self.quiet, self.engine)
-        results = collect(self.results, points)
-        _show_endpoints(console, chosen, self.pair, results.curves, self._changed(chosen.cells))
-        if has_costs(results.curves):
-            console.print(cost_table(results.curves))
-        for line in results.diverged:
-            console.print(f"diverged: {line}", style="red", markup=False)
+        run_study(console, self, chosen, self.start(), self._changed(chosen.cells))
         return 0
 
     def _changed(self, cells: tuple[Design, ...]) -> list[str]:
@@ -161,22 +146,6 @@ class League(Common):
 
         run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
         return 0
-
-
-def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
-    from studies.endpoints import endpoint_table
-
-    table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
-    for column in ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",))):
-        table.add_column(column, overflow="fold")
-    rows = endpoint_table(curves, [chosen], [pair_name])
-    for row in rows[rows["experiment"] == chosen.name].itertuples():
-        interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
-        published = "" if row.published != row.published else f"{row.published:.2f}"
-        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
-    console.print(table)
-    if changed and rows["published"].notna().any():
-        console.print(f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True)
 
 
 def start_of(name: str) -> Design:

@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from shared.errors import check
+from sim.config import Simulation
 from sim.environments import build
-from sim.run import Simulation, simulate
+from sim.run import simulate
 from studies.endpoints import SPLITS
 from studies.experiments import EXPERIMENTS, cells_of
 from studies.pairs import PAIRS, Pair, pair, start_at

@@ -10,54 +10,25 @@ pairs has an interval from the spread over seeds within pairs, pooled, corrected
 pairs: pairs are not a sample.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from shared.design import Design
-from shared.errors import check
-from sim.responses import Sampler
-from sim.run import Simulation
+from sim.config import Sampler, Simulation
 from studies.cards import CARDS
 from studies.cards.card import Card
 from studies.experiments import label
-from studies.pairs import pairs_at, start_at
+from studies.league_rules import Rules
+from studies.pairs import start_at
 from studies.points import Point
 from studies.stats import pooled_interval
 
 REFERENCES = ("grpo", "minimalist")
 BUDGETS = ("rounds", "rollouts")
 METRIC = "test_pass_at_1"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What all entrants have in common."""
-
-    pairs: tuple[str, ...] = ("qwen-gsm8k", "llama-gsm8k", "olmo-gsm8k")
-    """Model-dataset pairs."""
-    seeds: int = 5
-    """Seeds of every pair: 0 .. N-1 of the first, N .. 2N-1 of the second, and so on."""
-    rounds: int = 1000
-    """Training rounds."""
-    batch_size: int = 32
-    """Contexts of a round."""
-    rollouts: int = 8
-    """Rollouts of each context, for entrants that need a group."""
-    minibatches: int = 4
-    """Updates of a round: with one, ratios are 1 and all surrogates agree."""
-    noise: float = 0.1
-    """Standard deviation of the noise on the sampler's logits: with 0, importance corrections do nothing."""
-    style_tokens: float = 15.0
-    """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
-
-    def __post_init__(self):
-        once = len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs)
-        check(once, f"pairs = {self.pairs}; allowed: one or more of {', '.join(pairs_at('sim'))}, each once")
-        check(self.seeds >= 2, f"seeds = {self.seeds}; allowed: 2 or more, because intervals are over seeds")
-        check(self.rollouts >= 2, f"rollouts = {self.rollouts}; allowed: 2 or more, because most entrants need a group")
 
 
 class Entrant(NamedTuple):

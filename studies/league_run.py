@@ -8,7 +8,8 @@ from rich.table import Table
 
 from llm.writing import write_file
 from studies.cli_common import Engine
-from studies.league import REFERENCES, Rules, findings, points_of, scores, table, verdict
+from studies.league import REFERENCES, findings, points_of, scores, table, verdict
+from studies.league_rules import Rules
 from studies.reproduce import finish_points, threads_of
 from studies.runner import collect
 from studies.store import open_store

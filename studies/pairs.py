@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.tasks.pools import Sizes
 from shared.design import Design
 from shared.errors import check, check_choice
-from sim.environments import Linear
-from sim.optimizer import Optimizer
-from sim.run import Simulation
+from sim.config import Linear, Optimizer, Simulation
 
 Level = Literal["sim", "llm"]
 LEVELS: tuple[str, ...] = get_args(Level)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import sim
 from llm.config import LLMRun, config_of
 from shared.design import Design
-from sim.run import Simulation
+from sim.config import Simulation
 from studies.experiments import Experiment, cells_of, label
 from studies.pairs import Level, start_at
 from studies.questions import on_whole_sets

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from llm.config import LLMRun
-from llm.tasks.benchmarks import BENCHMARKS, HUB
+from llm.tasks.config import BENCHMARKS, HUB
 from llm.tasks.load import load
 from studies.pairs import SIZES
 

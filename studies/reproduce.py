@@ -12,7 +12,7 @@ from shared.errors import UserError, check
 from studies import store
 from studies.about import commit, machine
 from studies.claims import CLAIMS, judge
-from studies.cli_common import NEEDS_LLM, Engine, has_llm
+from studies.cli_common import NEEDS_LLM, Engine, check_size, check_threads, has_llm
 from studies.endpoints import SPLITS, endpoint_table
 from studies.experiments import EXPERIMENTS
 from studies.llm_runner import run_llm_points
@@ -62,7 +62,7 @@ def manifest_of(root: Path, level: Level) -> Path:
 
 def threads_of(asked: int) -> int:
     """Threads to use; 0 asks for all."""
-    check(asked >= 0, f"threads = {asked}; allowed: 0 (all) or more")
+    check_threads(asked)
     return asked or available_threads()
 
 
@@ -72,8 +72,7 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, who
     for name in pairs:
         start_at(name, level)
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
-    check(seeds >= 1, f"seeds = {seeds}; allowed: 1 or more")
-    check(rounds is None or rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
+    check_size(seeds, rounds)
     check(not whole_sets or level == "llm", f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm")
     return Study(level, pairs, seeds, rounds, whole_sets)
 

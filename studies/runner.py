@@ -4,7 +4,7 @@
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from pathlib import Path
 from threading import Event, Lock
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from llm.writing import reason
 from shared.curve import Curve
 from shared.design import Design
 from shared.errors import UserError
-from sim.environments import Environment, build
+from sim.config import Environment
+from sim.environments import build
 from sim.run import simulate
 from sim.world import World
 from studies import store
@@ -24,6 +25,7 @@ from studies.experiments import label
 from studies.points import Point
 from studies.scratch import sweep
 from studies.store import Stored
+from studies.workers import workers
 
 
 class Report(NamedTuple):
@@ -90,7 +92,7 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
     sweep(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
     order = [*by_cost[-1:], *by_cost[:-1]]
-    with ThreadPoolExecutor(threads) as pool:
+    with workers(threads) as pool:
         try:
             waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in order}
             while waiting:
@@ -99,7 +101,6 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
                     report.finished(waiting.pop(future), future.result())
         except BaseException:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 

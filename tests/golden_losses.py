@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, KLCov
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, KLCov
 from shared.prepare import Batch
-from shared.ratio import Ratio
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
 from shared.weigh import Weighed
 from tests.vectors import Api, Case, Packed, close, no_kl, part_of, same
 

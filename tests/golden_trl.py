@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.mask import Drift, Unmasked
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import Drift, Unmasked
-from shared.ratio import Ratio
-from shared.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
 from tests.vectors import Api, Case, Packed, close, no_kl, part_of
 
 FLOAT32 = 1e-6

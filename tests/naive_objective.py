@@ -5,14 +5,14 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from shared.config.ratio import Ratio
+from shared.config.shaping import Length
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, Drift, KLCov
-from shared.ratio import Ratio
-from shared.shaping import Length
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate
 from tests.naive import derivative, per_token, rows_of
 
 

@@ -6,16 +6,16 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from shared.advantage import GIVEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
-from shared.aggregation import Aggregation, AggregationKind
-from shared.correction import Correction, CorrectionKind, CorrectionLevel
+from shared.config.advantage import GIVEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
+from shared.config.aggregation import Aggregation, AggregationKind
+from shared.config.correction import Correction, CorrectionKind, CorrectionLevel
+from shared.config.kl import KL, KLKind
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, Unmasked
+from shared.config.ratio import Ratio, RatioLevel
+from shared.config.shaping import Length
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL, KLKind
-from shared.mask import ClipCov, Divergence, Drift, KLCov, Mask, Unmasked
-from shared.ratio import Ratio, RatioLevel
-from shared.shaping import Length
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from tests.vectors import starts_of
 
 

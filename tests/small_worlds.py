@@ -8,10 +8,9 @@ import numpy as np
 import sim.run
 from shared.design import Design
 from sim import ragged
-from sim.environments import Tabular
-from sim.optimizer import Optimizer
+from sim.config import Optimizer, Simulation, Tabular
 from sim.products import places
-from sim.run import General, Simulation, simulate
+from sim.run import General, simulate
 from sim.style import style_of
 from sim.world import NO_STYLE, World, contexts_of
 

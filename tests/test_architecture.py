@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sim.config import MOST_ARMS
+from sim.simd import LANES
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
@@ -83,6 +86,16 @@ def test_the_simulator_path_never_imports_torch():
     code = f"import sys, {modules}; print([m for m in {extra} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_configurations_are_read_without_a_compiler():
+    code = "import sys, shared.design, sim.config; print([m for m in ('numba', 'numpy', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_as_many_arms_are_allowed_as_vectors_have_lanes():
+    assert MOST_ARMS == LANES
 
 
 def test_a_configuration_of_the_trainer_is_read_without_torch():

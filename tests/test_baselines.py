@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
 from shared.averages import add, averages_of, empty_averages
+from shared.config.advantage import Advantage
+from shared.config.surrogate import Reinforce
 from shared.estimator import Estimator
-from shared.surrogate import Reinforce
+from sim.config import Optimizer
 from sim.environments import build
-from sim.optimizer import Optimizer
 from sim.run import General
 from sim.world import NO_STYLE, contexts_of
 from tests.small_worlds import equal_world, gradients, learner_of, mixed_world, places_of, seen, softmax, styled, z_scores

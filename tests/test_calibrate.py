@@ -12,9 +12,10 @@ from sim.run import simulate
 from studies.bridge import calibrate as module
 from studies.bridge.calibrate import calibrate, log_likelihood, simulation_of
 from studies.bridge.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
+from studies.bridge.grid import CELLS, PILOT_CELLS
 from studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
 from studies.bridge.paper import paper_evidence
-from studies.bridge.pilot import CELLS, PILOT_CELLS, pilot_from
+from studies.bridge.pilot import pilot_from
 from studies.bridge.pilot_store import shipped_base
 from studies.bridge.posterior_store import calibrated, identity
 from studies.pairs import PAIRS

@@ -17,16 +17,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from shared import mask, surrogate
-from shared.advantage import GIVEN, Advantage, advantages
-from shared.aggregation import Aggregation, shares
+from shared.advantage import advantages
+from shared.aggregation import shares
+from shared.config import mask, surrogate
+from shared.config.advantage import GIVEN, Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.sampling import Sampling
+from shared.config.surrogate import Clip, Dro, Reinforce
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL
 from shared.pool import pool_of
 from shared.prepare import prepare
-from shared.sampling import Sampling
-from shared.surrogate import Clip, Dro, Reinforce
 from shared.weigh import masked, weigh
 from studies.cards import CARDS, PRESETS, name_of, preset
 from studies.cards.card import all_knobs
@@ -310,10 +312,10 @@ def apply(diff: str, root: Path) -> str:
 
 
 def test_the_worked_example_works(tmp_path):
-    """One file of `shared` and one card, as the page says: the page's check of the derivative passes and the command shows the card."""
+    """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the command shows the card."""
     for package in ("shared", "sim", "llm", "studies"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    assert [apply(diff, tmp_path) for diff in blocks_of("diff")] == ["shared/surrogate.py", "studies/cards/ratios.py"]
+    assert [apply(diff, tmp_path) for diff in blocks_of("diff")] == ["shared/config/surrogate.py", "shared/surrogate.py", "studies/cards/ratios.py"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
     def run(*arguments):

@@ -18,7 +18,7 @@ ROOT = Path(shared.__file__).parent.parent
 # shaped_rewards -> shape_into in shaping.py -> kl_penalty in kl.py: one token with k1 = d = 3 and coefficient 1, from a reward of 10
 PROGRAM = """
 from shared.estimator import Estimator
-from shared.kl import KL
+from shared.config.kl import KL
 from shared.prepare import shaped_rewards
 from shared.shaping import shape_into
 print(shaped_rewards(Estimator(kl=KL("k1", 1.0, "reward")), [10.0], [0, 1], [-1.0], [-4.0])[0], sum(shape_into.stats.cache_hits.values()))

@@ -9,12 +9,12 @@ import numba
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.ratio import Ratio
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from studies.cards import PRESETS
 from tests.random_batches import Batches, random_batch
 from tests.vectors import REAL, Api, seeds

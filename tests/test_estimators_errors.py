@@ -11,23 +11,21 @@ import numpy as np
 import pytest
 
 from shared import errors
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from shared.config.ratio import Ratio
+from shared.config.sampling import Sampling
+from shared.config.shaping import Length
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, Drift, KLCov
 from shared.pool import Pool
 from shared.prepare import Batch
-from shared.ratio import Ratio
-from shared.sampling import Sampling
-from shared.shaping import Length
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
-from sim.environments import Linear, Tabular
-from sim.optimizer import Optimizer
-from sim.responses import Sampler
+from sim.config import Linear, Optimizer, Sampler, Tabular
 from studies.cards import preset
 from tests.vectors import REAL, no_kl
 

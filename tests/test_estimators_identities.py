@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.kl import KL
+from shared.config.mask import Divergence, Drift
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import Divergence, Drift
-from shared.surrogate import Clip, Reinforce
 from studies.cards import PRESETS, name_of, preset
 from tests.random_batches import SURROGATES, Batches, baseline_for, drawn, random_batch, random_estimator, random_rewards
 from tests.vectors import EXACT, REAL, Api, close, no_kl, part_of, same, seeds

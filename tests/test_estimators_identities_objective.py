@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, Drift, KLCov
-from shared.ratio import Ratio
-from shared.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from tests.golden_trl import two_sided
 from tests.random_batches import Batches, random_batch, random_surrogate
 from tests.vectors import EXACT, REAL, Api, close, no_kl, same, seeds

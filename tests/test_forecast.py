@@ -15,8 +15,8 @@ from studies.bridge.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
 from studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
 from studies.bridge.forecast_figures import grid_figure, score_figure
 from studies.bridge.forecast_show import show_grid, show_posterior, show_scores
+from studies.bridge.grid import CELLS, PILOT_CELLS
 from studies.bridge.knobs import SHORT, Effort, Facts
-from studies.bridge.pilot import CELLS, PILOT_CELLS
 from studies.bridge.predict import covariance, ends_of, predict
 from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, partial_cases, score, split, summary
 from studies.cli import main

@@ -7,22 +7,21 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from shared.config.ratio import Ratio
+from shared.config.sampling import Sampling
+from shared.config.shaping import Length
+from shared.config.surrogate import Cispo, Clip, GeometricMean, Vespo
 from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, Drift, KLCov
-from shared.ratio import Ratio
-from shared.sampling import Sampling
-from shared.shaping import Length
-from shared.surrogate import Cispo, Clip, GeometricMean, Vespo
-from sim.environments import Linear, Tabular, build
-from sim.optimizer import Optimizer
-from sim.responses import Sampler
-from sim.run import Simulation, simulate
+from sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from sim.environments import build
+from sim.run import simulate
 from sim.setup import is_general
 from sim.style import style_of
 from tests.naive_general import METRICS, general_curve

@@ -11,7 +11,8 @@ from rich.console import Console
 from shared.errors import UserError
 from studies.cards import CARDS
 from studies.cli_run import League, parse_run
-from studies.league import Rules, entrants, findings, points_of, scores, table, verdict
+from studies.league import entrants, findings, points_of, scores, table, verdict
+from studies.league_rules import Rules
 from studies.league_run import run_league
 from studies.stats import interval, pooled_interval
 

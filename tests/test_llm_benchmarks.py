@@ -11,7 +11,8 @@ import pytest
 
 from llm.tasks import benchmarks
 from llm.tasks.benchmarks import BENCHMARKS
-from llm.tasks.load import TaskConfig, load
+from llm.tasks.config import TaskConfig
+from llm.tasks.load import load
 from llm.tasks.task import Split
 from llm.verify import score
 from shared.errors import UserError

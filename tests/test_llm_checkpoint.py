@@ -20,7 +20,7 @@ import llm.train
 import llm.writing
 from llm.lock import LOCK, Busy
 from llm.train import Report, train
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from shared.errors import UserError
 from shared.estimator import Estimator
 from tests.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401

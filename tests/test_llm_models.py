@@ -19,7 +19,8 @@ from llm.codec import SymbolCodec, TextCodec
 from llm.config import Compute, Evaluation, LLMRun, Model, Tiny
 from llm.models import load_data, load_model
 from llm.policy import Policy
-from llm.tasks.load import TaskConfig, load
+from llm.tasks.config import TaskConfig
+from llm.tasks.load import load
 from llm.tasks.symbols import END, PAD
 from llm.tiny import batch_rows, build, look, pretrained
 from llm.train import train

@@ -11,17 +11,16 @@ from llm.objective import objective, part_of
 from llm.packing import ALONE, micro_batches
 from llm.responses import Responses, packed, token_indices
 from llm.update import accumulate, rate_at, step
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.surrogate import Clip, Reinforce
 from shared.design import Design
 from shared.estimator import Estimator, rule_of
-from shared.kl import KL
 from shared.prepare import prepare
-from shared.surrogate import Clip, Reinforce
+from sim.config import Optimizer, Simulation
 from sim.environments import tabular_world
-from sim.optimizer import Optimizer
 from sim.rounds import train_rounds
-from sim.run import Simulation
 from sim.setup import plan_of, start_state, work_of
 from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 

@@ -21,12 +21,13 @@ from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
 from studies.cards import preset
-from studies.cli_commands import _guarded, _parse
+from studies.cli_commands import _parse
 from studies.cli_common import PlanFlags
 from studies.experiments import EXPERIMENTS
 from studies.pairs import pairs_at, start_at
 from studies.plan_show import planned
 from studies.points import points_of
+from studies.terminal import guarded
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
 WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
@@ -183,7 +184,7 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
 def rftlab(*arguments):
     """Status and output, in this process."""
     console = Console(file=StringIO(), width=200)
-    return _guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console), console), console.file.getvalue()
+    return guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console)), console.file.getvalue()
 
 
 @pytest.fixture(autouse=True)

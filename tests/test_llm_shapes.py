@@ -15,7 +15,7 @@ from llm.packing import PAIRS, Sharing, sequences
 from llm.policy import autocast, blinders
 from llm.responses import Responses, packed
 from llm.shapes import KNOWN, Shape, adapted, shape_from, shape_of
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.tiny import build
 from shared.design import Design
 from shared.errors import UserError

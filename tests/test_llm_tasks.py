@@ -8,7 +8,8 @@ import pytest
 
 from llm.tasks import arithmetic, pools, words
 from llm.tasks.arithmetic import KINDS, Styles, corpus, solve
-from llm.tasks.load import TASKS, TaskConfig, load
+from llm.tasks.config import TASKS, TaskConfig
+from llm.tasks.load import load
 from llm.tasks.pools import Sizes
 from llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
 from llm.tasks.task import Split, Task, fitting
@@ -75,7 +76,7 @@ def test_seeds_decide_and_pools_are_disjoint(name):
 
 
 def test_problems_are_the_same_in_another_process():
-    code = "from llm.tasks.load import TaskConfig, load; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
+    code = "from llm.tasks.config import TaskConfig; from llm.tasks.load import load; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
     environment = {"PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     assert done.stdout.split() == [load(TaskConfig(name)).sha256 for name in ("words", "chain")]

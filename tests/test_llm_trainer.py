@@ -9,20 +9,20 @@ import pytest
 import llm.trainer
 from llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
 from llm.samples import Samples, baseline_sets, chosen, joined, with_signal
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.train import Report, train
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence
+from shared.config.ratio import Ratio
+from shared.config.sampling import Sampling
+from shared.config.shaping import Length
+from shared.config.surrogate import Clip, Reinforce
 from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence
-from shared.ratio import Ratio
-from shared.sampling import Sampling
-from shared.shaping import Length
-from shared.surrogate import Clip, Reinforce
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)

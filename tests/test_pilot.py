@@ -13,8 +13,9 @@ from rich.console import Console
 from llm.ask import Ask
 from shared.errors import UserError
 from studies.bridge import pilot_store
+from studies.bridge.grid import CELLS, PILOT_CELLS
 from studies.bridge.noise import analysed, parts_of
-from studies.bridge.pilot import CELLS, PILOT_CELLS, Gradient, Pilot, pilot_from, rollouts_of
+from studies.bridge.pilot import Gradient, Pilot, pilot_from, rollouts_of
 from studies.bridge.pilot_run import answers_of, wanted
 from studies.bridge.pilot_show import show, spark
 from studies.bridge.pilot_store import Damaged, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.correction import Correction
+from shared.config.advantage import Advantage
+from shared.config.correction import Correction
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.surrogate import Clip, Reinforce
+from sim.config import Optimizer, Sampler
 from sim.environments import build
-from sim.optimizer import Optimizer
 from sim.ragged import SAMPLED
-from sim.responses import Sampler
 from sim.run import simulate
 from sim.setup import is_general
 from tests.small_worlds import equal_world, forced, gradients, learner_of, same, seen, softmax, styled, z_scores

@@ -8,18 +8,18 @@ import pytest
 import shared.weigh
 import sim.rounds
 import sim.run
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Clip, Reinforce
 from shared.design import Design
 from shared.errors import UserError
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.ratio import Ratio
-from shared.surrogate import Clip, Reinforce
-from sim.environments import Linear, Tabular, build, tabular_world
-from sim.optimizer import Optimizer
+from sim.config import Linear, Optimizer, Simulation, Tabular
+from sim.environments import build, tabular_world
 from sim.rounds import CHUNK, train_rounds
-from sim.run import Plain, Simulation, Stopped, batches, rule_of, simulate
+from sim.run import Plain, Stopped, batches, rule_of, simulate
 from sim.setup import plan_of, start_state, work_of
 from sim.world import NO_ARM
 from studies.cards import preset

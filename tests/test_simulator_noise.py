@@ -7,20 +7,19 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
+from shared.config.mask import Drift
+from shared.config.sampling import Sampling
 from shared.design import Design
 from shared.errors import UserError
 from shared.jit import jit
-from shared.mask import Drift
-from shared.sampling import Sampling
-from sim.environments import Linear, Tabular, build
+from sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from sim.environments import build
 from sim.evaluation import pass_at_1
 from sim.forgetting import kept
-from sim.optimizer import Optimizer
 from sim.random import INTERFERENCE, ROLLOUT
-from sim.responses import Sampler
 from sim.rounds import CHUNK, look
-from sim.run import General, Plain, Simulation, simulate
+from sim.run import General, Plain, simulate
 from sim.setup import plan_of, start_state, work_of
 from sim.world import World, contexts_of
 from tests.naive_sim import NaiveRun, naive_curve, sigmoid

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
 from shared.averages import add, empty_averages
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.sampling import Sampling
+from shared.config.shaping import Length
 from shared.design import Design
 from shared.estimator import Estimator
-from shared.sampling import MOST, Sampling, allocate
-from shared.shaping import Length
+from shared.sampling import MOST, allocate
 from sim.environments import build
 from sim.run import General, batches, simulate
 from tests.small_worlds import equal_world, forced, gradients, learner_of, mixed_world, same, seen, styled

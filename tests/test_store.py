@@ -11,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from llm.writing import WRITING
+from shared.config.surrogate import Cispo, Clip, GeometricMean
 from shared.design import Design
 from shared.errors import UserError
-from shared.surrogate import Cispo, Clip, GeometricMean
-from sim.environments import Linear
-from sim.optimizer import Optimizer
-from sim.run import Simulation, simulate
+from sim.config import Linear, Optimizer, Simulation
+from sim.run import simulate
 from studies import reproduce, runner, store
 from studies.cards import preset
 from studies.points import Point, points_of

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.surrogate import Clip, Reinforce
-from sim.environments import Tabular, build
-from sim.optimizer import Optimizer
-from sim.run import General, Simulation
+from sim.config import Optimizer, Simulation, Tabular
+from sim.environments import build
+from sim.run import General
 from sim.style import longest
 from tests.naive_general import NaiveGeneral
 from tests.small_worlds import (

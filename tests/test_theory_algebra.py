@@ -7,7 +7,7 @@ import pytest
 from scipy.special import beta
 from scipy.stats import binom
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from studies.theory import algebra, objectives
 from studies.theory.curves import curves_w
 from studies.theory.models import (

@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit, gamma, logit
 
-from shared.advantage import Advantage
-from shared.kl import KL
+from shared.config.advantage import Advantage
+from shared.config.kl import KL
 from studies.theory import dynamics, learners, startup
 from studies.theory.curves import curves_plateau
 from studies.theory.dynamics import fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight

@@ -7,13 +7,13 @@ import torch
 import llm.samples
 from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
 from llm.math_pool import Checks
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.tasks.pools import Sizes
 from llm.train import Report, train
 from llm.verify import Scores
+from shared.config.kl import KL
 from shared.design import Design
 from shared.estimator import Estimator
-from shared.kl import KL
 
 SIZES = Sizes(train=30, validation=20, test=20, pretrain=60)
 TINY = Tiny(width=16, heads=2, hidden=32, target=0.0, check_every=40, batch=30)

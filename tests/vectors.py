@@ -13,19 +13,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import Advantage, advantage_rule, advantages, whiten_into
-from shared.aggregation import Aggregation, shares
+from shared.advantage import advantages, whiten_into
+from shared.aggregation import shares
 from shared.averages import add, averages_of, difficulty_of, empty_averages
+from shared.config.advantage import Advantage, advantage_rule
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL, kl_rule
+from shared.config.ratio import Ratio, ratio_rule
+from shared.config.surrogate import Clip, Surrogate, surrogate_rule
 from shared.correction import corrections
 from shared.credit import optimal_token_baseline, token_advantages
 from shared.estimator import Estimator
-from shared.kl import KL, kl_penalty, kl_rule
+from shared.kl import kl_penalty
 from shared.pool import pool_of
 from shared.prepare import freeze, prepare, shaped_rewards
-from shared.ratio import Ratio, ratio_rule
 from shared.replay import empty_windows, push, window_pool
 from shared.sampling import allocate, keep_shortest
-from shared.surrogate import Clip, Surrogate, surrogate, surrogate_rule
+from shared.surrogate import surrogate
 from shared.weigh import masked, weigh
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llm.answers import boxed
+from llm.tasks.config import HUB
 from llm.tasks.files import Row, files_of, read_rows
 from llm.tasks.task import Split, Task
 from shared.errors import UserError, check, check_choice
 
-HUB = "hub"
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 """What the strict rule leaves of a number, without commas."""

@@ -1,37 +1,8 @@
 """Every task by its name."""
 
-from dataclasses import dataclass, field
-
 from llm.tasks import arithmetic, benchmarks, words
-from llm.tasks.benchmarks import BENCHMARKS, HUB
-from llm.tasks.pools import Sizes
+from llm.tasks.config import BENCHMARKS, TaskConfig
 from llm.tasks.task import Task
-from shared.errors import check, check_choice
-
-TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words")
-"""Names of all tasks: benchmarks first, then those generated from a seed."""
-
-
-@dataclass(frozen=True)
-class TaskConfig:
-    """Which problems a run trains and is tested on."""
-
-    name: str = "mix97"
-    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words."""
-    source: str = HUB
-    """Where a benchmark comes from: `hub`, a folder with train and test files, or a file (Parquet or JSON lines) with the training problems."""
-    test_source: str | None = None
-    """The same for a benchmark's test problems, where they are elsewhere."""
-    seed: int = 0
-    """Generated tasks: equal seeds give equal problems."""
-    sizes: Sizes = field(default_factory=Sizes)
-    """Generated tasks: problems in each pool."""
-
-    def __post_init__(self):
-        check_choice("task", self.name, TASKS)
-        generated = self.name not in BENCHMARKS
-        check(not generated or self.source == HUB, f"source = {self.source!r}; {self.name} is generated from a seed and has no source")
-        check(not generated or self.test_source is None, f"test_source = {self.test_source!r}; {self.name} is generated from a seed and has no source")
 
 
 def load(config: TaskConfig) -> Task:

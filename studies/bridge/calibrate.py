@@ -6,7 +6,6 @@ training seed of its own, so what they do to a curve is part of the posterior. E
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,10 +15,12 @@ from scipy.special import logsumexp
 from scipy.stats import qmc
 
 from shared.errors import UserError
+from sim.config import Simulation
 from sim.environments import build
-from sim.run import Simulation, simulate
+from sim.run import simulate
 from studies.bridge.evidence import Evidence
 from studies.bridge.knobs import world_of
+from studies.workers import workers
 
 ENOUGH = 24.0
 """Effective number of particles that annealing keeps."""
@@ -106,7 +107,7 @@ def calibrate(
     n_knobs, effort = len(family.knobs), family.effort
     found = Particles(np.empty((0, n_knobs)), np.empty(0), np.empty(0, dtype=np.int64))
     proposals: list[Proposal] = []
-    with ThreadPoolExecutor(threads) as pool:
+    with workers(threads) as pool:
         for generation in range(effort.generations + 1):
             rng = np.random.Generator(np.random.Philox(key=np.array([seed, generation], dtype=np.uint64)))
             drawn, density = _first(n_knobs, effort.first, seed) if generation == 0 else _next(found, proposals, effort.later, rng)

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from shared.design import Design
+from sim.config import Simulation
 from sim.environments import build
 from sim.products import places
-from sim.run import Plain, Simulation
+from sim.run import Plain
 from sim.world import Contexts
 from studies import store
 from studies.bridge.levels import CurveSet

@@ -13,9 +13,10 @@ from shared.errors import UserError, check
 from studies.bridge import plain
 from studies.bridge.calibrate import Posterior
 from studies.bridge.evidence import evidence_of
+from studies.bridge.grid import CELLS, PILOT_CELLS
 from studies.bridge.knobs import answer_rates
 from studies.bridge.passrates import moments
-from studies.bridge.pilot import CELLS, PILOT_CELLS, Pilot, pilot_from, rollouts_of
+from studies.bridge.pilot import Pilot, pilot_from, rollouts_of
 from studies.bridge.pilot_store import file_of, read_pilot, shipped_base, shipped_pairs
 from studies.bridge.posterior_store import calibrated
 from studies.bridge.predict import Forecast, ends_of, predict

@@ -15,9 +15,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtri
 
-from sim.environments import Linear, build
-from sim.optimizer import Optimizer
-from sim.run import Simulation
+from sim.config import Linear, Optimizer, Simulation
+from sim.environments import build
 
 Scale = Literal["log", "logit", "linear"]
 _PROBE = 512

@@ -12,7 +12,7 @@ from shared.curve import Curve
 from shared.errors import check, check_choice
 from studies import store
 from studies.claims import Finals
-from studies.cli_common import Engine
+from studies.cli_common import Engine, check_size
 from studies.endpoints import SPLITS, finals
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.export import smollm2_points
@@ -108,8 +108,7 @@ def load(console: Console, asked: list[Asked], root: Path, seeds: int | None, ro
     seeds, rounds: of simulated levels; None for those of the folder's study of the simulator, or the usual ones. Raises UserError where a language
     model has no finished runs, before anything is simulated.
     """
-    check(seeds is None or seeds >= 1, f"seeds = {seeds}; allowed: 1 or more")
-    check(rounds is None or rounds >= 1, f"rounds = {rounds}; allowed: 1 or more")
+    check_size(seeds, rounds)
     there = {one: _there(one, root) for one in asked if one.level != "sim"}
     missing = {one: _simulated(one, root, seeds, rounds) for one in asked if one.level == "sim"}
     if missing:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from studies.bridge.evidence import Evidence, Observed
+from studies.bridge.grid import CELLS
 from studies.bridge.knobs import LONG, Facts, informed
-from studies.bridge.pilot import CELLS
 from studies.endpoints import SPLITS
 from studies.experiments import BASELINE, label
 from studies.pairs import PAIRS, pair, start_at

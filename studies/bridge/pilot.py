@@ -12,14 +12,10 @@ import pandas as pd
 
 from shared.curve import Curve
 from shared.design import Design
-from shared.errors import check, check_choice
-from studies.experiments import EXPERIMENTS, cells_of, label
+from shared.errors import check
+from studies.bridge.grid import CELLS, PILOT_CELLS, check_cells
 from studies.pairs import start_at
 
-CELLS: dict[str, Design] = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
-"""The grid: the 25 designs of the seven experiments by their labels."""
-PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
-"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in batch size, rollouts and baseline."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""
 
@@ -188,13 +184,6 @@ class Pilot(NamedTuple):
 def rollouts_of(design: Design) -> int:
     """Rollouts of a round."""
     return design.batch_size * (design.rollouts + design.support_rollouts)
-
-
-def check_cells(cells: tuple[str, ...]) -> None:
-    """Raise UserError unless cells are different designs of the grid."""
-    for cell in cells:
-        check_choice("design", cell, tuple(CELLS))
-    check(len(set(cells)) == len(cells), f"designs: {', '.join(cells)} names one twice")
 
 
 def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0) -> Pilot:

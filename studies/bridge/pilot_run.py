@@ -18,8 +18,9 @@ from llm.config import LLMRun, config_of
 from shared.errors import UserError, check
 from studies import store
 from studies.bridge import pilot_store
+from studies.bridge.grid import CELLS, check_cells
 from studies.bridge.noise import analysed
-from studies.bridge.pilot import CELLS, QUANTILES, Answers, Base, Lengths, Pilot, Spent, check_cells, pilot_from
+from studies.bridge.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
 from studies.cli_common import NEEDS_LLM, Engine, has_llm
 from studies.pairs import start_at
 from studies.points import Point, schedule

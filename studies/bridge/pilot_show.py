@@ -6,8 +6,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from studies.bridge.grid import CELLS
 from studies.bridge.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
-from studies.bridge.pilot import CELLS, QUANTILES, Answers, Gradient, Pilot, Spent
+from studies.bridge.pilot import QUANTILES, Answers, Gradient, Pilot, Spent
 from studies.pairs import start_at
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -18,7 +18,8 @@ import numpy as np
 
 from llm.writing import reported, write_file
 from shared.errors import UserError, check
-from studies.bridge.pilot import CELLS, QUANTILES, Answers, Base, Pilot, PilotRun
+from studies.bridge.grid import CELLS
+from studies.bridge.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
 
 FORMAT = 1
 SHIPPED = files("studies") / "data" / "pilots.json"

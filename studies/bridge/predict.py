@@ -5,7 +5,6 @@ process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001
 discrepancy, of training seeds and of the questions of an evaluation.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from sim.environments import build
 from sim.run import simulate
 from studies.bridge.calibrate import Posterior, Progress
 from studies.bridge.evidence import DISCREPANCY, SEED_NOISE
+from studies.workers import workers
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
@@ -55,7 +55,7 @@ def predict(
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     ends = np.empty((len(posterior.draws), len(wanted)))
-    with ThreadPoolExecutor(threads) as pool:
+    with workers(threads) as pool:
         for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), posterior.draws)):
             ends[row] = values
             progress(row + 1, len(ends))

@@ -19,8 +19,9 @@ from shared.errors import check
 from studies.bridge import plain
 from studies.bridge.calibrate import Progress
 from studies.bridge.evidence import Evidence, evidence_of
+from studies.bridge.grid import CELLS, PILOT_CELLS
 from studies.bridge.paper import paper_evidence, paper_truth
-from studies.bridge.pilot import CELLS, PILOT_CELLS, pilot_from
+from studies.bridge.pilot import pilot_from
 from studies.bridge.pilot_store import shipped_base, shipped_pairs
 from studies.bridge.posterior_store import calibrated
 from studies.bridge.predict import predict

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.surrogate import Clip, Reinforce
 from studies.cards.card import Card
 
 _card = partial(Card, family="Baselines from elsewhere", rollouts=1)

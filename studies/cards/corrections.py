@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from shared.aggregation import Aggregation
-from shared.correction import Correction
+from shared.config.aggregation import Aggregation
+from shared.config.correction import Correction
+from shared.config.surrogate import Clip
 from shared.estimator import Estimator
-from shared.surrogate import Clip
 from studies.cards.card import Card
 from studies.cards.paper import ZSCORE
 

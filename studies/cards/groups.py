@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.sampling import Sampling
+from shared.config.shaping import Length
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.sampling import Sampling
-from shared.shaping import Length
-from shared.surrogate import Clip, Reinforce
 from studies.cards.card import Card
 from studies.cards.paper import GRPO_BIAS, ZSCORE
 

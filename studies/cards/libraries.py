@@ -3,12 +3,12 @@
 import math
 from functools import partial
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.ratio import Ratio
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.ratio import Ratio
-from shared.surrogate import Clip, Reinforce
 from studies.cards.card import Card
 from studies.cards.paper import GRPO_BIAS
 

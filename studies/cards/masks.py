@@ -3,12 +3,12 @@
 import math
 from functools import partial
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from shared.config.surrogate import Cispo, Clip
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.mask import ClipCov, Divergence, Drift, KLCov
-from shared.surrogate import Cispo, Clip
 from studies.cards.card import Card
 from studies.cards.paper import ZSCORE
 

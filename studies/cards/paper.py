@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.surrogate import Clip, Reinforce
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.surrogate import Clip, Reinforce
 from studies.cards.card import Card
 
 PAPER_KL = KL("k3", 0.001)

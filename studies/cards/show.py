@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.ratio import Ratio
+from shared.config.sampling import Sampling
 from shared.errors import check_choice
 from shared.estimator import Estimator
-from shared.kl import KL
-from shared.ratio import Ratio
-from shared.sampling import Sampling
 from studies.cards import CARDS
 from studies.cards.card import Card, all_knobs
 from studies.cards.libraries import AGG_MODES
@@ -174,7 +174,7 @@ def _show_all(console: Console) -> None:
 
 def show(console: Console, name: str | None) -> None:
     """Print one card, or a table of all. Raises UserError for an unknown name."""
-    if name:
+    if name is not None:
         check_choice("estimator", name, tuple(CARDS))
         _show_one(console, CARDS[name])
     else:

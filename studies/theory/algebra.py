@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import beta
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from shared.pool import Pool
 from shared.prepare import prepare
 from shared.weigh import weigh

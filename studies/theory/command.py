@@ -57,6 +57,7 @@ def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all")
     for name, given in zip(wanted, ids, strict=True):
         require(name in known, f"check = {given!r} is unknown; allowed: {', '.join(known)}")
     chosen = [check for check in known.values() if (not ids or check.id in wanted) and tier in (check.tier, "all")]
+    require(bool(chosen), f"tier = {tier!r} with {', '.join(wanted)} leaves no check; allowed: all, {', '.join(sorted({known[name].tier for name in wanted}))}")
     return chosen
 
 

@@ -9,10 +9,11 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from shared.aggregation import Aggregation
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
 from shared.estimator import Estimator
-from shared.kl import KL
-from sim.optimizer import Optimizer, ascend, rates_of
+from sim.config import Optimizer
+from sim.optimizer import ascend, rates_of
 from studies.theory.check import Check, Comparison, exact, rate, sampled
 from studies.theory.learners import (
     GROUP_MEAN,

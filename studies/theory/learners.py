@@ -10,19 +10,18 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, gammaln, logit
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.surrogate import Reinforce
 from shared.design import Design
 from shared.estimator import Estimator, rule_of
-from shared.kl import KL
 from shared.pool import Pool
 from shared.prepare import prepare
-from shared.surrogate import Reinforce
 from shared.weigh import weigh
-from sim.environments import Tabular, tabular_world
-from sim.optimizer import Optimizer
+from sim.config import Optimizer, Simulation, Tabular
+from sim.environments import tabular_world
 from sim.rounds import train_rounds
-from sim.run import Simulation
 from sim.setup import plan_of, start_state, work_of
 
 NO_KL = KL("none")

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import binom, roots_jacobi
 
-from shared.advantage import Advantage
-from shared.aggregation import Aggregation
+from shared.config.advantage import Advantage
+from shared.config.aggregation import Aggregation
+from shared.config.kl import KL
+from shared.config.surrogate import Reinforce, Surrogate
 from shared.estimator import Estimator
-from shared.kl import KL
 from shared.pool import Pool
 from shared.prepare import prepare
-from shared.surrogate import Reinforce, Surrogate
 from shared.weigh import weigh
 
 REINFORCE = Reinforce()

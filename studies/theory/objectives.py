@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from shared.prepare import prepare
 from shared.weigh import weigh
 from studies.cards import preset

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from shared.kl import KL, kl_penalty, kl_rule
+from shared.config.kl import KL, kl_rule
+from shared.kl import kl_penalty
 from studies.theory.bandits import (
     drawn_regret,
     eliminated_regret,

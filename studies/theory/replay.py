@@ -6,7 +6,7 @@ last w visits before the current one.
 
 import numpy as np
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from shared.pool import Pool
 from shared.replay import empty_windows, push, window_pool
 from studies.theory.check import Check, Comparison, exact, positive, rate, sampled

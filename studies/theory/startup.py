@@ -5,10 +5,8 @@ from scipy.special import betaln, expit, logit, roots_sh_jacobi
 
 from shared.design import Design
 from shared.estimator import Estimator, rule_of
-from sim.environments import Tabular
-from sim.optimizer import Optimizer
+from sim.config import Optimizer, Simulation, Tabular
 from sim.rounds import train_rounds
-from sim.run import Simulation
 from sim.setup import plan_of, start_state, work_of
 from sim.world import World, contexts_of
 from studies.theory.check import Check, Comparison, exact, positive, sampled

@@ -9,7 +9,7 @@ from itertools import combinations, product
 import numpy as np
 from scipy.optimize import brentq
 
-from shared.advantage import Advantage
+from shared.config.advantage import Advantage
 from sim.run import batches
 from studies.theory.check import Check, Comparison, exact, positive, sampled
 from studies.theory.models import (

@@ -21,8 +21,9 @@ from rich.table import Table
 from shared.estimator import rule_of
 from shared.prepare import prepare
 from shared.weigh import weigh_into
+from sim.config import Simulation
 from sim.environments import build
-from sim.run import Simulation, order_of, simulate
+from sim.run import order_of, simulate
 from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import start_at

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 
 from llm.meter import peak_megabytes
-from llm.tasks.load import TaskConfig, load
+from llm.tasks.config import TaskConfig
+from llm.tasks.load import load
 from llm.tasks.task import Task
 
 BETA = 0.001

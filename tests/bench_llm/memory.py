@@ -28,11 +28,11 @@ from llm.policy import Frozen, Policy
 from llm.random import ROLLOUT
 from llm.rollouts import Draws, HFEngine
 from llm.shapes import shape_of
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.update import accumulate, optimizer_of, step
+from shared.config.kl import KL
 from shared.design import Design
 from shared.estimator import Estimator
-from shared.kl import KL
 from shared.prepare import prepare
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}

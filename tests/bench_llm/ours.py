@@ -14,10 +14,10 @@ from llm.math_pool import MathPool
 from llm.models import load_data, load_model
 from llm.policy import Policy
 from llm.rollouts import HFEngine
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.trainer import Trainer
+from shared.config.kl import KL
 from shared.design import Design
-from shared.kl import KL
 from studies.cards import preset
 from tests.bench_llm.case import BETA, Case, Clock, given, report
 

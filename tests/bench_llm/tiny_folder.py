@@ -6,7 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from llm.config import Tiny
-from llm.tasks.load import TaskConfig
+from llm.tasks.config import TaskConfig
 from llm.tasks.symbols import END, PAD, START, SYMBOLS
 from llm.tiny import pretrained
 

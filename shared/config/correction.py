@@ -1,0 +1,47 @@
+"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other precision, stale weights)."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from shared.errors import check, check_choice, check_finite, code_of
+
+CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
+CorrectionLevel = Literal["token", "sequence", "geometric"]
+NONE, TRUNCATE, MASK, RATIO = range(4)
+TOKEN, SEQUENCE, GEOMETRIC = range(3)
+LOG_LIMIT = 20.0
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Weights w = pi_old / pi_sampler on the surrogate, where pi_old is the trainer's policy at the start of the round."""
+
+    kind: CorrectionKind = "none"
+    """none: as if the sampler were the trainer. truncate: min(w, high) (truncated importance sampling). mask: w within low .. high, else 0.
+    ratio: no weights; the surrogate's ratio is taken to the sampler instead."""
+    level: CorrectionLevel = "token"
+    """w of the token, of the whole response (product over its tokens), or their geometric mean over the response."""
+    low: float = 0.5
+    """Smallest weight that mask keeps."""
+    high: float = 2.0
+    """Largest weight."""
+
+    def __post_init__(self):
+        check_choice("correction.kind", self.kind, get_args(CorrectionKind))
+        check_choice("correction.level", self.level, get_args(CorrectionLevel))
+        check_finite("correction.low", self.low, 0)
+        check(self.low <= self.high, f"correction.low, high = {self.low!r}, {self.high!r}; allowed: 0 <= low <= high")
+
+
+class CorrectionRule(NamedTuple):
+    """A `Correction` for kernels."""
+
+    kind: int
+    level: int
+    low: float
+    high: float
+
+
+def correction_rule(spec: Correction) -> CorrectionRule:
+    """The numbers that kernels take."""
+    return CorrectionRule(code_of(CorrectionKind, spec.kind), code_of(CorrectionLevel, spec.level), float(spec.low), float(spec.high))

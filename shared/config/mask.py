@@ -1,0 +1,95 @@
+"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else changes.
+
+`mask` is called once per update, between `prepare` and `weigh`. Divergence and Drift look at a token or a response alone, so a
+micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser batch.
+"""
+
+from dataclasses import astuple, dataclass
+from typing import Literal, NamedTuple, get_args
+
+from shared.errors import check, check_choice
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """Every token takes part."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Drops tokens whose probability has moved too far in the direction of the advantage (DPPO, 2602.04879)."""
+
+    measure: Literal["tv", "kl"] = "tv"
+    """tv: |p - p_old| of the sampled token. kl: divergence of the two-outcome distributions (p_old, 1 - p_old) and (p, 1 - p)."""
+    low: float = 0.2
+    """Threshold where A <= 0 and the probability falls."""
+    high: float = 0.2
+    """Threshold where A > 0 and the probability rises."""
+
+    def __post_init__(self):
+        check_choice("mask.measure", self.measure, get_args(Literal["tv", "kl"]))
+        check(self.low >= 0 and self.high >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Drops responses with A < 0 whose mean of old_logp - logp is above the threshold (off-policy sequence mask, DeepSeek-V3.2, 2512.02556)."""
+
+    threshold: float = 0.1
+    """Nats per token."""
+
+    def __post_init__(self):
+        check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
+
+
+@dataclass(frozen=True)
+class ClipCov:
+    """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov, 2505.22617)."""
+
+    fraction: float = 2e-4
+    """Of the batch's tokens, at least one; tokens that are clipped anyway are not drawn."""
+    low: float = 1.0
+    """Covariance above which a token may be drawn."""
+    high: float = 5.0
+    """Covariance below which a token may be drawn."""
+
+    def __post_init__(self):
+        _check_fraction(self.fraction)
+        check(self.low <= self.high, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: low <= high")
+
+
+@dataclass(frozen=True)
+class KLCov:
+    """Leaves the KL penalty only on the tokens with the largest covariance (A - mean)(logp - mean) (KL-Cov, 2505.22617); drops none."""
+
+    fraction: float = 2e-4
+    """Of the batch's tokens, at least one."""
+
+    def __post_init__(self):
+        _check_fraction(self.fraction)
+
+
+def _check_fraction(fraction: float) -> None:
+    check(0 < fraction <= 1, f"mask.fraction = {fraction!r}; allowed: more than 0, at most 1")
+
+
+Mask = Unmasked | Divergence | Drift | ClipCov | KLCov
+UNMASKED, TV, BINARY_KL, DRIFT, CLIP_COV, KL_COV = range(6)
+
+
+class MaskRule(NamedTuple):
+    """A mask for kernels: its kind, then its numbers in the order of its fields."""
+
+    kind: int
+    a: float
+    b: float
+    c: float
+
+
+def mask_rule(spec: Mask) -> MaskRule:
+    """The numbers that kernels take."""
+    if isinstance(spec, Divergence):
+        return MaskRule(TV if spec.measure == "tv" else BINARY_KL, float(spec.low), float(spec.high), 0.0)
+    kind = {Unmasked: UNMASKED, Drift: DRIFT, ClipCov: CLIP_COV, KLCov: KL_COV}[type(spec)]
+    numbers = [float(value) for value in astuple(spec)]
+    return MaskRule(kind, *numbers, *[0.0] * (3 - len(numbers)))

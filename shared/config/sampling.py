@@ -1,0 +1,27 @@
+"""How the rollouts of a round are spent, and which of them are trained on."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shared.errors import check_choice, check_count
+
+Budget = Literal["equal", "difficulty"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which contexts, rollouts and groups make up a round."""
+
+    tries: int = 1
+    """Dynamic sampling: batches that may be sampled until batch_size groups have rewards that differ (DAPO, 2503.14476); 1 turns it off.
+    Every rollout is charged; what is still missing after the last try is filled with groups that teach nothing."""
+    keep: int = 0
+    """Group filtering: only the `keep` shortest responses of a group form its baseline set and are trained on (GFPO, 2508.09726); 0 keeps all."""
+    budget: Budget = "equal"
+    """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past rewards, at least one,
+    the same in total (Neyman's allocation)."""
+
+    def __post_init__(self):
+        check_choice("sampling.budget", self.budget, get_args(Budget))
+        check_count("sampling.tries", self.tries)
+        check_count("sampling.keep", self.keep, 0)

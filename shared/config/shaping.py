@@ -1,0 +1,39 @@
+"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on its length."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shared.config.kl import NONE
+from shared.errors import check, check_finite
+
+
+@dataclass(frozen=True)
+class Length:
+    """Soft penalty on long responses: reward - coef clip((|o| - (limit - buffer)) / buffer, 0, 1)  (DAPO, 2503.14476, eq. 13)."""
+
+    coef: float = 0.0
+    """Largest penalty; 0 turns it off."""
+    limit: float = 1024
+    """Length (tokens) from which the penalty is whole."""
+    buffer: float = 256
+    """Tokens before the limit over which it grows from 0."""
+
+    def __post_init__(self):
+        check_finite("length.coef", self.coef, 0)
+        check_finite("length.limit", self.limit, above=0)
+        check(0 < self.buffer <= self.limit, f"length.buffer = {self.buffer!r}; allowed: more than 0, at most length.limit = {self.limit!r}")
+
+
+class ShapingRule(NamedTuple):
+    """What kernels need of `Length`, and whether there is anything to take off."""
+
+    active: bool
+    coef: float
+    limit: float
+    buffer: float
+
+
+def shaping_rule(length: Length, kl) -> ShapingRule:
+    """The numbers that kernels take; `kl` is the estimator's `KLRule`."""
+    active = length.coef > 0 or (kl.kind != NONE and kl.in_reward > 0)
+    return ShapingRule(active, float(length.coef), float(length.limit), float(length.buffer))

@@ -1,0 +1,217 @@
+"""The configuration of a simulated run. Nothing here is compiled, so a command line can show it at once."""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from shared.config.advantage import GIVEN
+from shared.config.mask import Unmasked
+from shared.config.sampling import Sampling
+from shared.design import Design
+from shared.errors import MOST_SEED, check, check_choice, check_count, check_finite
+
+MOST_TOKENS = 1000
+"""Style tokens of a response, on average."""
+MOST_ARMS = 16
+"""Columns of a block of logits (`sim.simd.LANES`)."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows part of it.
+
+    score    = sqrt(rho) t + sqrt(1-rho) xi per answer; t linear in the features, xi idiosyncratic; the correct answer is its argmax
+    base     = kappa (align score + sqrt(1-align^2) g) + noise per arm; g linear in the features and unrelated to the score
+    policy   = softmax(base + features W) over arms (answer, style), W shared by all contexts; format = sigmoid(base_format + c theta)
+    """
+
+    n_train: int = 7473
+    """Training contexts."""
+    n_test: int = 1319
+    """Test contexts."""
+    n_features: int = 448
+    """Features of a context."""
+    n_answers: int = 8
+    """Answers; one is correct. With several tokens: choices of each token."""
+    n_styles: int = 2
+    """Ways to say each answer; answers x styles x tokens is at most 16."""
+    answer_tokens: int = 1
+    """Tokens of an answer, all of which must be right: two tokens of 8 choices make 64 answers."""
+    rho: float = 0.9
+    """Share of the score's variance that is linear in the features (what can generalise)."""
+    margin: float = 0.0
+    """Least distance of the correct answer's score from the next one, for every token; scores have variance 1. Contexts with less are not drawn."""
+    kappa: float = 5.0
+    """Sharpness of the base policy."""
+    align: float = 0.85
+    """Correlation of the base policy's logits with the score."""
+    unsolvable: float = 0.0
+    """Fraction of contexts without any correct answer."""
+    base_format: float = -4.0
+    """Mean logit of the base policy's format; its standard deviation over contexts is 1."""
+    format_scale: float = 30.0
+    """c: how much the format's logit moves per unit of its parameter."""
+    nuisance: float = 1.0
+    """Standard deviation of each component of a rollout's score in style dimensions that no reward depends on."""
+    surprise: float = 0.0
+    """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, small where the policy is sure of its response."""
+    interference: float = 0.0
+    """How much of what is learnt on a context leaks to an unrelated one, as a multiple of what it does to its own."""
+    forgetting: float = 0.0
+    """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training changed of a logit."""
+    style_tokens: float = 0.0
+    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/style.py)."""
+    length_by_style: float = 0.0
+    """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
+    length_jitter: float = 0.0
+    """Spread of the number of style tokens: uniform within this fraction of its mean."""
+    world_seed: int = 0
+    """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
+
+    def __post_init__(self):
+        for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
+            check_count(f"environment.{name}", getattr(self, name))
+        arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
+        check(self.n_arms <= MOST_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MOST_ARMS}")
+        for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
+            check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
+        check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
+        check(self.margin == 0 or self.n_answers > 1, f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more")
+        for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
+            check_finite(f"environment.{name}", getattr(self, name), 0)
+        check_finite("environment.base_format", self.base_format)
+        check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
+        check_count("environment.world_seed", self.world_seed, 0, MOST_SEED)
+
+    @property
+    def n_arms(self) -> int:
+        """Arms of all tokens together."""
+        return self.n_answers * self.n_styles * self.answer_tokens
+
+
+@dataclass(frozen=True)
+class Tabular:
+    """Contexts that share nothing: one logit per context and arm, in float64. Small enough to enumerate; serves theory checks."""
+
+    n_contexts: int = 16
+    """Contexts; the test set is the training set."""
+    n_arms: int = 4
+    """Arms, at most 16."""
+    n_correct: int = 1
+    """Correct arms of each context: the first ones."""
+    base_scale: float = 1.0
+    """Standard deviation of the base policy's logits."""
+    nuisance: float = 0.0
+    """As in the linear environment."""
+    world_seed: int = 0
+    """Seed of the base policy."""
+
+    def __post_init__(self):
+        check_count("environment.n_contexts", self.n_contexts)
+        check(2 <= self.n_arms <= MOST_ARMS, f"environment.n_arms = {self.n_arms}; allowed: 2 to {MOST_ARMS}")
+        check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
+        for name in ("nuisance", "base_scale"):
+            check_finite(f"environment.{name}", getattr(self, name), 0)
+
+
+Environment = Linear | Tabular
+
+
+def n_train(environment: Environment) -> int:
+    """Number of training contexts."""
+    return environment.n_train if isinstance(environment, Linear) else environment.n_contexts
+
+
+OptimizerKind = Literal["adam", "sgd"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Update rule with a constant rate."""
+
+    kind: OptimizerKind = "adam"
+    """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
+    rate: float = 2e-3
+    """Learning rate."""
+    beta1: float = 0.9
+    """Adam: decay of the mean."""
+    beta2: float = 0.999
+    """Adam: decay of the square."""
+    eps: float = 1e-8
+    """Adam: added to the root of the square."""
+
+    def __post_init__(self):
+        check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
+        for name in ("beta1", "beta2"):
+            check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
+        for name in ("rate", "eps"):
+            check_finite(f"optimizer.{name}", getattr(self, name), 0)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How the policy that samples differs from the one that is trained (as an inference engine's does)."""
+
+    lag: int = 0
+    """Rounds by which its weights are stale."""
+    noise: float = 0.0
+    """Standard deviation of the noise on its logits."""
+
+    def __post_init__(self):
+        check_count("sampler.lag", self.lag, 0)
+        check_finite("sampler.noise", self.noise, 0)
+
+
+def further(run, style_tokens: float) -> list[str]:
+    """Names of what a run asks for that only `sim.general` does."""
+    estimator = run.design.estimator
+    asked = {
+        "sampler": run.sampler != Sampler(),
+        "sampling": run.design.sampling != Sampling(),
+        "environment.style_tokens": style_tokens != 0,
+        "estimator.entropy": estimator.entropy != 0,
+        "estimator.mask": not isinstance(estimator.mask, Unmasked),
+        f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.baseline in GIVEN,
+        f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
+    }
+    return [name for name, wanted in asked.items() if wanted]
+
+
+def check_plain(problem, asked: list[str]) -> None:
+    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `sim.world.World`, that only `sim.rounds` simulates."""
+    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
+    fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
+    check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")
+
+
+Evaluation = Literal["exact", "sampled"]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated run."""
+
+    environment: Environment = field(default_factory=Linear)
+    """The problem."""
+    design: Design = field(default_factory=Design)
+    """The choices under study."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """The update rule."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    critic_rate: float = 0.1
+    """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
+    evaluation: Evaluation = "exact"
+    """Pass@1 as the exact probability, or from one sampled response per context (as with a real model)."""
+    seed: int = 0
+    """Seed of the order of contexts, the rollouts and the nuisance."""
+
+    def __post_init__(self):
+        check_choice("evaluation", self.evaluation, get_args(Evaluation))
+        check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
+        advantage = self.design.estimator.advantage
+        check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
+        check_count("seed", self.seed, 0, MOST_SEED)
+        if isinstance(self.environment, Linear):
+            check_plain(self.environment, further(self, self.environment.style_tokens))
+        contexts = n_train(self.environment)
+        check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
