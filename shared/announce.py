@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from numba.core import event
+from shared.numba_parts import event
 
 PURPOSES = {"sim.general": "the simulator's general round", "sim": "the simulator", "shared": "the estimators"}
 """What compiled functions are for, by the beginning of their module's name; the longest that fits."""

@@ -11,11 +11,10 @@ import os
 from pathlib import Path
 
 import numba
-from numba.core import config as numba_config
-from numba.core import event
-from numba.core.registry import CPUDispatcher
+from numba import config as numba_config
 
 from shared.announce import Announcer
+from shared.numba_parts import CPUDispatcher, event
 
 _SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
 

@@ -5,8 +5,10 @@ i, i + 8, i + 16, ...; then the lanes are joined by halves; then come the up to 
 """
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
 from numba.extending import intrinsic
+
+from shared.numba_parts import cgutils
 
 LANES, BLOCK = 8, 256
 _I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()

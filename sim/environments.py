@@ -3,6 +3,7 @@
 import numpy as np
 
 from shared.errors import check
+from shared.jit import entry
 from sim.config import Environment, Linear, Tabular
 from sim.style import style_of
 from sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
@@ -46,13 +47,29 @@ def _unit(directions: np.ndarray) -> np.ndarray:
     return (directions / np.linalg.norm(directions, axis=0)).astype(np.float32)
 
 
+def project(features: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """features (n, d) times directions (d, Y), float32, each sum in the order of the features: BLAS has another order on every processor."""
+    found = np.zeros((len(features), directions.shape[1]), dtype=np.float32)
+    _project_into(features, directions, found)
+    return found
+
+
+@entry
+def _project_into(features, directions, found):
+    for i in range(features.shape[0]):
+        for k in range(features.shape[1]):
+            x = features[i, k]
+            for j in range(directions.shape[1]):
+                found[i, j] += x * directions[k, j]
+
+
 def _scored(environment: Linear, teacher: np.ndarray, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Features (n, d) and scores (n, T Y) of contexts; those without the margin are drawn again."""
     features, scores = np.empty((n, environment.n_features), dtype=np.float32), np.empty((n, teacher.shape[1]))
     missing = np.arange(n)
     while missing.size:
         drawn = rng.standard_normal((missing.size, environment.n_features), dtype=np.float32)
-        known = drawn @ teacher
+        known = project(drawn, teacher)
         features[missing] = drawn
         scores[missing] = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(known.shape)
         best = np.sort(scores[missing].reshape(missing.size, environment.answer_tokens, -1), axis=2)[:, :, -2:]
@@ -63,7 +80,7 @@ def _scored(environment: Linear, teacher: np.ndarray, rng: np.random.Generator, 
 def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int) -> Contexts:
     features, score = _scored(environment, _unit(teacher), rng, n)
     solvable = rng.random(n) >= environment.unsolvable
-    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * (features @ _unit(distractor)))
+    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * project(features, _unit(distractor)))
     logits = np.repeat(answer_logits, environment.n_styles, axis=1)
     logits += 0.5 * rng.standard_normal(logits.shape)
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)

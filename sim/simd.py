@@ -10,9 +10,10 @@ import operator
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
+from shared.numba_parts import cgutils
 from shared.sums import by_halves
 
 LANES = 16

@@ -6,7 +6,7 @@ Results are the same bits on all of them (tests/test_targets.py): a target decid
 from typing import NamedTuple
 
 from llvmlite import binding
-from numba.core import config
+from numba import config
 
 
 class Target(NamedTuple):

@@ -6,9 +6,10 @@ of features, to which contexts are added.
 """
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
 from numba.extending import intrinsic
 
+from shared.numba_parts import cgutils
 from sim.simd import FLOATS, INTS, LANES, LINE, address, call, floats
 from sim.target import TARGET
 
