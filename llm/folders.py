@@ -69,10 +69,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def read_file(path: Path) -> bytes:
     """The content of a file. Raises OSError, also where anything else has the name, and for a file larger than any of ours."""
     with opened(path) as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
-    return data
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
+        return file.read()
 
 
 def read_json(path: Path) -> Any:

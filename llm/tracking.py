@@ -5,6 +5,7 @@ is refused or only read leaves nothing. A run that was killed evaluates some rou
 """
 
 import importlib
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Literal
 
 from llm.folders import file_below, folder_below, kind_of, read_file, read_json
 from llm.writing import reported, write_file
-from shared.errors import UserError
+from shared.errors import UserError, check
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]
@@ -63,7 +64,9 @@ class WandB:
         with reported(place):
             if not kind_of(place):
                 write_file(place, secrets.token_hex(8).encode())
-            about = {"id": read_file(place).decode(), "name": self.folder.resolve().name, "config": read_json(self.folder / "config.json")}
+            identity = read_file(place).decode("ascii", "replace")
+            check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")
+            about = {"id": identity, "name": self.folder.resolve().name, "config": read_json(self.folder / "config.json")}
         try:
             return self.module.init(**about, resume="allow", dir=self.folder, reinit="finish_previous")
         except self.module.Error as error:  # not logged in, no network

@@ -126,15 +126,21 @@ def _tables(point: Point) -> tuple[str, ...]:
     return ("curve", "metrics") if point.level == "llm" else ("curve",)
 
 
+def is_there(root: Path, point: Point) -> bool:
+    """Whether there is a finished point, or something in its place; not a language model that is still to go on."""
+    folder = folder_of(root, point)
+    found = kind_of(folder)
+    return found is not None and (found != FOLDER or point.level == "sim" or kind_of(folder / "done.json") is not None)
+
+
 def read_facts(root: Path, point: Point) -> dict | None:
     """What done.json says of a finished point; None where there is none. Raises Damaged."""
     folder = folder_of(root, point)
-    found = kind_of(folder)
-    if found is None or (found == FOLDER and point.level == "llm" and not kind_of(folder / "done.json")):
+    if not is_there(root, point):
         return None
     try:
-        if found != FOLDER:
-            raise ValueError(f"it is {found}, not a folder")
+        if kind_of(folder) != FOLDER:
+            raise ValueError(f"it is {kind_of(folder)}, not a folder")
         facts = read_sealed(folder / "done.json", _plain(point))
         check_facts(facts, point)
     except (OSError, ValueError) as error:

@@ -185,3 +185,49 @@ def test_a_folder_without_a_study_is_one_line(tmp_path):
     )
     assert done.returncode == 2 and "is not a results folder of rftlab" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("place", ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"])
+@pytest.mark.parametrize("kind", ["file", "pipe", "link", "dangling link"])
+def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
+    level, pair, _, *rest = place.split("/")
+    todo = points(level, pair)
+    finish(root, todo[0], 5.0)
+    folder = store.folder_of(root, todo[0])
+    os.rename(folder, tmp_path / "elsewhere")
+    if rest == ["lock"]:
+        interrupt(root, todo[0], 100)
+        (folder / "lock").unlink()
+    elif rest:
+        folder.mkdir()
+    target = folder.joinpath(*rest)
+    makers = {
+        "file": lambda: target.write_text("x"),
+        "pipe": lambda: os.mkfifo(target),
+        "link": lambda: target.symlink_to((tmp_path / "elsewhere").joinpath(*rest)),
+        "dangling link": lambda: target.symlink_to("nowhere"),
+    }
+    makers[kind]()
+    found = look(root, todo[0])
+    assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
+    if rest != ["lock"]:
+        assert str(folder) in found.damage and f"damaged, `rftlab reproduce` redoes it: {found.damage}" in printed(root)
+
+
+@pytest.mark.parametrize("place", ["sim", "sim/qwen-gsm8k"])
+def test_a_folder_of_runs_that_is_none_is_named(root, place):
+    (root / place).parent.mkdir(exist_ok=True)
+    os.mkfifo(root / place)
+    with pytest.raises(UserError, match=f"^{root / place} is a pipe; allowed: a folder"):
+        show(Console(quiet=True), root)
+
+
+def test_runs_behind_links_are_not_counted(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    for name in ("config.json", "done.json"):
+        write_file(tmp_path / "outside" / "a" / "b" / name, b"{}")
+        write_file(root / "sim" / "qwen-gsm8k" / "x" / name, b"{}")
+    (root / "llm").symlink_to(tmp_path / "outside")
+    (root / "sim" / "linked").symlink_to(tmp_path / "outside" / "a")
+    with pytest.raises(UserError, match=r"Runs that are finished: 1 of 1 at level sim$"):
+        show(Console(), root)

@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Console
 
 from llm.config import LLMRun
-from llm.folders import folder_below, folders_in, kind_of
+from llm.folders import folder_below, folders_in
 from shared.curve import Curve
 from shared.errors import check, check_choice
 from studies import store
@@ -136,9 +136,11 @@ def _there(one: Asked, root: Path) -> CurveSet:
     """What is known without running anything."""
     if one.level == "published":
         return _published(one)
-    points = [point for point in _llm_points(one, root) if kind_of(store.folder_of(root, point) / "done.json")]
+    planned = _llm_points(one, root)
+    points = [point for point in planned if store.is_there(root, point)]
     if points:
-        return _measured(one, points, root)
+        found, missing = _measured(one, points, root), len(planned) - len(points)
+        return found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out") if missing else found
     curves = shipped()
     known = sorted(set(curves["pair"]))
     command = f"rftlab reproduce --level llm --pair {one.pair} --results {root}"
