@@ -7,7 +7,6 @@ study `state.json` alone is kept (`prune`): it has all that was measured.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from llm.config import config_of
+from llm.folders import entries, folder_below, numbered, read_file, read_json, remove
 from llm.trainer import State, Trainer
 from llm.writing import reported, verify_folder, write_folder
 from shared.errors import UserError, check
@@ -27,6 +27,9 @@ from shared.replay import Windows
 
 KEPT = 2
 """Checkpoints that stay."""
+STATE, TENSORS = "state.json", ("model.safetensors", "optimizer.safetensors", "arrays.safetensors")
+_FACTS = {"config": dict, "state": dict, "meter": dict, "rows": list, "metrics": list, "seconds": float, "data": str, "next": dict}
+"""What a checkpoint says, and of which type."""
 
 
 class Progress(NamedTuple):
@@ -41,32 +44,28 @@ class Progress(NamedTuple):
 
 def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     """Write the checkpoint of the present round, and remove those that are no longer kept."""
-    place = folder / "checkpoints"
+    place = folder_below(folder, "checkpoints")
     target = place / f"{trainer.state.round:06}"
-    files = {
-        "model.safetensors": lambda path: save_file(_weights(trainer), path),
-        "optimizer.safetensors": lambda path: save_file(_moments(trainer), path),
-        "arrays.safetensors": lambda path: save_arrays(_arrays(trainer.state), path),
-        "state.json": json.dumps(_facts(trainer, progress), indent=1).encode(),
-    }
+    written = (
+        lambda path: save_file(_weights(trainer), path),
+        lambda path: save_file(_moments(trainer), path),
+        lambda path: save_arrays(_arrays(trainer.state), path),
+    )
+    files = dict(zip(TENSORS, written, strict=True)) | {STATE: json.dumps(_facts(trainer, progress), indent=1).encode()}
     with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
         write_folder(target, files)
-    for old in _places(folder)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _places(folder: Path) -> list[Path]:
-    """Checkpoints, the earliest round first."""
-    return sorted((path for path in (folder / "checkpoints").glob("[0-9]*") if path.name.isdigit()), key=lambda path: int(path.name))
+        for old in numbered(place)[:-KEPT]:
+            remove(old)
 
 
 def prune(folder: Path) -> None:
     """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
-    last = _places(folder)[-1]
+    place = folder_below(folder, "checkpoints")
+    last = numbered(place)[-1]
     with reported(last, "the run is finished, and kept"):
-        write_folder(last, {"state.json": (last / "state.json").read_bytes()})
-    for other in set((folder / "checkpoints").iterdir()) - {last}:  # damaged ones that were put aside too
-        shutil.rmtree(other, ignore_errors=True)
+        write_folder(last, {STATE: read_file(last / STATE)})
+        for other in set(entries(place)) - {last}:  # damaged ones that were put aside too
+            remove(other)
 
 
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -104,14 +103,13 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
 
     Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
     """
-    for place in reversed(_places(folder)):
+    for place in reversed(numbered(folder_below(folder, "checkpoints"))):
         try:
-            verify_folder(place)
+            facts = _read(place, trainer.run.design.rounds)
         except ValueError as damage:
             remark(f"damaged, the checkpoint before it is used: {damage}")
             _put_aside(place)
             continue
-        facts = json.loads((place / "state.json").read_bytes())
         check_config(place, facts["config"], config_of(trainer.run))
         _restore(trainer, place, facts)
         if trainer.state.round < trainer.run.design.rounds:
@@ -120,11 +118,22 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
     return None
 
 
+def _read(place: Path, rounds: int) -> dict:
+    """What a checkpoint says, if all that it needs to be is there; tensors only where the run is to go on. Raises ValueError."""
+    verify_folder(place, (STATE, *TENSORS) if int(place.name) < rounds else (STATE,))
+    facts = read_json(place / STATE)
+    if not isinstance(facts, dict) or any(type(facts.get(name)) is not kind for name, kind in _FACTS.items()):
+        raise ValueError(f"{place / STATE} is not what a checkpoint says")
+    if facts["state"].get("round") != int(place.name):
+        raise ValueError(f"{place} is of another round than its name says")
+    return facts
+
+
 def _put_aside(place: Path) -> None:
     """Rename a damaged checkpoint, so that those which are written again do not count as older ones."""
     aside = place.with_name(f"damaged-{place.name}")
-    shutil.rmtree(aside, ignore_errors=True)
     with reported(place):
+        remove(aside)
         place.rename(aside)
 
 

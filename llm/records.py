@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from llm.folders import file_below
 from llm.samples import Samples
 from llm.trainer import Round
 from llm.writing import write_file
@@ -66,7 +67,7 @@ def _table(index: int, numbers: Sequence[int], samples: Samples, role: np.ndarra
 
 def write_rollouts(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> None:
     """The rollouts of rounds first .. last."""
-    write_file(folder / "rollouts" / f"{first:06}-{last:06}.parquet", parquet(pyarrow.concat_tables(tables)))
+    write_file(file_below(folder, "rollouts", f"{first:06}-{last:06}.parquet"), parquet(pyarrow.concat_tables(tables)))
 
 
 def parquet(table: pyarrow.Table) -> bytes:

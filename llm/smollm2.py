@@ -31,9 +31,8 @@ def smollm2_folder() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "smollm2"
     with locked(folder.parent, lambda text: None, wait=True):
         try:
-            verify_folder(folder)
-        except ValueError:
-            shutil.rmtree(folder, ignore_errors=True)  # absent or damaged
+            verify_folder(folder, ("config.json", "model.safetensors"))
+        except ValueError:  # absent or damaged
             with tempfile.TemporaryDirectory() as scratch:
                 _write(folder, _unpacked(_fetched(Path(scratch))))
     return folder

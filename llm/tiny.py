@@ -6,7 +6,6 @@ Trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -46,9 +45,8 @@ def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], No
     folder = _cache() / _identity(task, tiny)
     with locked(_cache(), lambda text: None, wait=True):
         try:
-            verify_folder(folder)
-        except ValueError:
-            shutil.rmtree(folder, ignore_errors=True)  # absent or damaged
+            verify_folder(folder, ("model.safetensors",))
+        except ValueError:  # absent or damaged
             _read_into(folder, task, tiny, progress)
         model = build(tiny)
         model.load_state_dict(load_file(folder / "model.safetensors"))

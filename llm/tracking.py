@@ -5,15 +5,16 @@ is refused or only read leaves nothing. A run that was killed evaluates some rou
 """
 
 import importlib
-import json
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+from llm.folders import file_below, folder_below, kind_of, read_file, read_json
 from llm.writing import reported, write_file
-from shared.errors import UserError
+from shared.errors import UserError, check
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]
@@ -40,7 +41,7 @@ class TensorBoard:
     def __call__(self, round: int, columns: dict[str, float]) -> None:
         with reported(self.folder / "tensorboard"):
             if self.writer is None:  # purge_step hides what an earlier process logged from this round on
-                self.writer = self.module.SummaryWriter(self.folder / "tensorboard", purge_step=round)
+                self.writer = self.module.SummaryWriter(folder_below(self.folder, "tensorboard"), purge_step=round)
             for name, value in measured(columns).items():
                 self.writer.add_scalar(name, value, round)
             self.writer.flush()
@@ -59,11 +60,13 @@ class WandB:
 
     def _open(self):
         """Go on with the folder's run. Its id is drawn once: a name or a hash would join runs of two folders, or one that was deleted."""
-        place = self.folder / "wandb-id"
+        place = file_below(self.folder, "wandb-id")
         with reported(place):
-            if not place.exists():
+            if not kind_of(place):
                 write_file(place, secrets.token_hex(8).encode())
-            about = {"id": place.read_text(), "name": self.folder.resolve().name, "config": json.loads((self.folder / "config.json").read_bytes())}
+            identity = read_file(place).decode("ascii", "replace")
+            check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")
+            about = {"id": identity, "name": self.folder.resolve().name, "config": read_json(self.folder / "config.json")}
         try:
             return self.module.init(**about, resume="allow", dir=self.folder, reinit="finish_previous")
         except self.module.Error as error:  # not logged in, no network

@@ -22,7 +22,8 @@ from llm.checkpoint import Progress, check_config, resume, save
 from llm.codec import Codec
 from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
-from llm.lock import locked
+from llm.folders import file_below, folder_below, kind_of, read_json
+from llm.lock import LOCK, locked
 from llm.math_pool import MathPool
 from llm.meter import within_memory
 from llm.models import load_data, load_model
@@ -71,6 +72,7 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     where another process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
+    file_below(folder, LOCK)
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
         _open(folder, run)
         return _train(run, folder, report, engine_of)
@@ -113,13 +115,13 @@ def _open(folder: Path, run: LLMRun) -> None:
     """Note the configuration in a new folder, or see that the folder is of this one."""
     config = config_of(run)
     with reported(folder):
-        for place in (folder, folder / "checkpoints", folder / "rollouts"):
+        for place in (folder, folder_below(folder, "checkpoints"), folder_below(folder, "rollouts")):
             sweep(place)
-        if not (folder / "config.json").exists():
+        if not kind_of(folder / "config.json"):
             write_file(folder / "config.json", json.dumps(config, indent=1).encode())
     try:
-        there = dict(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        there = dict(read_json(folder / "config.json"))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{folder / 'config.json'} cannot be read: {error}; name another folder") from None
     check_config(folder, there, config)
 

@@ -1,6 +1,6 @@
 """Files and folders that appear whole or not at all, and checksums that tell when one was damaged.
 
-The results store of the simulator writes with this too: it needs the standard library and shared/errors.py alone.
+The results store of the simulator writes with this too: it needs the standard library, llm/folders.py and shared/errors.py alone.
 """
 
 import contextlib
@@ -13,9 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from llm.folders import FOLDER, kind_of, opened, read_json, remove
 from shared.errors import UserError
 
-WRITING, CHECKSUMS = ".writing-", "checksums.json"
+WRITING, CHECKSUMS, REPLACED = ".writing-", "checksums.json", "replaced"
 _REASONS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -44,7 +45,7 @@ def reported(place: Path, kept: str = "nothing that was there is lost", also: ty
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part."""
+    """Write a file so that readers see the old content or the new, never a part. It replaces what has its name, but no folder; a system error names `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = _beside(path)
     try:
@@ -53,9 +54,12 @@ def write_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno is not None:  # one with a message of its own would lose it
+            error.filename = str(path)
         raise
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:
@@ -79,12 +83,13 @@ def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]])
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)
-        sums = {name: _sha256(scratch / name) for name in files}
+        sums = {name: sha256_of(scratch / name) for name in files}
         write_file(scratch / CHECKSUMS, json.dumps(sums, indent=1).encode())
-        if target.exists():
-            os.rename(target, scratch / "replaced")
+        if kind_of(target):
+            os.rename(target, scratch / REPLACED)
         os.rename(scratch, target)
-        shutil.rmtree(target / "replaced", ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(target / REPLACED)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -96,18 +101,24 @@ def _settle(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+def sha256_of(path: Path) -> str:
+    """Checksum of a file."""
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify_folder(folder: Path) -> None:
-    """Raise ValueError, saying why, unless a folder is what `write_folder` wrote."""
+def verify_folder(folder: Path, needed: tuple[str, ...] = ()) -> None:
+    """Raise ValueError, saying why, unless a folder holds what `write_folder` wrote, the files `needed` among it."""
     try:
-        sums = json.loads((folder / CHECKSUMS).read_bytes())
-        damaged = [name for name, checksum in sums.items() if _sha256(folder / name) != checksum]
-    except (OSError, ValueError, AttributeError) as error:
+        sums = read_json(folder / CHECKSUMS) if kind_of(folder) == FOLDER else None
+        if not isinstance(sums, dict) or not sums or any(Path(name).name != name for name in sums):
+            raise ValueError(f"no folder with a {CHECKSUMS} that names files in it")
+        missing = [name for name in needed if name not in sums]
+        damaged = [name for name, checksum in sums.items() if sha256_of(folder / name) != checksum]
+    except (OSError, ValueError) as error:
         raise ValueError(f"{folder}: {type(error).__name__}: {error}") from None
+    for name in missing:
+        raise ValueError(f"{folder} has no {name}")
     for name in damaged:
         raise ValueError(f"{folder / name} does not match its checksum")
 
@@ -115,7 +126,4 @@ def verify_folder(folder: Path) -> None:
 def sweep(folder: Path) -> None:
     """Remove what killed processes left half written."""
     for path in folder.glob(f"{WRITING}*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        remove(path)

@@ -63,6 +63,7 @@ class Predict(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
+        from llm.folders import folder_below
         from studies.bridge.forecast import check_budget, grid_of, pilot_of, posterior_of
         from studies.bridge.forecast_figures import grid_figure
         from studies.bridge.forecast_show import show_grid
@@ -75,7 +76,7 @@ class Predict(_Forecasting):
         grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
         figure, numbers = grid_figure(grid.table, self.pair)
-        place = save(figure, self.results / "forecast" / self.pair, "forecast", numbers)
+        place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
         console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
         return 0
 

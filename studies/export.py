@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from llm.folders import kind_of
 from studies import reference, store
 from studies.experiments import EXPERIMENTS
 from studies.pairs import start_at
 from studies.points import Point
-from studies.reproduce import manifest_of, read_study
+from studies.reproduce import has_study, read_study
 from studies.runner import collect
 
 
@@ -24,8 +25,8 @@ def smollm2_points() -> list[Point]:
 
 def export(root: Path) -> None:
     """Take the runs of a results folder as the shipped ones of their pairs; those of other pairs stay."""
-    points = read_study(root, "llm").points() if manifest_of(root, "llm").exists() else []
-    points += [point for point in smollm2_points() if store.folder_of(root, point).exists()]
+    points = read_study(root, "llm").points() if has_study(root, "llm") else []
+    points += [point for point in smollm2_points() if kind_of(store.folder_of(root, point))]
     fresh, there = (curves[list(reference.COLUMNS)] for curves in (collect(root, points).curves, reference.shipped()))
     kept = there[~there["pair"].isin(fresh["pair"])]
     pd.concat([kept, fresh], ignore_index=True).to_parquet(Path(str(reference.FILE)), index=False, compression="zstd")

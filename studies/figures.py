@@ -5,6 +5,7 @@ and equal data give equal bytes. studies/report.py says what `curves` and `endpo
 """
 
 import os
+import uuid
 from collections.abc import Callable, Iterable
 from functools import wraps
 from math import ceil
@@ -92,7 +93,7 @@ def write_numbers(path: Path, numbers: pd.DataFrame) -> None:
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Lets `write` fill a file beside `path`, then puts it in place. A system error names `path`."""
     sweep(path.parent, f".{path.name}.*")
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         write(part)
         os.replace(part, path)

@@ -6,6 +6,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from llm.folders import folder_below
 from llm.writing import write_file
 from studies.cli_common import Engine
 from studies.league import REFERENCES, findings, points_of, scores, table, verdict
@@ -23,11 +24,11 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     from studies.figures import save
     from studies.league_figure import league
 
-    points = points_of(rules)
-    finish_points(console, open_store(root), points, threads_of(threads), quiet, engine)
+    points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
+    finish_points(console, root, points, threads_of(threads), quiet, engine)
     results = collect(root, points)
     scored = scores(rules, results.curves)
-    ranked, folder = table(scored), root / FOLDER
+    ranked = table(scored)
     figure, numbers = league(ranked)
     save(figure, folder, "league", numbers)
     write_file(folder / "scores.csv", scored.to_csv(index=False, float_format="%.6f").encode())

@@ -9,11 +9,11 @@ UNKNOWN = "unknown"
 
 
 def provenance(root: Path, points: list[Point]) -> dict[str, str]:
-    """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises OSError, ValueError where one is not there."""
-    done = [store.read_json(store.folder_of(root, point) / "done.json") for point in points]
-    versions = [facts.get("versions", {}) for facts in done]
-    found = {"commit": [facts.get("commit", UNKNOWN) for facts in done]}
+    """Commit, time and versions of finished runs by name; where runs differ, every value that occurs. Raises store.Damaged."""
+    done = [facts for point in points if (facts := store.read_facts(root, point))]
+    versions = [facts["versions"] for facts in done]
+    found = {"commit": [facts["commit"] for facts in done]}
     found |= {name: [of_run.get(name, UNKNOWN) for of_run in versions] for name in dict.fromkeys(name for of_run in versions for name in of_run)}
     listed = {name: "; ".join(dict.fromkeys(values)) for name, values in found.items()}
-    seconds = sum(facts.get("seconds", 0.0) for facts in done)
+    seconds = sum(facts["seconds"] for facts in done)
     return {"commit": listed.pop("commit"), "run time": f"{seconds:.1f} s, the sum over {len(done)} runs"} | listed

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from llm.folders import folder_below
 from studies import figures
 from studies.endpoints import SPLITS, agreement
 from studies.experiments import BASELINE, Experiment, label
@@ -75,7 +76,7 @@ def write_report(
     write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])))
     write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
     context = {
-        "figures": draw_all(folder / "figures", _plans(experiments, parts), progress),
+        "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
         "experiments": experiments,
         "parts": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
         "level": main.level,

@@ -1,12 +1,12 @@
 """The main job: all seven experiments, next to published numbers, with verdicts and a report."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
 
+from llm.folders import folder_below, kind_of
 from llm.writing import write_file
 from shared.errors import UserError, check
 from studies import store
@@ -25,6 +25,7 @@ from studies.ray_runner import check_ray, run_on_ray
 from studies.reference import REFERENCE_NOTE, reference
 from studies.runner import Results, available_threads, collect, run_points, split
 from studies.scratch import check_writable
+from studies.seal import read_sealed, sealed
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims."
 NOTES = {
@@ -48,7 +49,7 @@ class Study(NamedTuple):
     rounds: int | None
     """None: each pair's own."""
     whole_sets: bool = False
-    """Whether language models are evaluated on all questions, as in the paper; False too in the manifest of an older rftlab, which had no choice."""
+    """Whether language models are evaluated on all questions, as in the paper."""
 
     def points(self) -> list[Point]:
         """Every run of the study."""
@@ -58,6 +59,11 @@ class Study(NamedTuple):
 def manifest_of(root: Path, level: Level) -> Path:
     """Where a results folder keeps what its study of a level was asked for."""
     return root / f"study-{level}.json"
+
+
+def has_study(root: Path, level: Level) -> bool:
+    """Whether a results folder has one, or what should be one."""
+    return kind_of(manifest_of(root, level)) is not None
 
 
 def threads_of(asked: int) -> int:
@@ -108,9 +114,14 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
     """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here leaves the record of another one alone."""
     threads = threads_of(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
-    write_file(manifest_of(root, study.level), json.dumps(study._asdict(), indent=1).encode())
+    write_study(root, study)
     run_todo(console, root, todo, threads, quiet, engine)
     return write(console, study, root, quiet)
+
+
+def write_study(root: Path, study: Study) -> None:
+    """Note in a results folder what was asked for."""
+    write_file(manifest_of(root, study.level), sealed(study._asdict(), study.level))
 
 
 def read_study(root: Path, level: Level) -> Study:
@@ -118,7 +129,7 @@ def read_study(root: Path, level: Level) -> Study:
     store.check_format(root)
     manifest = manifest_of(root, level)
     try:
-        asked = Study(**store.read_json(manifest))
+        asked = Study(**read_sealed(manifest, level))
         _check_kinds(asked, level)
         return study_of(*asked)
     except (OSError, ValueError, TypeError, UserError) as error:
@@ -153,8 +164,8 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
 
 
 def report_of(root: Path, level: Level) -> Path:
-    """Folder of a level's report."""
-    return root / ("report" if level == "sim" else f"report-{level}")
+    """Folder of a level's report. Raises UserError where that is no place below the results folder."""
+    return folder_below(root, "report" if level == "sim" else f"report-{level}")
 
 
 def _part(level: Level, results: Results):
@@ -181,7 +192,7 @@ def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
 
     with steps_of(console, "checking theory", quiet) as step:
         checks = run_all(ALL_CHECKS, tell=lambda check, done: step(ALL_CHECKS.index(check) + done, len(ALL_CHECKS)))
-    return theory_section(checks, folder / "figures"), f"theory: {counts_of(checks)} (rftlab theory)\n"
+    return theory_section(checks, folder_below(folder, "figures")), f"theory: {counts_of(checks)} (rftlab theory)\n"
 
 
 def _about(study: Study, root: Path) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """What killed processes left half written, in folders that other processes, here or on other machines, may be writing to."""
 
 import contextlib
-import shutil
 import tempfile
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from llm.folders import entries, remove
 from llm.writing import reason
 from shared.errors import UserError
 
@@ -24,11 +25,7 @@ def check_writable(folder: Path) -> None:
 
 def sweep(folder: Path, pattern: str) -> None:
     """Remove files and folders whose names match and that were not touched for an hour."""
-    for path in folder.glob(pattern):
+    for path in entries(folder):
         with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime < STALE:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            if fnmatchcase(path.name, pattern) and time.time() - path.lstat().st_mtime >= STALE:
+                remove(path)

@@ -1,13 +1,12 @@
-"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited for, no checksum is computed.
+"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited for, no table is read.
 
-done          its done.json is there; whether its tables are whole is looked at when a study goes on or reports
+done          its done.json is there and whole; whether its tables are is looked at when a study goes on or reports
 running       a language model's folder that a process holds; simulations leave no trace before they are finished
 interrupted   a language model's folder that nobody holds; it goes on from its last checkpoint
-to do         the rest
+to do         the rest, with what is damaged and will be redone, which is named
 Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown.
 """
 
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,12 +14,13 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from llm.lock import held
+from llm.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from llm.lock import LOCK, held
 from shared.errors import check
 from studies import store
 from studies.pairs import LEVELS
 from studies.points import Point
-from studies.reproduce import manifest_of, read_study
+from studies.reproduce import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"
@@ -35,6 +35,8 @@ class RunStatus(NamedTuple):
     """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None before."""
     seconds: float | None
     """What a finished one took."""
+    damage: str = ""
+    """What is wrong with what is there."""
 
     @property
     def left(self) -> float:
@@ -45,7 +47,7 @@ class RunStatus(NamedTuple):
 def show(console: Console, root: Path) -> None:
     """Print a table of each study. Raises UserError where the folder is none of ours or holds no study."""
     store.check_format(root)
-    levels = [level for level in LEVELS if manifest_of(root, level).exists()]
+    levels = [level for level in LEVELS if has_study(root, level)]
     check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}")
     for level in levels:
         runs = [look(root, point) for point in read_study(root, level).points()]
@@ -54,41 +56,38 @@ def show(console: Console, root: Path) -> None:
             if run.state in ("running", "interrupted"):
                 done = UNKNOWN if run.round is None else run.round
                 console.print(f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}", markup=False, highlight=False)
+            if run.damage:
+                console.print(f"damaged, `rftlab reproduce` redoes it: {run.damage}", style="yellow", markup=False, highlight=False, soft_wrap=True)
         console.print(_prospect(runs), highlight=False)
 
 
 def _runs(root: Path) -> str:
     """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
-    counts = {level: (len(list(root.glob(f"{level}/*/*/done.json"))), len(list(root.glob(f"{level}/*/*/config.json")))) for level in LEVELS}
+    runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
+    counts = {level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")] for level, own in runs.items()}
     found = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
     return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
 
 
 def look(root: Path, point: Point) -> RunStatus:
     """A run's folder, without reading its tables."""
-    folder = store.folder_of(root, point)
+    folder, damage = store.folder_of(root, point), ""
     try:
-        return RunStatus(point, "done", None, _seconds(folder / "done.json"))
-    except FileNotFoundError:
-        pass
-    if point.level == "sim" or not folder.exists():
-        return RunStatus(point, "to do", None, None)
-    return RunStatus(point, "running" if held(folder) else "interrupted", _round(folder), None)
-
-
-def _seconds(facts: Path) -> float | None:
-    """Seconds that a finished run took; None where its facts are damaged."""
-    try:
-        seconds = float(store.read_json(facts)["seconds"])
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return None
-    return seconds if 0 <= seconds < math.inf else None
+        facts = store.read_facts(root, point)
+        if facts is not None:
+            return RunStatus(point, "done", None, facts["seconds"])
+    except store.Damaged as found:
+        damage = str(found)
+    if point.level == "sim" or kind_of(folder) != FOLDER:
+        return RunStatus(point, "to do", None, None, damage)
+    running = kind_of(folder / LOCK) == FILE and held(folder)
+    return RunStatus(point, "running" if running else "interrupted", _round(folder), None, damage)
 
 
 def _round(folder: Path) -> int | None:
     """The round from which a run would go on."""
-    names = [path.name for path in folder.glob("checkpoints/[0-9]*") if path.name.isdigit()]
-    return max(map(int, names)) if names else 0 if (folder / "curve.parquet").exists() else None
+    checkpoints = numbered(folder / "checkpoints")
+    return int(checkpoints[-1].name) if checkpoints else 0 if kind_of(folder / "curve.parquet") else None
 
 
 def seconds_left(runs: list[RunStatus]) -> float | None:

@@ -104,7 +104,9 @@ def test_a_configuration_of_the_trainer_is_read_without_torch():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("path", "ours"), [("llm/writing.py", {"shared"}), ("studies/shadow.py", set()), ("shared/errors.py", set())])
+@pytest.mark.parametrize(
+    ("path", "ours"), [("llm/folders.py", {"shared"}), ("llm/writing.py", {"llm", "shared"}), ("studies/shadow.py", set()), ("shared/errors.py", set())]
+)
 def test_what_comes_first_needs_the_standard_library(path, ours):
     assert imports_of((ROOT / path).read_text()) - sys.stdlib_module_names == ours
 

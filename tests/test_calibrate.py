@@ -1,5 +1,7 @@
 """Calibrations find what is there: against an exact posterior, a planted world, and themselves."""
 
+import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +19,7 @@ from studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates,
 from studies.bridge.paper import paper_evidence
 from studies.bridge.pilot import pilot_from
 from studies.bridge.pilot_store import shipped_base
-from studies.bridge.posterior_store import calibrated, identity
+from studies.bridge.posterior_store import _sum, calibrated, identity
 from studies.pairs import PAIRS
 from studies.reference import shipped
 
@@ -161,3 +163,43 @@ def test_evidence_of_a_pilot_has_its_base_model_and_runs():
     assert [run.values[-1, 1] for run in found.runs] == [run.curve.test_pass_at_1[-1] for run in pilot.runs]
     with pytest.raises(UserError, match="a pilot needs one"):
         pilot_from(shipped(), shipped_base("tiny-mod97"), seed=99)
+
+
+def folder_at(place):
+    place.unlink()
+    place.mkdir()
+
+
+GARBAGE = {
+    "nothing": lambda file, other: file.write_bytes(b""),
+    "garbage": lambda file, other: file.write_bytes(bytes(range(256))),
+    "of another seed": lambda file, other: file.write_bytes(other.read_bytes()),
+    "cut": lambda file, other: file.write_bytes(file.read_bytes()[:-3]),
+    "no numbers": lambda file, other: file.write_bytes(_sum(file, b"abc") + b"abc"),
+    "nan": lambda file, other: file.write_bytes(_sum(file, np.full(3, np.nan).tobytes()) + np.full(3, np.nan).tobytes()),
+    "folder": lambda file, other: folder_at(file),
+    "pipe": lambda file, other: (file.unlink(), os.mkfifo(file)),
+    "link": lambda file, other: (file.unlink(), file.symlink_to(other)),
+    "dangling link": lambda file, other: (file.unlink(), file.symlink_to("nowhere")),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_file_that_is_no_calibration_is_named_and_made_again(calibrations, tmp_path, kind):
+    folder, evidence, first = calibrations
+    shutil.copytree(folder, tmp_path / "results")
+    files = [tmp_path / "results" / "calibrate" / "tiny-mix97" / f"{identity(evidence, seed)}.bin" for seed in (0, 1)]
+    GARBAGE[kind](*files)
+    other, remarks = files[1].read_bytes(), []
+    for _ in range(2):
+        again = calibrated(tmp_path / "results", "tiny-mix97", evidence, 0, 1, lambda done, total: None, remarks.append)
+        np.testing.assert_array_equal(first.weights, again.weights)
+    assert len(remarks) == 1 and str(files[0]) in remarks[0] and files[1].read_bytes() == other
+
+
+@pytest.fixture(scope="module")
+def calibrations(tmp_path_factory):
+    """A folder with the calibrations of two seeds, their evidence, and the first of them."""
+    folder, evidence = tmp_path_factory.mktemp("calibrations"), planted()
+    found = [calibrated(folder, "tiny-mix97", evidence, seed, 1, lambda done, total: None, pytest.fail) for seed in (0, 1)]
+    return folder, evidence, found[0]

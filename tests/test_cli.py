@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,3 +215,26 @@ def test_doctor_names_a_package_that_could_take_the_place_of_ours(foreign, tmp_p
     done = rftlab("doctor", cwd=tmp_path, env=with_path(ROOT, foreign.parent))
     assert (done.returncode, done.stderr) == (1, "")
     assert f"problem: another package `{foreign.name}` lies in {foreign.parent}: it can be imported instead of ours\n" in done.stdout
+
+
+def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(uninterrupted, tmp_path):
+    folder = tmp_path / "results"
+    shutil.copytree(uninterrupted[0], folder)
+    first, second, third = sorted((folder / "sim" / "llama-gsm8k").iterdir())[:3]
+    for name in ("curve.parquet", "done.json"):
+        shutil.copyfile(second / name, first / name)
+    shutil.rmtree(third)
+    os.mkfifo(third)
+    refused = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
+    assert refused.returncode == 2 and any(str(damaged) in refused.stderr for damaged in (first, third)) and refused.stderr.count("\n") == 1
+    told = rftlab("status", "--results", folder, cwd=tmp_path)
+    assert told.returncode == 0 and str(first) in told.stdout and str(third) in told.stdout
+    done = rftlab("reproduce", *FEW, "--results", folder, cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.count("damaged, redone") == 2
+    assert tables_of(folder) == tables_of(uninterrupted[0])
+    shutil.move(folder / "report", tmp_path / "outside")
+    (folder / "report").symlink_to(tmp_path / "outside")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}
+    linked = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
+    assert linked.returncode == 2 and f"{folder / 'report'} is a symbolic link; allowed: a folder" in linked.stderr and linked.stderr.count("\n") == 1
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}

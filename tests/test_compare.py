@@ -12,13 +12,14 @@ from shared.errors import UserError
 from studies.bridge.agreement import agree, best, kendall, mean_error, resample, spearman
 from studies.bridge.compare import compared, write
 from studies.bridge.curves import at_budget
-from studies.bridge.levels import Asked, CurveSet, load, parse
+from studies.bridge.levels import Asked, CurveSet, _llm_points, load, parse
 from studies.bridge.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
 from studies.claims import Finals
 from studies.endpoints import SPLITS
 from studies.experiments import EXPERIMENTS, cells_of, label
+from studies.points import points_of
 from studies.stats import interval
-from studies.store import open_store
+from studies.store import folder_of, open_store
 from tests.test_cli import rftlab
 
 CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
@@ -224,3 +225,21 @@ def test_equal_seeds_of_the_resampling_give_equal_numbers(tmp_path):
     levels = load_all(tmp_path, "llm:tiny-mix97", "llm:tiny-mod97")
     first, again, other = (compared(levels, seed, 200).agreements for seed in (0, 0, 1))
     assert first == again and first != other
+
+
+def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
+    """As many runs are looked for as there are folders, whatever they are called."""
+    for name in ("x-s99999999999-ab", "x-s99999999999999999999999-ab", "x-s٣-ab", "x-s3-ab"):
+        (open_store(tmp_path) / "llm" / "tiny-mix97" / name).mkdir(parents=True)
+    points = _llm_points(Asked("llm", "tiny-mix97"), tmp_path)
+    assert {point.run.seed for point in points} == {3, 99999999999} and len(points) == 50
+
+
+def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
+    point = _llm_points(Asked("llm", "tiny-mix97"), open_store(tmp_path)) or points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None)
+    folder = folder_of(tmp_path, point[0])
+    folder.parent.mkdir(parents=True)
+    (folder.parent / "x-s0-ab").mkdir()
+    folder.write_text("")
+    with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
+        load(Console(quiet=True), [Asked("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")

@@ -12,7 +12,7 @@ from studies.bridge.diagnostics import BINS, EDGES, decomposed, relatives, sampl
 from studies.experiments import EXPERIMENTS
 from studies.pairs import start_at
 from studies.points import Point
-from studies.store import folder_of
+from studies.store import Damaged, folder_of, seal
 
 
 def test_relatives_differ_in_the_batch_size_alone():
@@ -77,4 +77,10 @@ def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_res
     rows = pd.DataFrame({"round": [1] * 4 + [10] * 3 + [11] * 4, "prompt": [5] * 4 + [6] * 3 + [5] * 4, "strict": [1.0, 0, 0, 0] + [1.0] * 3 + [1.0] * 4})
     rows[rows["round"] <= 10].to_parquet(folder / "000001-000010.parquet")
     rows[rows["round"] > 10].to_parquet(folder / "000011-000020.parquet")
+    for table in ("curve", "metrics"):
+        (folder.parent / f"{table}.parquet").write_bytes(b"")
+    seal(tmp_path, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     assert {at: list(found) for at, found in sampled_rates(point, tmp_path).items()} == {10: [0.25], 20: [1.0]}
+    (folder / "000011-000020.parquet").write_bytes((folder / "000001-000010.parquet").read_bytes())
+    with pytest.raises(Damaged, match=r"rollouts/000011-000020\.parquet does not match its checksum"):
+        sampled_rates(point, tmp_path)

@@ -1,6 +1,5 @@
 """Which questions are evaluated: the flag for all of them, from the command line to identity, manifest, plan and report."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,8 @@ from studies.cli_commands import _parse
 from studies.pairs import start_at
 from studies.plan_show import assumed_of
 from studies.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
-from studies.reproduce import Study, _questions, manifest_of, read_study, study_of
+from studies.reproduce import Study, _questions, manifest_of, read_study, study_of, write_study
+from studies.seal import sealed
 from studies.store import open_store
 from tests.test_llm_plan import rftlab
 
@@ -60,15 +60,11 @@ def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
     part, whole = (study_of("llm", ["qwen-gsm8k"], 1, None, flag) for flag in (False, True))
     assert not {point.id for point in part.points()} & {point.id for point in whole.points()}
     assert all(point.run.evaluation == on_whole_sets(QWEN).evaluation for point in whole.points())
-    manifest = manifest_of(open_store(tmp_path), "llm")
+    open_store(tmp_path)
     for study in (part, whole):
-        manifest.write_text(json.dumps(study._asdict()))
+        write_study(tmp_path, study)
         assert read_study(tmp_path, "llm") == study
-    old = part._asdict()
-    del old["whole_sets"]
-    manifest.write_text(json.dumps(old))
-    assert read_study(tmp_path, "llm") == part
-    manifest.write_text(json.dumps(old | {"whole_sets": "yes"}))
+    manifest_of(tmp_path, "llm").write_bytes(sealed(part._asdict() | {"whole_sets": "yes"}, "llm"))
     with pytest.raises(UserError, match=r"study-llm\.json cannot be read \(whole_sets; allowed: true, false\)"):
         read_study(tmp_path, "llm")
 

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,12 +19,13 @@ from studies.bridge.noise import analysed, parts_of
 from studies.bridge.pilot import Gradient, Pilot, pilot_from, rollouts_of
 from studies.bridge.pilot_run import answers_of, wanted
 from studies.bridge.pilot_show import show, spark
-from studies.bridge.pilot_store import Damaged, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from studies.bridge.pilot_store import Damaged, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
 from studies.bridge.score import whole_pairs
 from studies.experiments import EXPERIMENTS
 from studies.pairs import start_at
 from studies.points import points_of
 from studies.reference import shipped
+from studies.seal import sealed
 
 PAIR = "tiny-mod97"
 
@@ -265,3 +267,34 @@ def test_what_was_measured_is_printed(pilot):
     silent = pilot.base.raw._replace(signal=-0.1, signal_error=0.5)
     assert f"> {silent.variance(1):,.0f}" in printed(pilot._replace(base=pilot.base._replace(raw=silent), runs=()))
     assert spark(np.array([0.0, 0.25, 0.5])) == "▁▄█"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "dangling link", "another pair", "base for pilot", "other types"])
+def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
+    place, other = file_of(tmp_path, PAIR), file_of(tmp_path, "tiny-mix97")
+    write(other, pilot, {})
+    (place.parent).mkdir()
+    makers = {
+        "folder": place.mkdir,
+        "pipe": lambda: os.mkfifo(place),
+        "link": lambda: place.symlink_to(other),
+        "dangling link": lambda: place.symlink_to("nowhere"),
+        "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
+        "base for pilot": lambda: write(place, pilot.base, {}),
+        "other types": lambda: place.write_bytes(sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "Pilot"])),
+    }
+    makers[kind]()
+    with pytest.raises(Damaged, match=r"pilot\.json"):
+        read(place, Pilot)
+    with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
+        read_pilot(tmp_path, PAIR)
+    discard(place)
+    assert read(place, Pilot) is None and other.is_file()
+
+
+def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "pilot").symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
+        write(file_of(tmp_path, PAIR), pilot, {})
+    assert list((tmp_path / "outside").iterdir()) == []

@@ -16,6 +16,7 @@ from studies.pairs import start_at
 from studies.points import points_of
 from studies.rates import CELLS, points_at, scores
 from studies.reference import COLUMNS, reference, shipped
+from studies.reproduce import Study, write_study
 
 
 def test_reference_runs_are_whole_studies():
@@ -43,18 +44,19 @@ def test_single_cells_of_smollm2_rise_by_more_than_their_error():
 
 def test_exported_runs_come_back(tmp_path, monkeypatch):
     root = store.open_store(tmp_path / "results")
-    points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 20)
+    points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 2)
     for point in points:
-        folder, rounds = store.folder_of(root, point), np.array([0, 10, 20])
+        folder, rounds = store.folder_of(root, point), np.array([0, 1, 2])
         folder.mkdir(parents=True)
-        columns = {name: np.arange(3.0) for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
+        columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
+        columns |= {"rollouts": 32 * rounds, "tokens": 32 * rounds}
         metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name}
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
-        store.seal(root, point, None, {})
+        store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     monkeypatch.setattr("studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
-    (root / "study-llm.json").write_text(json.dumps({"level": "llm", "pairs": ["tiny-mod97"], "seeds": 2, "rounds": 20}))
+    write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
     before = shipped().head(2).assign(pair="other")
     before.to_parquet(tmp_path / "language.parquet")
     monkeypatch.setattr(module, "FILE", tmp_path / "language.parquet")
@@ -66,7 +68,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
     assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
     assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
     curves.iloc[:-1].to_parquet(tmp_path / "language.parquet")
-    assert reference().diverged == ["tiny-mod97, 32x1-minimalist, seed 1: diverged after round 10"]
+    assert reference().diverged == ["tiny-mod97, 32x1-minimalist, seed 1: diverged after round 1"]
 
 
 def test_a_rate_is_judged_on_the_validation_split_by_all_its_cells():

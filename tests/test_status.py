@@ -2,7 +2,6 @@
 
 import fcntl
 import io
-import json
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from llm.writing import write_file
 from shared.errors import UserError
 from studies import store
 from studies.points import Point
-from studies.reproduce import manifest_of, study_of
+from studies.reproduce import study_of, write_study
 from studies.status import duration, look, seconds_left, seconds_left_now, show
 from tests.test_llm_lock import HOLDER
 from tests.vectors import ROOT
@@ -26,7 +25,7 @@ def root(tmp_path):
     """A results folder with a study of both levels, of which nothing has run."""
     root = store.open_store(tmp_path / "results")
     for study in (study_of("sim", ["qwen-gsm8k"], 1, None), study_of("llm", ["tiny-mix97", "tiny-mod97"], 1, None)):
-        manifest_of(root, study.level).write_text(json.dumps(study._asdict()))
+        write_study(root, study)
     return root
 
 
@@ -39,7 +38,7 @@ def finish(root, point: Point, seconds: float):
     folder.mkdir(parents=True)
     for table in ("curve", "metrics"):
         (folder / f"{table}.parquet").write_bytes(b"")
-    store.seal(root, point, None, {"seconds": seconds})
+    store.seal(root, point, None, {"commit": "abc", "versions": {}, "seconds": seconds})
 
 
 def interrupt(root, point: Point, checkpoint: int | None, curve=True):
@@ -131,15 +130,13 @@ def test_what_is_not_known_is_not_guessed(root):
     for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
         (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
         found = [look(root, point) for point in todo]
-        assert found[0].state == "done" and seconds_left(found) is None
+        assert found[0].state == "interrupted" and str(store.folder_of(root, todo[0])) in found[0].damage and seconds_left(found) is None
 
 
 def test_simulations_are_done_or_to_do(root):
     todo = points("sim", "qwen-gsm8k")
     for point in todo[:2]:
-        folder = store.folder_of(root, point)
-        folder.mkdir(parents=True)
-        (folder / "done.json").write_text('{"seconds": 2.0}')
+        finish(root, point, 2.0)
     assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
     found = [look(root, point) for point in todo]
     assert seconds_left(found[:2]) == 0.0 and seconds_left_now(found) is None
@@ -188,3 +185,49 @@ def test_a_folder_without_a_study_is_one_line(tmp_path):
     )
     assert done.returncode == 2 and "is not a results folder of rftlab" in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("place", ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"])
+@pytest.mark.parametrize("kind", ["file", "pipe", "link", "dangling link"])
+def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
+    level, pair, _, *rest = place.split("/")
+    todo = points(level, pair)
+    finish(root, todo[0], 5.0)
+    folder = store.folder_of(root, todo[0])
+    os.rename(folder, tmp_path / "elsewhere")
+    if rest == ["lock"]:
+        interrupt(root, todo[0], 100)
+        (folder / "lock").unlink()
+    elif rest:
+        folder.mkdir()
+    target = folder.joinpath(*rest)
+    makers = {
+        "file": lambda: target.write_text("x"),
+        "pipe": lambda: os.mkfifo(target),
+        "link": lambda: target.symlink_to((tmp_path / "elsewhere").joinpath(*rest)),
+        "dangling link": lambda: target.symlink_to("nowhere"),
+    }
+    makers[kind]()
+    found = look(root, todo[0])
+    assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
+    if rest != ["lock"]:
+        assert str(folder) in found.damage and f"damaged, `rftlab reproduce` redoes it: {found.damage}" in printed(root)
+
+
+@pytest.mark.parametrize("place", ["sim", "sim/qwen-gsm8k"])
+def test_a_folder_of_runs_that_is_none_is_named(root, place):
+    (root / place).parent.mkdir(exist_ok=True)
+    os.mkfifo(root / place)
+    with pytest.raises(UserError, match=f"^{root / place} is a pipe; allowed: a folder"):
+        show(Console(quiet=True), root)
+
+
+def test_runs_behind_links_are_not_counted(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    for name in ("config.json", "done.json"):
+        write_file(tmp_path / "outside" / "a" / "b" / name, b"{}")
+        write_file(root / "sim" / "qwen-gsm8k" / "x" / name, b"{}")
+    (root / "llm").symlink_to(tmp_path / "outside")
+    (root / "sim" / "linked").symlink_to(tmp_path / "outside" / "a")
+    with pytest.raises(UserError, match=r"Runs that are finished: 1 of 1 at level sim$"):
+        show(Console(), root)

@@ -18,9 +18,10 @@ from sim.config import Linear, Optimizer, Simulation
 from sim.run import simulate
 from studies import reproduce, runner, store
 from studies.cards import preset
-from studies.points import Point, points_of
+from studies.points import Point, canonical, points_of
 from studies.provenance import provenance
 from studies.runner import Report, collect, run_points, split
+from studies.seal import read_sealed, sealed
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
 QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
@@ -111,6 +112,12 @@ def nested(depth):
 
 def change(path, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def reseal(root, point, **fields):
+    """Change facts of a point as its own version of rftlab would have written them."""
+    file, config = store.folder_of(root, point) / "done.json", json.loads(canonical(point.config))
+    file.write_bytes(sealed(read_sealed(file, config) | fields, config))
 
 
 DEEP = nested(100_000)
@@ -223,9 +230,10 @@ def test_a_diverged_run_is_marked_and_the_others_go_on(root):
 
 NO_STUDY = {
     "nothing": ("", "Expecting value"),
-    "list": ("[]", "must be a mapping"),
+    "list": ("[]", "study-sim.json was changed"),
+    "unsealed": ('{"level": "sim", "pairs": ["qwen-gsm8k"], "seeds": 3, "rounds": 20}', "study-sim.json was changed"),
     "deep": (DEEP, "nested too deeply"),
-    "deep seeds": ({"seeds": json.loads(nested(300))}, "seeds; allowed: a whole number"),
+    "deep seeds": ({"seeds": json.loads(nested(300))}, "nested too deeply"),
     "seeds": ({"seeds": 2.0}, "seeds; allowed: a whole number"),
     "no seeds": ({"seeds": 0}, "seeds = 0; allowed: 1 or more"),
     "rounds": ({"rounds": "20"}, "rounds; allowed: a whole number or null"),
@@ -242,9 +250,9 @@ NO_STUDY = {
 def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     damage, message = NO_STUDY[kind]
     manifest, study = reproduce.manifest_of(root, "sim"), reproduce.study_of("sim", ["qwen-gsm8k"], 2, 20)
-    manifest.write_text(json.dumps(study._asdict()))
+    reproduce.write_study(root, study)
     assert reproduce.read_study(root, "sim") == study
-    manifest.write_text(damage if isinstance(damage, str) else json.dumps(study._asdict() | damage))
+    manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
     with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce") as found:
         reproduce.read_study(root, "sim")
     assert message in str(found.value)
@@ -298,8 +306,7 @@ def test_a_report_tells_where_its_runs_come_from(root):
     todo = points(1)
     run_all(root, todo)
     for point, seconds, version in zip(todo, (1.25, 2.5), ("2.1.0", "2.2.0"), strict=True):
-        file = store.folder_of(root, point) / "done.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"commit": "abc", "seconds": seconds, "versions": {"python": "3.12", "numpy": version}}))
+        reseal(root, point, commit="abc", seconds=seconds, versions={"python": "3.12", "numpy": version})
     found = {"commit": "abc", "run time": "3.8 s, the sum over 2 runs", "python": "3.12", "numpy": "2.1.0; 2.2.0"}
     assert provenance(root, todo) == found
     collect(root, todo)
@@ -309,7 +316,7 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed
     study = reproduce.study_of("sim", ["qwen-gsm8k"], 1, 20)
     (root / "report").write_text("")
     monkeypatch.setattr(reproduce, "collect", lambda *asked: pytest.fail("computed"))
-    with pytest.raises(UserError, match=f"^{root / 'report'} cannot be written: "):
+    with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):
         reproduce.write(Console(), study, root, True)
 
 

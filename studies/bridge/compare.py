@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from llm.folders import folder_below
+from studies import store
 from studies.about import commit, versions
 from studies.bridge import compare_figures
 from studies.bridge.agreement import DRAWS, Agreement, Best, Estimate, agree, best, common_cells, resample
 from studies.bridge.curves import AXES
-from studies.bridge.diagnostics import pass_rates
+from studies.bridge.diagnostics import pass_rates, rates_table
 from studies.bridge.levels import CurveSet
 from studies.bridge.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, Row, Side, claim_verdicts, compare_claims
 from studies.claims import short
@@ -24,6 +26,7 @@ from studies.experiments import EXPERIMENTS, Experiment, label
 from studies.figures import write_numbers, write_whole
 from studies.progress import steps_of
 from studies.report import Plan, draw_all, signed, template
+from studies.scratch import check_writable
 
 SYMBOLS = {AGREE: "✓", DISAGREE: "✗", UNDECIDED: "?", SINGLE: "–"}
 STYLES = dict(zip(SYMBOLS, ("green", "red", "yellow", "dim"), strict=True))
@@ -76,13 +79,14 @@ def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Compariso
 
 def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
     """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's path."""
-    folder = root / ("compare-" + "-".join(own.name.replace(":", "-") for own in levels))
+    folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
+    check_writable(folder)
     with steps_of(console, "resampling", quiet):
         found = compared(levels, seed)
     with steps_of(console, "pass rates of designs on which levels disagree", quiet) as step:
-        rates = _rates(found, root, step)
+        rates = _rates(found, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True))
     with steps_of(console, "drawing figures", quiet) as step:
-        figures = draw_all(folder / "figures", _plans(found, axis, rates), step)
+        figures = draw_all(folder_below(folder, "figures"), _plans(found, axis, rates), step)
     write_whole(folder / "agreement.csv", lambda path: write_numbers(path, _agreement_table(found.agreements)))
     write_whole(folder / "claims.csv", lambda path: write_numbers(path, _claims_table(found)))
     page = template("compare.html.j2").render(_context(found, figures, axis, seed))
@@ -97,13 +101,17 @@ def _experiments(levels: list[CurveSet]) -> list[Experiment]:
     return [e for e in EXPERIMENTS.values() if sum(bool(set(map(label, e.cells)) & set(own.cells)) for own in levels) > 1]
 
 
-def _rates(found: Comparison, root: Path, step: Callable[[int, int], object]) -> dict[str, dict[str, pd.DataFrame]]:
-    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once."""
+def _rates(found: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]) -> dict[str, dict[str, pd.DataFrame]]:
+    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once. Damaged rollouts are named and left out."""
     wanted = [(own, cell) for own in found.levels for cell in dict.fromkeys(cell for _, cells in found.disagreements for cell in cells)]
     tables = {}
     for done, (own, cell) in enumerate(wanted):
         step(done, len(wanted))
-        tables[own.title, cell] = pass_rates(own, cell, root)
+        try:
+            tables[own.title, cell] = pass_rates(own, cell, root)
+        except store.Damaged as damage:
+            remark(f"pass rates of {own.name} {cell} are left out, damaged: {damage}")
+            tables[own.title, cell] = rates_table(cell, {})
     rates = {}
     for name, (_, cells) in _named(found.disagreements).items():
         whole = {own.title: pd.concat([tables[own.title, cell] for cell in cells]) for own in found.levels}

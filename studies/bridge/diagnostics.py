@@ -82,10 +82,18 @@ def decomposed(squares: np.ndarray, batch_sizes: np.ndarray) -> tuple[np.ndarray
 
 
 def pass_rates(own: CurveSet, cell: str, root: Path) -> pd.DataFrame:
-    """Share of training contexts by pass rate over the run of the first seed: columns cell, round and BINS; no rows where nothing tells."""
+    """Share of training contexts by pass rate over the run of the first seed: columns cell, round and BINS; no rows where nothing tells.
+
+    Raises store.Damaged where the rollouts are not those that the run wrote.
+    """
     points = sorted((point for point in own.points if point.cell == cell), key=lambda point: point.run.seed)
     found = {} if not points else simulated_rates(points[0].run) if points[0].level == "sim" else sampled_rates(points[0], root)
-    return pd.DataFrame([(cell, at, *shares_of(rates)) for at, rates in found.items() if rates.size], columns=["cell", "round", *BINS])
+    return rates_table(cell, found)
+
+
+def rates_table(cell: str, rates: dict[int, np.ndarray]) -> pd.DataFrame:
+    """Pass rates of a cell by round as the table that `pass_rates` gives."""
+    return pd.DataFrame([(cell, at, *shares_of(found)) for at, found in rates.items() if found.size], columns=["cell", "round", *BINS])
 
 
 def shares_of(rates: np.ndarray) -> np.ndarray:
@@ -116,7 +124,7 @@ def _rates(contexts: Contexts, theta: np.ndarray, format_scale: float) -> np.nda
 
 def sampled_rates(point: Point, root: Path) -> dict[int, np.ndarray]:
     """Pass rates of the prompts that a language model's rollouts between two evaluations answered at least FEWEST times, by the later round."""
-    files = sorted((store.folder_of(root, point) / "rollouts").glob("*.parquet"))
+    files = store.rollouts_of(root, point)
     if not files:
         return {}
     rows = pd.concat([pd.read_parquet(file, columns=["round", "prompt", "strict"]) for file in files])

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from llm.folders import kind_of
 from shared.design import Design
 from shared.errors import UserError, check
 from studies.bridge import plain
@@ -34,7 +35,7 @@ CLOSE = 0.02
 def pilot_of(root: Path, pair: str) -> Pilot:
     """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError where there is neither."""
     start_at(pair, "llm")
-    if file_of(root, pair).exists():
+    if kind_of(file_of(root, pair)):
         return read_pilot(root, pair)
     curves = shipped()
     there = set(curves.loc[(curves["pair"] == pair) & (curves["seed"] == 0), "cell"])

@@ -1,6 +1,7 @@
 """Curve sets that a comparison is about, by name: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -8,6 +9,7 @@ import pandas as pd
 from rich.console import Console
 
 from llm.config import LLMRun
+from llm.folders import folder_below, folders_in
 from shared.curve import Curve
 from shared.errors import check, check_choice
 from studies import store
@@ -21,7 +23,7 @@ from studies.pairs import PAIRS, SIZES, Pair, pair, start_at
 from studies.points import Point, points_of
 from studies.published import published
 from studies.reference import shipped
-from studies.reproduce import Study, finish_points, manifest_of, read_study, threads_of
+from studies.reproduce import Study, finish_points, has_study, read_study, threads_of
 from studies.runner import collect
 
 LevelName = Literal["sim", "llm", "published"]
@@ -125,7 +127,7 @@ def _simulated(one: Asked, root: Path, seeds: int | None, rounds: int | None) ->
 
 def _study(root: Path, one: Asked) -> Study | None:
     """The folder's study of a level, if it has the pair."""
-    study = read_study(root, one.level) if manifest_of(root, one.level).exists() else None
+    study = read_study(root, one.level) if has_study(root, one.level) else None
     return study if study and one.pair in study.pairs else None
 
 
@@ -133,9 +135,11 @@ def _there(one: Asked, root: Path) -> CurveSet:
     """What is known without running anything."""
     if one.level == "published":
         return _published(one)
-    points = [point for point in _llm_points(one, root) if (store.folder_of(root, point) / "done.json").exists()]
+    planned = _llm_points(one, root)
+    points = [point for point in planned if store.is_there(root, point)]
     if points:
-        return _measured(one, points, root)
+        found, missing = _measured(one, points, root), len(planned) - len(points)
+        return found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out") if missing else found
     curves = shipped()
     known = sorted(set(curves["pair"]))
     command = f"rftlab reproduce --level llm --pair {one.pair} --results {root}"
@@ -145,11 +149,15 @@ def _there(one: Asked, root: Path) -> CurveSet:
 
 
 def _llm_points(one: Asked, root: Path) -> list[Point]:
-    """Every run of the seven experiments that the folder could hold: as its study asked for them, else as many seeds as it has folders for."""
-    study = _study(root, one)
-    found = [int(match[1]) for path in (root / "llm" / one.pair).glob("*-s*-*") if (match := re.search(r"-s(\d+)-[0-9a-f]+$", path.name))]
-    seeds, rounds = (study.seeds, study.rounds) if study else (max(found, default=-1) + 1, None)
-    return points_of(list(EXPERIMENTS.values()), "llm", [one.pair], seeds, rounds) + [point for point in smollm2_points() if point.pair == one.pair]
+    """Every run of the seven experiments that the folder could hold: as its study asked for them, else with the seeds that it has folders for."""
+    study, experiments = _study(root, one), list(EXPERIMENTS.values())
+    if study:
+        points = points_of(experiments, "llm", [one.pair], study.seeds, study.rounds)
+    else:
+        names = (re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name) for folder in folders_in(folder_below(root, "llm", one.pair)))
+        seeds = sorted({int(match[1]) for match in names if match})
+        points = [replace(point, run=replace(point.run, seed=seed)) for seed in seeds for point in points_of(experiments, "llm", [one.pair], 1, None)]
+    return points + [point for point in smollm2_points() if point.pair == one.pair]
 
 
 def _measured(one: Asked, points: list[Point], root: Path) -> CurveSet:

@@ -113,6 +113,7 @@ def _kept(console: Console, place: Path, kind: type[Kept], config: dict) -> Kept
         return pilot_store.read(place, kind, config)
     except pilot_store.Damaged as damage:
         console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
+        pilot_store.discard(place)
         return None
 
 

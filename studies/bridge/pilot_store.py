@@ -3,11 +3,10 @@
     results/pilot/<pair>/base.json     what was measured on the base model
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all runs
 
-A file says what it is of (`config`) and has a checksum of the rest. `python -m studies.bridge.pilot_store RESULTS` takes the measurements of base
+A file says what it is of (`config`) and has a checksum (studies/seal.py). `python -m studies.bridge.pilot_store RESULTS` takes the measurements of base
 models in a results folder as those of the package (`make pilots`).
 """
 
-import hashlib
 import json
 import sys
 from importlib.resources import files
@@ -16,12 +15,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from llm.folders import below, folder_below, folders_in, kind_of, remove
 from llm.writing import reported, write_file
 from shared.errors import UserError, check
 from studies.bridge.grid import CELLS
 from studies.bridge.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
+from studies.seal import read_sealed, sealed
 
-FORMAT = 1
+FORMAT = 2
 SHIPPED = files("studies") / "data" / "pilots.json"
 
 
@@ -31,31 +32,36 @@ class Damaged(Exception):
 
 def file_of(root: Path, pair: str, name: str = "pilot") -> Path:
     """Where a results folder keeps `pilot` or `base` of a pair."""
-    return root / "pilot" / pair / f"{name}.json"
+    return below(root, "pilot", pair, f"{name}.json")
 
 
 def write(path: Path, content: Pilot | Base, config: dict) -> None:
     """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
-    plain = encoded(content)
-    whole = {"format": FORMAT, "config": config, "sha256": _sha256(plain), "content": plain}
+    whole = {"config": config, "content": encoded(content)}
     with reported(path):
-        write_file(path, json.dumps(whole).encode())
+        write_file(path, sealed(whole, [FORMAT, type(content).__name__], indent=None))
 
 
 def read(path: Path, kind: type, config: dict | None = None) -> Any:
     """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises Damaged."""
-    try:
-        whole = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not kind_of(path):
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
     try:
-        if whole["format"] != FORMAT or _sha256(whole["content"]) != whole["sha256"]:
-            raise Damaged(f"{path} does not match its checksum, or is of another format than {FORMAT}")
-        return None if config is not None and whole["config"] != config else checked(decoded(kind, whole["content"]))
-    except (KeyError, TypeError, ValueError, RecursionError, UserError) as error:
+        whole = read_sealed(path, [FORMAT, kind.__name__])
+        if config is not None and whole["config"] != config:
+            return None
+        found = checked(decoded(kind, whole["content"]))
+        pair = found.base.pair if kind is Pilot else found.pair
+        check(pair == path.parent.name, f"it is of pair {pair!r}")
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
         raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
+    return found
+
+
+def discard(path: Path) -> None:
+    """Remove a damaged file, so that it can be made again."""
+    with reported(path):
+        remove(path)
 
 
 def read_pilot(root: Path, pair: str) -> Pilot:
@@ -83,8 +89,8 @@ def shipped_base(pair: str) -> Base:
 
 def ship(root: Path) -> None:
     """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises Damaged."""
-    bases = [read(path, Base) for path in sorted((root / "pilot").glob("*/base.json"))]
-    known = _shipped() | {base.pair: encoded(base) for base in bases}
+    bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
+    known = _shipped() | {base.pair: encoded(base) for base in bases if base}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
 
 
@@ -145,10 +151,6 @@ def _check_run(run: PilotRun) -> None:
     )
     lengths = {len(column) for column in (*run.curve, run.train_flexible, run.test_flexible)}
     check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
-
-
-def _sha256(plain: Any) -> str:
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """A calibration that was interrupted goes on, and one that is finished is read: the log-likelihoods of its particles in a file.
 
-    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,), for the evidence and the seed of which the name is a hash, with a checksum
+    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed of which the name is a hash; before
+                                            them 32 bytes, a checksum of the name and of them
 
 All else about the particles is a function of evidence, seed and these numbers.
 """
 
 import hashlib
-import io
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import sim
+from llm.folders import below, kind_of, read_file, remove
 from llm.writing import reported, write_file
 from studies.bridge.calibrate import NOTHING, Posterior, Progress, calibrate
 from studies.bridge.evidence import Evidence
@@ -22,7 +23,7 @@ from studies.bridge.evidence import Evidence
 
 def calibrated(root: Path, pair: str, evidence: Evidence, seed: int, threads: int, progress: Progress, remark: Callable[[str], None]) -> Posterior:
     """The posterior, with what a results folder has of it; a damaged file is named and made again."""
-    path = root / "calibrate" / pair / f"{identity(evidence, seed)}.bin"
+    path = below(root, "calibrate", pair, f"{identity(evidence, seed)}.bin")
     return calibrate(evidence, seed, threads, _read(path, remark), lambda found: _write(path, found), progress)
 
 
@@ -34,19 +35,26 @@ def identity(evidence: Evidence, seed: int) -> str:
 
 
 def _read(path: Path, remark: Callable[[str], None]) -> np.ndarray:
+    if not kind_of(path):
+        return NOTHING
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = read_file(path)
+        found = np.frombuffer(data[32:], "<f8")
+        if data[:32] != _sum(path, data[32:]) or np.isnan(found).any():
+            raise ValueError("it was changed, or is of another calibration or version of rftlab")
+    except (OSError, ValueError) as damage:
+        remark(f"damaged, redone: {path}: {damage}")
+        with reported(path):
+            remove(path)
         return NOTHING
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
-        remark(f"damaged, redone: {path} does not match its checksum")
-        return NOTHING
-    return np.load(io.BytesIO(data[32:]), allow_pickle=False)
+    return found
 
 
 def _write(path: Path, found: np.ndarray) -> None:
-    data = io.BytesIO()
-    np.save(data, found, allow_pickle=False)
+    data = found.astype("<f8").tobytes()
     with reported(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, hashlib.sha256(data.getvalue()).digest() + data.getvalue())
+        write_file(path, _sum(path, data) + data)
+
+
+def _sum(path: Path, data: bytes) -> bytes:
+    return hashlib.sha256(path.stem.encode() + data).digest()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from llm.folders import folder_below
 from llm.writing import write_file
 from studies.bridge.forecast_figures import score_figure
 from studies.bridge.forecast_show import show_scores
@@ -14,6 +15,7 @@ from studies.figures import save
 from studies.progress import steps_of
 from studies.reference import shipped
 from studies.reproduce import threads_of
+from studies.scratch import check_writable
 
 CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: partial_cases(shipped()), "paper": paper_cases}
 """What can be scored."""
@@ -22,8 +24,8 @@ CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: parti
 def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
     """Score all cases, print tables, write files."""
     cases = CASES[what]()
-    folder = root / "score" / what
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_below(root, "score", what)
+    check_writable(folder)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
     tables = []
     for case in cases:

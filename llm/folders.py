@@ -1,0 +1,113 @@
+"""What lies below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for, nothing is read without end.
+
+Whoever reads, lists, removes or writes below a results folder, a run's folder or a cache does so with these functions, or at a place that `below`,
+`file_below` or `folder_below` gave. The folder itself may be a link, because its user named it. Needs the standard library and shared/errors.py alone.
+"""
+
+import errno
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shared.errors import check
+
+FILE, FOLDER, LINK = "a file", "a folder", "a symbolic link"
+_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK, stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+LARGEST = 1 << 28
+"""Bytes of a file that is read whole; the tables and records of a run are far smaller."""
+DEEPEST = 40
+"""Levels of JSON; a configuration has eight. What is deeper than this may be too deep for who works with it."""
+
+
+def kind_of(path: Path) -> str | None:
+    """What has this name, a link being a link; None where nothing has."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+def below(root: Path, *names: str) -> Path:
+    """root/names, where the parts between are folders or not there yet. Raises UserError, which names the part that is anything else."""
+    for depth in range(1, len(names)):
+        _check(root.joinpath(*names[:depth]), FOLDER)
+    return root.joinpath(*names)
+
+
+def folder_below(root: Path, *names: str) -> Path:
+    """The same, where the last part too is a folder or not there yet."""
+    return _check(below(root, *names), FOLDER)
+
+
+def file_below(root: Path, *names: str) -> Path:
+    """The same, where the last part is a file or not there yet."""
+    return _check(below(root, *names), FILE)
+
+
+def _check(path: Path, allowed: str) -> Path:
+    found = kind_of(path)
+    check(found in (None, allowed), f"{path} is {found}; allowed: {allowed}, or nothing of that name; remove it")
+    return path
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read from. Raises OSError, also where anything else has the name."""
+    found = kind_of(path)
+    if found not in (None, FILE):
+        raise OSError(errno.EINVAL, f"it is {found}, not a file", str(path))
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        yield file
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file. Raises OSError, also where anything else has the name, and for a file larger than any of ours."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
+        return file.read()
+
+
+def read_json(path: Path) -> Any:
+    """What a file says. Raises OSError, and ValueError where it is not JSON that can be read."""
+    try:
+        found = json.loads(read_file(path))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [part for whole in level if isinstance(whole, dict | list) for part in (whole.values() if isinstance(whole, dict) else whole)]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return found
+
+
+def entries(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where it is no folder."""
+    return sorted(folder.iterdir()) if kind_of(folder) == FOLDER else []
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The folders among them."""
+    return [path for path in entries(folder) if kind_of(path) == FOLDER]
+
+
+def numbered(folder: Path) -> list[Path]:
+    """Those whose names are numbers, the smallest first."""
+    found = [path for path in folders_in(folder) if path.name.isascii() and path.name.isdigit()]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def remove(path: Path) -> None:
+    """Remove what has this name, whatever it is; not what a link points to, and no matter if it is gone."""
+    with suppress(FileNotFoundError):
+        if kind_of(path) == FOLDER:
+            shutil.rmtree(path)
+        else:
+            path.unlink()
