@@ -5,22 +5,36 @@ CONTEXTS contexts, to which features are added one pair after the other, for HAL
 of features, to which contexts are added.
 """
 
+from typing import NamedTuple
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from shared.numba_parts import cgutils
 from sim.simd import FLOATS, INTS, LANES, LINE, address, call, floats
-from sim.target import TARGET
+from sim.target import TARGET, Target
 
-PARTS = LANES // TARGET.lanes
-"""Registers of a vector."""
-_SUMS = min(16, TARGET.registers * 3 // 4 // PARTS)
-"""Vectors of sums, in three quarters of the registers; the rest is for what is read. Two multipliers that take four steps each want eight registers or more."""
-HALVES = 2 if _SUMS == 16 else 1
-"""Both at once halve the features to read, one at a time leaves room for more contexts, so for fewer weights to read."""
-CONTEXTS = _SUMS // HALVES
-PAIRS = max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= _SUMS)
+
+class Tiles(NamedTuple):
+    """What stays in registers."""
+
+    contexts: int
+    """Contexts whose logits do."""
+    halves: int
+    """Halves of their arms at once: both halve the features to read, one leaves room for more contexts, so for fewer weights to read."""
+    pairs: int
+    """Pairs of features whose gradient does."""
+
+
+def tiles_of(target: Target) -> Tiles:
+    """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each want eight registers or more."""
+    vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
+    halves = 2 if vectors == 16 else 1
+    return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
+
+
+CONTEXTS, HALVES, PAIRS = tiles_of(TARGET)
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _WIDE = ir.VectorType(_I64, LANES // 2)
 STRIP = 128
