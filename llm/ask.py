@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from shared.errors import check
+from shared.errors import check, check_count
 
 VERSION = 1
 """Raised when a change makes equal configurations give other measurements."""
+MOST_SAMPLES = 10_000
 BLOCKS = 8
 """Blocks of questions whose gradients are summed, for a jackknife."""
 
@@ -23,5 +24,6 @@ class Ask:
 
     def __post_init__(self):
         for name, least in (("train_questions", 2 * BLOCKS), ("test_questions", 2)):
-            check(getattr(self, name) >= least, f"{name} = {getattr(self, name)}; allowed: {least} or more")
+            check_count(name, getattr(self, name), least)
+        check_count("samples", self.samples, 4, MOST_SAMPLES)
         check(self.samples >= 4 and self.samples % 2 == 0, f"samples = {self.samples}; allowed: 4 or more, and even: two groups of two or more")

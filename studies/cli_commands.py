@@ -10,7 +10,7 @@ from rich.console import Console
 from shared.errors import check
 from studies.cards import PRESETS
 from studies.cli_bridge import Compare
-from studies.cli_common import Common, PlanFlags
+from studies.cli_common import Common, PlanFlags, check_size
 from studies.cli_errors import one_line
 from studies.cli_pilot import Pilot
 from studies.cli_predict import Calibrate, Predict, Score
@@ -50,6 +50,10 @@ class Reproduce(Common):
     """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed parts of them."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.rounds)
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""

@@ -44,7 +44,8 @@ class Calibrate(_Forecasting):
         from studies.bridge.forecast_show import show_posterior
         from studies.store import open_store
 
-        pilot = pilot_of(open_store(self.results), self.pair)
+        pilot = pilot_of(self.results, self.pair)
+        open_store(self.results)
         show_posterior(console, posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet), pilot)
         return 0
 
@@ -70,8 +71,9 @@ class Predict(_Forecasting):
         from studies.figures import save
         from studies.store import open_store
 
-        pilot = pilot_of(open_store(self.results), self.pair)
+        pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
+        open_store(self.results)
         posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
         grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)

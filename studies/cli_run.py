@@ -38,6 +38,10 @@ class StudyCommand(Common):
     design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
     """The design."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.design.rounds)
+
     def start(self) -> Simulation | LLMRun:
         """The run of which the study changes design and seed."""
         raise NotImplementedError
@@ -46,7 +50,6 @@ class StudyCommand(Common):
         """Run the study and print its endpoints."""
         from studies.study_run import run_study
 
-        check_size(self.seeds, None)
         chosen = self._experiment()
         for cell in chosen.cells:
             check_filter(cell)

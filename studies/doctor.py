@@ -6,6 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from llm.writing import reason
+from shared.errors import UserError
 from shared.jit import CACHE_FOLDER
 from studies.about import commit, machine, versions
 from studies.runner import available_threads
@@ -17,6 +19,7 @@ LITTLE_DISK = 1e9
 def examine(console: Console, results: Path) -> list[str]:
     """Print the facts; return the problems, each a line that says what to do."""
     problems = rivals()
+    check_path(results)
     place = next(parent for parent in (results.resolve(), *results.resolve().parents) if parent.exists())
     free = shutil.disk_usage(place).free
     if free < LITTLE_DISK:
@@ -34,6 +37,17 @@ def examine(console: Console, results: Path) -> list[str]:
     if not problems:
         console.print("no problems found", style="green")
     return problems
+
+
+def check_path(path: Path) -> None:
+    """Raise UserError where a path cannot be followed."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        said = reason(error) if isinstance(error, OSError) else str(error)
+        raise UserError(f"results = {str(path)!r}: {said}; allowed: a folder, or a new name") from None
 
 
 def _cache() -> str:

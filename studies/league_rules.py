@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shared.errors import check
-from studies.cli_common import MOST_SEEDS
+from studies.cli_common import check_size
 from studies.pairs import pairs_at
 
 
@@ -31,5 +31,6 @@ class Rules:
     def __post_init__(self):
         once = len(self.pairs) > 0 and len(set(self.pairs)) == len(self.pairs)
         check(once, f"pairs = {self.pairs}; allowed: one or more of {', '.join(pairs_at('sim'))}, each once")
-        check(2 <= self.seeds <= MOST_SEEDS, f"seeds = {self.seeds}; allowed: 2 to {MOST_SEEDS}, because intervals are over seeds")
+        check(self.seeds >= 2, f"seeds = {self.seeds}; allowed: 2 or more, because intervals are over seeds")
+        check_size(self.seeds, self.rounds)
         check(self.rollouts >= 2, f"rollouts = {self.rollouts}; allowed: 2 or more, because most entrants need a group")

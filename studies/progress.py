@@ -14,7 +14,7 @@ from studies.store import Stored
 def progress_of(console: Console, todo: list[Point], quiet: bool):
     """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet or not todo, transient=True) as bar:
+    with Progress(*columns, console=console, disable=quiet or not todo or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("compiling and starting", total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
@@ -37,6 +37,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
 @contextmanager
 def steps_of(console: Console, description: str, quiet: bool):
     """A callable `step(done, total)` that moves a bar."""
-    with Progress(SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn(), console=console, disable=quiet, transient=True) as bar:
+    columns, hidden = (SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn()), quiet or not console.is_terminal
+    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

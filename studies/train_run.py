@@ -19,7 +19,7 @@ def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quie
     """Train in a folder, and print the curve."""
     track = tracker_of(tracker, folder)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 
         def evaluated(done: int, found: dict[str, float]) -> None:

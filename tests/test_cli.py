@@ -100,8 +100,8 @@ def test_errors_of_the_command_line_need_no_frame(environment, tmp_path):
 @pytest.mark.parametrize("wrong", [("--batch-size", 8000), ("--sampler.lag", 10**8)])
 def test_our_own_errors_are_one_line(wrong, tmp_path):
     done = rftlab("run", "cell", "--quiet", *wrong, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("rftlab: ")
+    said = [line for line in done.stderr.splitlines() if "rftlab: compiling" not in line]
+    assert done.returncode == 2 and len(said) == 1 and said[0].startswith("rftlab: ")
 
 
 def test_of_a_repeated_flag_the_last_counts():

@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
@@ -184,7 +185,9 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
 def rftlab(*arguments):
     """Status and output, in this process."""
     console = Console(file=StringIO(), width=200)
-    return guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console)), console.file.getvalue()
+    with redirect_stderr(console.file):
+        status = guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console))
+    return status, console.file.getvalue()
 
 
 @pytest.fixture(autouse=True)

@@ -81,7 +81,8 @@ def test_tiers_select(groups):
     assert [check.id for check in selected(())] == ["T1", "T2", "D1"]
     assert [check.id for check in selected((), "fast")] == ["T1", "D1"]
     assert [check.id for check in selected((), "slow")] == ["T2"]
-    assert selected(("T1",), "slow") == []
+    with pytest.raises(UserError, match="tier = 'slow' with T1 leaves no check; allowed: all, fast"):
+        selected(("T1",), "slow")
 
 
 def test_mutants_must_fail(groups):

@@ -145,7 +145,7 @@ def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
     theirs.close()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     try:
-        with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
+        with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
             task = bar.add_task("base model", total=None)
             while True:
                 kind, value = ours.recv()

@@ -141,7 +141,7 @@ def _mutant_table(results: list[Result]) -> Table:
 def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool) -> list[Result]:
     """Run checks under a bar with the time left, which vanishes at the end."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet, transient=True) as bar:
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
 
         def tell(check: Check, done: bool) -> None:
