@@ -213,7 +213,7 @@ def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
 
     monkeypatch.setattr(sim.run, "batches", chosen)
     monkeypatch.setattr(sim.run, "PIECE", 1000)
-    run = replace(run_of(DESIGNS["raw"]), design=replace(DESIGNS["raw"], rounds=10**11, eval_every=10**11))
+    run = replace(run_of(DESIGNS["raw"]), design=replace(DESIGNS["raw"], rounds=10**9, eval_every=10**9))
     with pytest.raises(Stopped):
         simulate(run, build(SMALL), stopped=lambda: asked.append(0) or len(asked) == 4)
     assert len(held) == 3 and all(batch.size <= 1000 for batch in held)
