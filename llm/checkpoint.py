@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file, save_file
 
+from llm import moments
 from llm.config import config_of
 from llm.trainer import State, Trainer
 from llm.writing import reported, verify_folder, write_folder
@@ -44,8 +43,7 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     place = folder / "checkpoints"
     target = place / f"{trainer.state.round:06}"
     files = {
-        "model.safetensors": lambda path: save_file(_weights(trainer), path),
-        "optimizer.safetensors": lambda path: save_file(_moments(trainer), path),
+        **moments.files_of(trainer.policy.named_parameters(), trainer.optimizer),
         "arrays.safetensors": lambda path: save_arrays(_arrays(trainer.state), path),
         "state.json": json.dumps(_facts(trainer, progress), indent=1).encode(),
     }
@@ -67,16 +65,6 @@ def prune(folder: Path) -> None:
         write_folder(last, {"state.json": (last / "state.json").read_bytes()})
     for other in set((folder / "checkpoints").iterdir()) - {last}:  # damaged ones that were put aside too
         shutil.rmtree(other, ignore_errors=True)
-
-
-def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().contiguous() for name, parameter in trainer.policy.named_parameters()}
-
-
-def _moments(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors of each parameter, as `<parameter>/<tensor>`."""
-    state = trainer.optimizer.state
-    return {f"{name}/{key}": value.contiguous() for name, p in trainer.policy.named_parameters() for key, value in state.get(p, {}).items()}
 
 
 def _arrays(state: State) -> dict[str, np.ndarray]:
@@ -159,11 +147,5 @@ def _restore_tensors(trainer: Trainer, place: Path) -> None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:
         state.averages = arrays["averages"]
-    weights, moments = load_file(place / "model.safetensors"), load_file(place / "optimizer.safetensors")
-    with torch.no_grad():
-        for name, parameter in trainer.policy.named_parameters():
-            parameter.copy_(weights[name])
-            mine = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
-            if mine:
-                trainer.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+    moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)
     trainer.engine.sync(trainer.policy)

@@ -59,9 +59,11 @@ def _fetched(place: Path) -> Path:
 def _unpacked(place: Path) -> Path:
     """Weights as float32 safetensors, beside the tokenizer and its chat template."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    model = AutoModelForCausalLM.from_pretrained(place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32, trust_remote_code=False
+    )
     model.save_pretrained(place / "model")
-    AutoTokenizer.from_pretrained(place, gguf_file=FILE).save_pretrained(place / "model")
+    AutoTokenizer.from_pretrained(place, gguf_file=FILE, trust_remote_code=False).save_pretrained(place / "model")
     return place / "model"
 
 

@@ -88,7 +88,7 @@ def threads_of(run: LLMRun):
 
 
 def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Policy, Codec], Engine] | None) -> Outcome:
-    model, codec = load_model(run, report.pretraining)
+    model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)
     for split, count in data.left_out.items():
@@ -110,18 +110,27 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
 
 
 def _open(folder: Path, run: LLMRun) -> None:
-    """Note the configuration in a new folder, or see that the folder is of this one."""
-    config = config_of(run)
+    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps: a refused one leaves it free."""
+    config, place = config_of(run), folder / "config.json"
     with reported(folder):
-        for place in (folder, folder / "checkpoints", folder / "rollouts"):
-            sweep(place)
-        if not (folder / "config.json").exists():
-            write_file(folder / "config.json", json.dumps(config, indent=1).encode())
+        for part in (folder, folder / "checkpoints", folder / "rollouts"):
+            sweep(part)
+        kept = any(path for part in ("checkpoints", "rollouts") for path in (folder / part).glob("*"))
+        there = _config(place)
+        if there is None or (there.get("level") == "llm" and not kept):
+            write_file(place, json.dumps(config, indent=1).encode())
+        else:
+            check_config(folder, there, config)
+
+
+def _config(place: Path) -> dict | None:
+    """The configuration in a folder; None where there is none."""
     try:
-        there = dict(json.loads((folder / "config.json").read_bytes()))
+        return dict(json.loads(place.read_bytes()))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{folder / 'config.json'} cannot be read: {error}; name another folder") from None
-    check_config(folder, there, config)
+        raise UserError(f"{place} cannot be read: {error}; name another folder") from None
 
 
 def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:
