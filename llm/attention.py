@@ -1,7 +1,7 @@
 """Attention on a CPU in which several heads read the same keys and values (2305.13245), without the copy of these for every head.
 
-transformers makes that copy wherever there is a mask, because a GPU's fast kernels want it; on a CPU it took a third of the time of sampling. The kernel is
-the same with and without it, and so are the results, bit for bit.
+transformers makes that copy wherever there is a mask, because a GPU's fast kernels want it; on a CPU it took a third of the time of sampling. Results
+agree to rounding: torch promises no more, and on some processors gives other last bits.
 """
 
 import torch

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file, save_file
 
+from llm import moments
 from llm.config import config_of
 from llm.folders import entries, folder_below, numbered, read_file, read_json, remove
 from llm.trainer import State, Trainer
@@ -27,7 +26,8 @@ from shared.replay import Windows
 
 KEPT = 2
 """Checkpoints that stay."""
-STATE, TENSORS = "state.json", ("model.safetensors", "optimizer.safetensors", "arrays.safetensors")
+STATE, ARRAYS = "state.json", "arrays.safetensors"
+TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
 _FACTS = {"config": dict, "state": dict, "meter": dict, "rows": list, "metrics": list, "seconds": float, "data": str, "next": dict}
 """What a checkpoint says, and of which type."""
 
@@ -46,12 +46,11 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
     """Write the checkpoint of the present round, and remove those that are no longer kept."""
     place = folder_below(folder, "checkpoints")
     target = place / f"{trainer.state.round:06}"
-    written = (
-        lambda path: save_file(_weights(trainer), path),
-        lambda path: save_file(_moments(trainer), path),
-        lambda path: save_arrays(_arrays(trainer.state), path),
-    )
-    files = dict(zip(TENSORS, written, strict=True)) | {STATE: json.dumps(_facts(trainer, progress), indent=1).encode()}
+    files = {
+        **moments.files_of(trainer.policy.named_parameters(), trainer.optimizer),
+        ARRAYS: lambda path: save_arrays(_arrays(trainer.state), path),
+        STATE: json.dumps(_facts(trainer, progress), indent=1).encode(),
+    }
     with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
         write_folder(target, files)
         for old in numbered(place)[:-KEPT]:
@@ -66,16 +65,6 @@ def prune(folder: Path) -> None:
         write_folder(last, {STATE: read_file(last / STATE)})
         for other in set(entries(place)) - {last}:  # damaged ones that were put aside too
             remove(other)
-
-
-def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().contiguous() for name, parameter in trainer.policy.named_parameters()}
-
-
-def _moments(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The optimiser's tensors of each parameter, as `<parameter>/<tensor>`."""
-    state = trainer.optimizer.state
-    return {f"{name}/{key}": value.contiguous() for name, p in trainer.policy.named_parameters() for key, value in state.get(p, {}).items()}
 
 
 def _arrays(state: State) -> dict[str, np.ndarray]:
@@ -168,11 +157,5 @@ def _restore_tensors(trainer: Trainer, place: Path) -> None:
         state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
     if state.averages is not None:
         state.averages = arrays["averages"]
-    weights, moments = load_file(place / "model.safetensors"), load_file(place / "optimizer.safetensors")
-    with torch.no_grad():
-        for name, parameter in trainer.policy.named_parameters():
-            parameter.copy_(weights[name])
-            mine = {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
-            if mine:
-                trainer.optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in mine.items()}
+    moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)
     trainer.engine.sync(trainer.policy)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from llm.folders import FILE, file_below, kind_of, opened
 from llm.writing import reported
 from shared.errors import UserError
 
@@ -25,14 +26,17 @@ class Busy(UserError):
 
 
 @contextlib.contextmanager
-def locked(folder: Path, remark: Callable[[str], None], wait: bool = False) -> Iterator[None]:
-    """Make the folder, and keep it for this process. Where another one has it, wait; or raise Busy, at once and without a change to anything."""
+def locked(folder: Path, remark: Callable[[str], None], waiting: str = "") -> Iterator[None]:
+    """Make the folder, and keep it for this process. Where another one has it, raise Busy, at once and without a change to anything.
+
+    waiting: what to say and then wait for the other, in place of an error.
+    """
     with reported(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("ab")
+        file = file_below(folder, LOCK).open("ab")
     with file:
         try:
-            _take(file, wait)
+            _take(file, remark, waiting)
         except BlockingIOError:
             raise Busy(f"{folder}: another process is training here; wait for it or name another folder") from None
         except OSError as error:
@@ -42,21 +46,25 @@ def locked(folder: Path, remark: Callable[[str], None], wait: bool = False) -> I
         yield
 
 
-def _take(file, wait: bool) -> None:
+def _take(file, remark: Callable[[str], None], waiting: str) -> None:
     """The lock of an open file; a second try after one who only looked."""
     with contextlib.suppress(BlockingIOError):
-        return fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     time.sleep(_GLANCE)
-    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if not waiting:
+            raise
+    remark(waiting)
+    return fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def held(folder: Path) -> bool:
     """Whether a process has the folder, seen without waiting or writing; False too where the file system has no locks."""
-    try:
-        file = (folder / LOCK).open("rb")
-    except FileNotFoundError:
+    if kind_of(folder / LOCK) != FILE:
         return False
-    with file:
+    with opened(folder / LOCK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

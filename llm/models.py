@@ -1,7 +1,8 @@
 """From a configuration to a model that can be trained, its codec, and the problems that fit it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 from llm.codec import Codec, SymbolCodec, TextCodec
 from llm.config import SMOLLM2, TINY, LLMRun
 from llm.lora import library, with_adapters
+from llm.shapes import raw_config
 from llm.smollm2 import smollm2_folder
 from llm.tasks.load import load
 from llm.tasks.task import Split, fitting
@@ -49,9 +51,12 @@ class Data(NamedTuple):
     """Checksum of the whole task."""
 
 
-def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None) -> tuple[nn.Module, Codec]:
+def load_model(
+    run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None, remark: Callable[[str], None] = lambda text: None
+) -> tuple[nn.Module, Codec]:
     """The base model, float32, on its device, with the run's adapters; and its codec.
 
+    progress, remark: as for `llm.tiny.pretrained`.
     Raises UserError for a source that has not all of it, a device that is not there, and adapters that cannot be made.
     """
     library(run.lora)
@@ -60,9 +65,9 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = lambda step
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and its build of torch") from None
     if run.model.source == TINY:
-        model, codec = pretrained(run.task, run.model.tiny, progress), SymbolCodec()
+        model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
     else:
-        model, codec = _from_source(str(smollm2_folder()) if run.model.source == SMOLLM2 else run.model.source)
+        model, codec = _from_source(str(smollm2_folder(remark)) if run.model.source == SMOLLM2 else run.model.source)
     room = getattr(model.config, "max_position_embeddings", None)
     longest = run.model.prompt_limit + run.model.response_limit
     check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
@@ -77,15 +82,13 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
     for package in ("transformers", "huggingface_hub"):
         logging.getLogger(package).setLevel(logging.ERROR)
     disable_progress_bar()
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
-    except Exception as error:  # it raises what its many parts raise
-        raise UserError(f"model.source = {source!r}: no tokenizer can be read: {_said(error, source)}") from None
-    try:
-        safe = {"use_safetensors": True, "output_loading_info": True}
+    with _told(source, "configuration"):
+        raw_config(source)
+    with _told(source, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+    with _told(source, "causal language model"):
+        safe = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
-    except Exception as error:
-        raise UserError(f"model.source = {source!r}: no causal language model can be read: {_said(error, source)}") from None
     missing = sorted(info["missing_keys"])
     check(
         not missing, f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; allowed: a folder with all weights"
@@ -93,8 +96,21 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
     return model, TextCodec(tokenizer, model.generation_config, model.get_input_embeddings().num_embeddings)
 
 
+@contextmanager
+def _told(source: str, what: str) -> Iterator[None]:
+    """Raise UserError where a part of a model cannot be read."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises what its many parts raise
+        raise UserError(f"model.source = {source!r}: no {what} can be read: {_said(error, source)}") from None
+
+
 def _said(error: Exception, source: str) -> str:
-    """An error in a line; where the hub refuses access, what a user can do."""
+    """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it is not run."""
+    if "trust_remote_code" in str(error):
+        return "it needs code that comes with the model, which is never run; allowed: a model that transformers knows by itself"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, GatedRepoError):
@@ -126,4 +142,4 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
 
 
 def _encoded(split: Split, codec: Codec) -> Problems:
-    return Problems(tuple(tuple(codec.encode(prompt)) for prompt in split.prompts), split.answers, tuple(range(len(split))))
+    return Problems(tuple(map(tuple, codec.encode(split.prompts))), split.answers, tuple(range(len(split))))

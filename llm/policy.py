@@ -18,6 +18,12 @@ from llm.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from llm.responses import Responses, token_indices
 
 
+def compute_again(model: nn.Module) -> None:
+    """Have a model in train mode keep what its blocks read alone, and compute them again in the backward pass."""
+    named = hasattr(model, "activation_checkpointing_enable")  # since transformers 5.20; vLLM 0.32 takes older ones alone
+    (model.activation_checkpointing_enable if named else model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
 class Policy:
     """A model whose next-token distribution is softmax(head(body(ids)) / temperature)."""
 
@@ -28,7 +34,7 @@ class Policy:
         silence_dropout(model)
         group_heads(model)
         if compute.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            compute_again(model)
         self.settle()
 
     def reference(self) -> "Frozen | Unadapted":

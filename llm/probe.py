@@ -86,6 +86,7 @@ class Told(NamedTuple):
     step: Callable[[int, int], None] = lambda done, total: None
     """Questions done of all: asked, and then gone through for each estimator."""
     pretraining: Callable[[int, float], None] = lambda step, rate: None
+    remark: Callable[[str], None] = lambda text: None
 
 
 def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
@@ -95,7 +96,7 @@ def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
     """
     told = told or Told()
     with threads_of(run), MathPool() as pool:
-        model, codec = load_model(run, told.pretraining)
+        model, codec = load_model(run, told.pretraining, told.remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
         parts = {"train": (data.train, ask.train_questions, 0), "test": (data.test, ask.test_questions, UNSEEN)}

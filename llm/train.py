@@ -22,8 +22,8 @@ from llm.checkpoint import Progress, check_config, resume, save
 from llm.codec import Codec
 from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
-from llm.folders import file_below, folder_below, kind_of, read_json
-from llm.lock import LOCK, locked
+from llm.folders import entries, folder_below, kind_of, read_json
+from llm.lock import locked
 from llm.math_pool import MathPool
 from llm.meter import within_memory
 from llm.models import load_data, load_model
@@ -72,7 +72,6 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     where another process trains in the folder.
     """
     report, folder = report or Report(), Path(folder)
-    file_below(folder, LOCK)
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
         _open(folder, run)
         return _train(run, folder, report, engine_of)
@@ -90,7 +89,7 @@ def threads_of(run: LLMRun):
 
 
 def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Policy, Codec], Engine] | None) -> Outcome:
-    model, codec = load_model(run, report.pretraining)
+    model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)
     for split, count in data.left_out.items():
@@ -112,18 +111,25 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
 
 
 def _open(folder: Path, run: LLMRun) -> None:
-    """Note the configuration in a new folder, or see that the folder is of this one."""
-    config = config_of(run)
+    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps: a refused one leaves it free."""
+    config, place = config_of(run), folder / "config.json"
     with reported(folder):
-        for place in (folder, folder_below(folder, "checkpoints"), folder_below(folder, "rollouts")):
-            sweep(place)
-        if not kind_of(folder / "config.json"):
-            write_file(folder / "config.json", json.dumps(config, indent=1).encode())
+        parts = [folder_below(folder, name) for name in ("checkpoints", "rollouts")]
+        for part in (folder, *parts):
+            sweep(part)
+        there = _config(place)
+        if there is None or (there.get("level") == "llm" and not any(map(entries, parts))):
+            write_file(place, json.dumps(config, indent=1).encode())
+        else:
+            check_config(folder, there, config)
+
+
+def _config(place: Path) -> dict | None:
+    """The configuration in a folder; None where there is none."""
     try:
-        there = dict(read_json(folder / "config.json"))
+        return dict(read_json(place)) if kind_of(place) else None
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{folder / 'config.json'} cannot be read: {error}; name another folder") from None
-    check_config(folder, there, config)
+        raise UserError(f"{place} cannot be read: {error}; name another folder") from None
 
 
 def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:

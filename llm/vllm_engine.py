@@ -128,6 +128,7 @@ def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
         "model": str(folder),
         "load_format": "dummy",
         "skip_tokenizer_init": True,
+        "trust_remote_code": False,
         "dtype": "bfloat16" if compute.precision == "bf16" else "float32",
         "max_model_len": run.model.prompt_limit + run.model.response_limit,
         "max_num_seqs": compute.sample_rows,

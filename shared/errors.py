@@ -5,7 +5,15 @@ from typing import get_args
 
 
 class UserError(Exception):
-    """Bad input: the message names the thing that is wrong and what is allowed."""
+    """Bad input: the message names the thing that is wrong and what is allowed. It is one line, whatever names from files and models are in it."""
+
+    def __init__(self, message: str):
+        super().__init__(plain(message))
+
+
+def plain(text: str) -> str:
+    """A text as one line of characters that a terminal shows and does not obey; others are written as Python writes them in a literal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def check(condition: bool, message: str) -> None:

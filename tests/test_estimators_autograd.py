@@ -1,4 +1,4 @@
-"""Every surrogate, level of the ratio and penalty written once more with torch; autograd must give the same weights. Skipped without torch."""
+"""Every surrogate, level of the ratio and penalty written once more with torch; autograd must give the same weights, away from ties. Skipped without torch."""
 
 import math
 from dataclasses import replace
@@ -100,6 +100,12 @@ def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
     close(weighed.objective, objective.item(), f"objective of {estimator}", EXACT * (scale + abs(objective.item())))
 
 
+def without_ties(batch: Batches) -> Batches:
+    """Where a bound is met exactly a function has several subgradients, and each library, each version of it, takes its own: no log-probabilities are equal."""
+    equal = (batch.logp == batch.old_logp) | (batch.logp == batch.ref_logp)
+    return batch._replace(logp=batch.logp + 1e-3 * equal)
+
+
 LEVELS = ("token", "sequence", "sequence_token", "product")
 PAIRS = [
     pytest.param(kind, choices, level, id=f"{kind.__name__}-{level}")
@@ -120,7 +126,7 @@ def test_autograd(kind, choices, level):
             kl=random_kl,
             mask=lambda rng: Unmasked(),
         )
-        check_autograd(REAL, estimator, random_batch(rng, longest=6, spreads=(0.05, 0.5, 2.0)))
+        check_autograd(REAL, estimator, without_ties(random_batch(rng, longest=6, spreads=(0.05, 0.5, 2.0))))
 
 
 def test_wrong_weights_are_refused():

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import llm.checkpoint
+import llm.moments
 import llm.train
 import llm.writing
 from llm.lock import LOCK, Busy
@@ -47,7 +48,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     resumed = train(run, tmp_path / "parts", Report(rounds=rounds.append))
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
-    a, b = (llm.checkpoint.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
     assert all(torch.equal(a[key], b[key]) for key in a) and whole.curve.seconds[-1] > 0
     assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").iterdir()) == ["000006", "000008"]
 
@@ -74,7 +75,7 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
 
         return function
 
-    place, name, at = {"model": (llm.checkpoint, "save_file", 3), "records": (llm.train, "write_rollouts", 2), "rename": (llm.writing.os, "rename", 2)}[moment]
+    place, name, at = {"model": (llm.moments, "save_file", 3), "records": (llm.train, "write_rollouts", 2), "rename": (llm.writing.os, "rename", 2)}[moment]
     monkeypatch.setattr(place, name, dies(getattr(place, name), at))
     with pytest.raises(Killed):
         train(run, tmp_path / "parts")
@@ -194,7 +195,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if place == "model":
-        monkeypatch.setattr(llm.checkpoint, "save_file", full)
+        monkeypatch.setattr(llm.moments, "save_file", full)
     else:
         function = {"checkpoint": "write_folder", "records": "write_rollouts", "curve": "write_file"}[place]
         monkeypatch.setattr(llm.checkpoint if place == "checkpoint" else llm.train, function, full)
@@ -208,8 +209,8 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
 
 def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monkeypatch):
     """safetensors raises its own exception where writing fails, here a real one."""
-    real = llm.checkpoint.save_file
-    monkeypatch.setattr(llm.checkpoint, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
+    real = llm.moments.save_file
+    monkeypatch.setattr(llm.moments, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
     with pytest.raises(UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay") as caught:
         train(run_of(rounds=4), tmp_path)
     assert "\n" not in str(caught.value) and not list((tmp_path / "checkpoints").iterdir())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import llm.checkpoint
+import llm.moments
 from llm.config import AdamW, Compute, LoRA, config_of
 from llm.lora import with_adapters
 from llm.models import load_model
@@ -196,7 +196,7 @@ def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
     for rounds in (3, 5):
         killed_at(lora_run(), tmp_path / "parts", rounds)
     assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
-    a, b = (llm.checkpoint.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
     assert not same(whole, train(lora_run(rank=4), tmp_path / "other"))
 
@@ -228,7 +228,7 @@ def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
 def test_bf16_runs_beside_fp32_adapters(tmp_path):
     outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
     assert 1e-5 < outcome.metrics.canary[1] < 0.06
-    weights = llm.checkpoint.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
+    weights = llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 

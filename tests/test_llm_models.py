@@ -80,7 +80,7 @@ def test_prompts_go_through_the_chat_template(folder, data):
     assert isinstance(codec, TextCodec) and codec.stops == (2, 3) and model.dtype == torch.float32
     prompt = load_data(chat_run(folder, data), codec).train.prompts[1]
     assert codec.tokenizer.decode(prompt).startswith("<turn> user What is 1 + 1 ? Let's think step by step and output") and prompt[-2:] == (3, 5)
-    assert codec.encode("What is") == [WORDS.index("What"), WORDS.index("is")] and codec.decode([6, 9, 2]) == "#### 2"
+    assert codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
 
 
 def broken(folder, tmp_path, **changes):
@@ -99,8 +99,8 @@ def test_prompts_do_not_change_overnight(folder):
     _, codec = load_model(chat_run(folder, "unused"))
     for clock in ("{{ DATE }}", "{% if strftime_now is defined %}{% set today = DATE %}{{ today }}{% endif %}"):
         codec.tokenizer.chat_template = clock.replace("DATE", "strftime_now('%Y%m%d') | list | join(' ')")
-        ids = codec.encode([{"role": "user", "content": "What"}])
-        assert codec.tokenizer.decode(ids) == "2 0 2 4 0 7 2 6"
+        ids = codec.encode([[{"role": "user", "content": "What"}]])
+        assert codec.tokenizer.decode(ids[0]) == "2 0 2 4 0 7 2 6"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkey
         except kind as error:
             raise OSError("You are trying to access a gated repo.\nMake sure ...") from error
 
-    monkeypatch.setattr("llm.models.AutoTokenizer.from_pretrained", refused)
+    monkeypatch.setattr("llm.models.raw_config", refused)
     with pytest.raises(UserError) as caught:
         train(chat_run("meta-llama/Llama-3.2-1B-Instruct", "unused"), tmp_path)
     assert str(caught.value).endswith(advice) and "\n" not in str(caught.value)
@@ -182,7 +182,7 @@ def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, m
     _, codec = load_model(chat_run(folder, "unused"))
     codec.tokenizer.chat_template = template
     with pytest.raises(UserError, match=message) as caught:
-        codec.encode([{"role": "user", "content": question}])
+        codec.encode([[{"role": "user", "content": question}]])
     assert "\n" not in str(caught.value)
 
 
@@ -240,7 +240,7 @@ def test_the_two_sums_have_base_models_of_their_own():
 
 def test_symbols_are_read_and_written():
     codec = SymbolCodec()
-    assert codec.encode("63+40%")[0] == 1 and codec.decode([*codec.encode("63+40%"), END]) == "63+40%" and codec.stops == (END,)
+    assert codec.encode(["63+40%"])[0][0] == 1 and codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%" and codec.stops == (END,)
     assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
 
 

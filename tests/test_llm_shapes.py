@@ -12,7 +12,7 @@ from llm.config import Compute, LLMRun, LoRA, Model
 from llm.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
 from llm.lora import with_adapters
 from llm.packing import PAIRS, Sharing, sequences
-from llm.policy import autocast, blinders
+from llm.policy import autocast, blinders, compute_again
 from llm.responses import Responses, packed
 from llm.shapes import KNOWN, Shape, adapted, shape_from, shape_of
 from llm.tasks.config import TaskConfig
@@ -122,7 +122,7 @@ def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, check
     shape, compute = SMALL_OF[kind], Compute(precision=precision)
     model = model_of(kind, shape).train(checkpointing)
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        compute_again(model)
     narrow = 2 if precision == "bf16" else 4
     copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
     predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
@@ -139,7 +139,7 @@ def test_kept_bytes_beside_frozen_weights_are_those_that_autograd_keeps(kind, pr
     model, shape = with_adapters(model_of(kind, plain), lora, 0).train(checkpointing), adapted(plain, lora)
     assert shape.adapters == sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        compute_again(model)
     copies = 2 * (shape.body_products + shape.adapters) if narrow == 2 else 0
     predicted = kept_bytes(shape, Pass(3 * 40, 40, False), narrow, checkpointing) + copies
     assert predicted == pytest.approx(kept_by_autograd(model, Compute(precision=precision), 3, 40, False), rel=0.05)

@@ -153,7 +153,9 @@ def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
                     return value
                 if kind == "failed":
                     raise UserError(str(value))
-                if kind == "step":
+                if kind == "remark":
+                    console.print(value, style="yellow", markup=False, soft_wrap=True)
+                elif kind == "step":
                     bar.update(task, description="base model: responses and gradients", completed=value[0], total=value[1])
                 else:
                     bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
@@ -173,6 +175,7 @@ def _work(run: LLMRun, ask: Ask, connection: Connection) -> None:
     told = Told(
         step=lambda done, total: connection.send(("step", (done, total))),
         pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
+        remark=lambda text: connection.send(("remark", text)),
     )
     try:
         connection.send(("done", probe(run, ask, told)))

@@ -87,7 +87,7 @@ def main() -> None:
     data = Dataset.from_dict({"prompt": prompts, "answer": list(train.answers)})
     with MathPool() as pool, tempfile.TemporaryDirectory() as folder:
         reward = Reward(task.verifier, pool)
-        tokenizer = AutoTokenizer.from_pretrained(case.folder)
+        tokenizer = AutoTokenizer.from_pretrained(case.folder, trust_remote_code=False)
         trainer = GRPOTrainer(case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[laps])
         trainer.train()
     report(case, laps.clock, reward.rewards, reward.lengths)
