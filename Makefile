@@ -51,7 +51,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 
 bench: $(VENV)/installed-bench
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" $(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(if $(ISA),--isa $(ISA))
 
 bench-llm: $(VENV)/installed-bench-llm
 	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2)

@@ -1,8 +1,8 @@
 """Our simulator beside its peers, in one process on one core: `make bench`, or `python -m tests.bench --help`.
 
 Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included, compilation not;
-medians and ratios are printed. The make target keeps the libraries on one thread. The grid is the time of 2,000 rounds of every
-cell. Results are not checked here but in the test suite.
+medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2 (`tests/isa.py`), for which the process
+starts itself again. The grid is the time of 2,000 rounds of every cell. Results are not checked here but in the test suite.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import importlib
 import os
 import resource
 import statistics
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,15 +25,25 @@ from shared.weigh import weigh_into
 from sim.config import Simulation
 from sim.environments import build
 from sim.run import order_of, simulate
+from sim.target import TARGET
 from studies.cards import preset
 from studies.experiments import EXPERIMENTS, cells_of, label
 from studies.pairs import start_at
 from studies.points import Point
 from tests.bench import cell as peer_cell
+from tests.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
 PEERS = ("numpy", "torch", "jax")
+ISAS = {"native": lambda: ONE_THREAD, "avx2": lambda: ONE_THREAD | only_avx2()}
+JAX_NOTE = "; the matrix products of JAX's library still choose theirs by the processor, which favours JAX where that has AVX-512"
 FEW = ("32x1", "32x1+7", "32x8", "32x64", "256x1w8", "2048x1w8")
+
+
+def restart_with(environment: dict[str, str]) -> None:
+    """Replace this process by one with an environment, which libraries read when they are imported; nothing where it has that."""
+    if any(os.environ.get(name) != value for name, value in environment.items()):
+        os.execve(sys.executable, [sys.executable, "-m", "tests.bench", *sys.argv[1:]], {**os.environ, **environment})
 
 
 def peak_flops() -> float:
@@ -135,7 +146,10 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)")
+    parser.add_argument("--isa", default="native", choices=ISAS, help="instruction set of ours and the peers")
     arguments, console = parser.parse_args(), Console(width=150)
+    restart_with(ISAS[arguments.isa]())
+    console.print(f"instruction set: {TARGET.name}{JAX_NOTE if arguments.isa == 'avx2' and 'jax' in arguments.peers else ''}")
     cores = os.sched_getaffinity(0)
     small = replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)
     simulate(Simulation(small), build(small))
