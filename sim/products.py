@@ -5,8 +5,8 @@ matrix, then the format parameter. The table is (N, A). W lies in pairs of featu
 2 features), as `places` says: so one load, of two features into all lanes, serves two multiplications, and what they wait for is the
 multipliers instead of memory.
 
-A block of 8 contexts keeps its logits (or scores) in 16 registers, while the matrix, 28 KB that stay in the first-level cache, streams
-by once. Rows come in whole blocks, which the caller fills up.
+What a tile adds up stays in registers, as many as the target has (`sim/tiles.py`): the logits of some contexts while the matrix, 28 KB that
+stay in the first-level cache, streams by, or the gradient of some features while contexts do. Rows come in whole blocks, which the caller fills up.
 """
 
 import numpy as np
@@ -19,6 +19,7 @@ from sim.simd import LANES, fma, load, prefetch, splat, store
 from sim.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
 
 BLOCK = 8
+"""Contexts that random numbers are drawn for at once, and at least as many as a tile has."""
 
 
 def places(n_features: int) -> np.ndarray:

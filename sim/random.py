@@ -70,7 +70,8 @@ def _merge(even, odd):
 def philox(key, c0, c1, c2, c3):
     """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two vectors each.
 
-    Even and odd lanes apart, and two vectors of counters at once: four chains of multiplications, because each waits for the one before it.
+    Even and odd lanes apart, and two vectors of counters: four chains of multiplications, one after the other. A processor works on two of them at
+    once by itself; side by side in one loop they need 32 registers, more than most have.
     """
     a = splat(c0), c1[0], c2[0], splat(c3)
     b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
