@@ -18,6 +18,7 @@ from sim.shuffles import sums_of_pairs
 from sim.simd import LANES, fma, load, prefetch, splat, store
 from sim.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
 
+N = np.uintp
 BLOCK = 8
 """Contexts that random numbers are drawn for at once, and at least as many as a tile has."""
 
@@ -97,8 +98,9 @@ def _backward_linear(contexts, rows, scores, grad):
         for k in range(0, d, 2 * PAIRS):
             sums = load_tile(grad, k * LANES)
             for r in range(first, last):
-                prefetch(x, rows[r] * d + k + LANES)  # its next line
-                sums = add_context(sums, x, rows[r] * d + k, strip, r - first)
+                start = rows[N(r)] * d + k  # an index that may be below 0 would cost two instructions more
+                prefetch(x, start + LANES)
+                sums = add_context(sums, x, start, strip, r - first)
             store_tile(grad, k * LANES, sums)
 
 
