@@ -25,53 +25,67 @@ def by_halves(builder, vector, join):
     return builder.extract_element(vector, _I32(0))
 
 
-def _add_up(builder, n, term):
-    """Sum of term(i, lanes) for i below n: `lanes` of them at once, 8 or 1."""
-    whole, value = builder.and_(n, _I64(-LANES)), cgutils.alloca_once_value(builder, _F64(-0.0))
+def _add_up(builder, n, count, terms):
+    """Sums of each of the `count` numbers that terms(i, lanes) lists, for i below n: `lanes` of them at once, 8 or 1."""
+    whole = builder.and_(n, _I64(-LANES))
+    values = [cgutils.alloca_once_value(builder, _F64(-0.0)) for _ in range(count)]
     with builder.if_then(builder.icmp_signed(">", whole, _I64(0))):
-        lanes = cgutils.alloca_once_value(builder, ir.Constant(ir.VectorType(_F64, LANES), [-0.0] * LANES))
+        vectors = [cgutils.alloca_once_value(builder, ir.Constant(ir.VectorType(_F64, LANES), [-0.0] * LANES)) for _ in values]
         with cgutils.for_range_slice(builder, _I64(0), whole, _I64(LANES), intp=_I64) as (i, _):
-            builder.store(builder.fadd(builder.load(lanes), term(i, LANES)), lanes)
-        builder.store(by_halves(builder, builder.load(lanes), builder.fadd), value)
+            _add_each(builder, terms(i, LANES), vectors)
+        for value, vector in zip(values, vectors, strict=True):
+            builder.store(by_halves(builder, builder.load(vector), builder.fadd), value)
     with cgutils.for_range_slice(builder, whole, n, _I64(1), intp=_I64) as (i, _):
-        builder.store(builder.fadd(builder.load(value), term(i, 1)), value)
-    return builder.load(value)
+        _add_each(builder, terms(i, 1), values)
+    return [builder.load(value) for value in values]
 
 
-def _terms(builder, data, kind):
-    """Reads of 8 or 1 numbers of float64 or int64 data, as float64."""
+def _add_each(builder, terms, sums):
+    for term, place in zip(terms, sums, strict=True):
+        builder.store(builder.fadd(builder.load(place), term), place)
+
+
+def _reader(builder, data):
+    """Reads 8 or 1 numbers of float64 or int64 data, as float64."""
 
     def read(i, lanes):
-        element = data.type.pointee
-        place = builder.bitcast(builder.gep(data, [i]), (ir.VectorType(element, lanes) if lanes > 1 else element).as_pointer())
-        value = builder.load(place)
+        kinds = [ir.VectorType(kind, lanes) if lanes > 1 else kind for kind in (data.type.pointee, _F64)]
+        value = builder.load(builder.bitcast(builder.gep(data, [i]), kinds[0].as_pointer()))
         value.align = 8
-        return value if kind == types.float64 else builder.sitofp(value, ir.VectorType(_F64, lanes) if lanes > 1 else _F64)
+        return value if kinds[0] == kinds[1] else builder.sitofp(value, kinds[1])
 
     return read
+
+
+def _sums_of(count, terms, *arrays):
+    """Code of an intrinsic: sums over arrays (n,) of what terms(builder, numbers of each array) lists."""
+
+    def code(context, builder, signature, args):
+        made = [context.make_array(kind)(context, builder, value) for kind, value in zip(arrays, args, strict=True)]
+        readers = [_reader(builder, array.data) for array in made]
+        found = _add_up(builder, builder.extract_value(made[0].shape, 0), count, lambda i, lanes: terms(builder, *(read(i, lanes) for read in readers)))
+        return found[0] if count == 1 else context.make_tuple(builder, signature.return_type, found)
+
+    return code
 
 
 @intrinsic
 def total(typingctx, values):
     """Sum of an array (n,) of float64."""
-
-    def code(context, builder, signature, args):
-        array = context.make_array(values)(context, builder, args[0])
-        return _add_up(builder, builder.extract_value(array.shape, 0), _terms(builder, array.data, values.dtype))
-
-    return types.float64(values), code
+    return types.float64(values), _sums_of(1, lambda builder, x: [x], values)
 
 
 @intrinsic
-def dot(typingctx, a, b):
-    """Sum of the products of two arrays (n,), of float64 or int64."""
+def total_of_squares(typingctx, values):
+    """Sum of the squares of an array (n,) of float64."""
+    return types.float64(values), _sums_of(1, lambda builder, x: [builder.fmul(x, x)], values)
 
-    def code(context, builder, signature, args):
-        arrays = [context.make_array(kind)(context, builder, value) for kind, value in zip((a, b), args, strict=True)]
-        first, second = (_terms(builder, array.data, kind.dtype) for kind, array in zip((a, b), arrays, strict=True))
-        return _add_up(builder, builder.extract_value(arrays[0].shape, 0), lambda i, lanes: builder.fmul(first(i, lanes), second(i, lanes)))
 
-    return types.float64(a, b), code
+@intrinsic
+def weight_totals(typingctx, weights, marks):
+    """sum_k w_k, sum_k w_k^2 and sum_k w_k m_k of two arrays (K,), float64 and int64."""
+    code = _sums_of(3, lambda builder, w, m: [w, builder.fmul(w, w), builder.fmul(w, m)], weights, marks)
+    return types.UniTuple(types.float64, 3)(weights, marks), code
 
 
 @intrinsic
@@ -89,4 +103,9 @@ def block(typingctx):
 @intrinsic
 def block_total(typingctx, terms, n):
     """Sum of the first n terms of a block."""
-    return types.float64(_POINTER, types.intp), lambda context, builder, signature, args: _add_up(builder, args[1], _terms(builder, args[0], types.float64))
+
+    def code(context, builder, signature, args):
+        read = _reader(builder, args[0])
+        return _add_up(builder, args[1], 1, lambda i, lanes: [read(i, lanes)])[0]
+
+    return types.float64(_POINTER, types.intp), code

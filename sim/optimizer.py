@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import overload
 
 from shared.jit import entry, kernel
-from shared.sums import dot
+from shared.sums import total_of_squares
 from sim.config import Optimizer, OptimizerKind
 from sim.simd import LANES, fma, load, splat, total
 
@@ -57,7 +57,7 @@ def _add_square(values, at, lanes):
 
 
 def _squared_length_scalar(values):
-    return dot(values, values)
+    return total_of_squares(values)
 
 
 @entry

@@ -10,8 +10,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from shared import sums
 from shared.jit import kernel
+from shared.sums import weight_totals
 from sim.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
 from sim.vectormath import exp
 
@@ -155,9 +155,9 @@ def _start_score_scalar(probs, row, weight, spread, noise, n_arms, scores):
 @kernel
 def weight_sums(weights, forms):
     """sum_k w_k, sum_k w_k^2 and sum_k w_k f_k over a context's responses; f_k is 1 where well formed."""
-    if weights.shape[0] == 1:  # the same, without three loops
+    if weights.shape[0] == 1:  # the same, without a loop
         return weights[0], weights[0] * weights[0], weights[0] * forms[0]
-    return sums.total(weights), sums.dot(weights, weights), sums.dot(weights, forms)
+    return weight_totals(weights, forms)
 
 
 def add_arms(weights, arms, tokens, row, scores):

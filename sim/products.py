@@ -97,10 +97,11 @@ def _backward_linear(contexts, rows, scores, grad):
             double_into(strip, r - first, load(scores, r * LANES))
         for k in range(0, d, 2 * PAIRS):
             sums = load_tile(grad, k * LANES)
-            for r in range(first, last):
-                start = rows[N(r)] * d + k  # an index that may be below 0 would cost two instructions more
-                prefetch(x, start + LANES)
-                sums = add_context(sums, x, start, strip, r - first)
+            for block in range(first, last, BLOCK):
+                for r in range(block, block + BLOCK):
+                    start = rows[N(r)] * d + k  # an index that may be below 0 would cost two instructions more
+                    prefetch(x, start + LANES)
+                    sums = add_context(sums, x, start, strip, r - first)
             store_tile(grad, k * LANES, sums)
 
 

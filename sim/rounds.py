@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared import sums
 from shared.advantage import advantages_into
 from shared.jit import entry, kernel
 from shared.prepare import Batch
 from shared.replay import Windows, push_into, window_into
 from shared.shaping import shape_into
+from shared.sums import total
 from shared.weigh import weigh_into
 from sim.fetch import fetch
 from sim.forgetting import kept
@@ -155,7 +155,7 @@ def reward_and_silence(rewards, advantages):
     silent = True
     for k in range(rewards.shape[0]):
         silent = silent & (advantages[k] == 0.0)
-    return sums.total(rewards), silent
+    return total(rewards), silent
 
 
 @kernel(inline="always")
