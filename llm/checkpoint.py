@@ -8,6 +8,7 @@ study `state.json` alone is kept (`prune`): it has all that was measured.
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +105,16 @@ def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Pro
         if trainer.state.round < trainer.run.design.rounds:
             _restore_tensors(trainer, place)
         return Progress([tuple(row) for row in facts["rows"]], facts["metrics"], facts["seconds"])
+    return None
+
+
+def recorded(folder: Path) -> dict | None:
+    """The configuration that the latest readable checkpoint says it is of; None where none does."""
+    for place in reversed(numbered(folder_below(folder, "checkpoints"))):
+        with suppress(OSError, ValueError):
+            facts = read_json(place / STATE)
+            if isinstance(facts, dict) and isinstance(facts.get("config"), dict):
+                return facts["config"]
     return None
 
 

@@ -1,5 +1,6 @@
 """The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at once."""
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
@@ -8,7 +9,7 @@ from llm.tasks.config import TaskConfig
 from shared.config.kl import KL
 from shared.config.mask import Unmasked
 from shared.design import Design
-from shared.errors import check, check_choice, check_finite
+from shared.errors import MOST, MOST_SEED, check, check_choice, check_count, check_finite
 
 VERSION = 4
 """Raised when a change makes equal configurations give other curves."""
@@ -18,6 +19,10 @@ PHASES = ("sample", "score", "log_probs", "update", "evaluate")
 """Parts of a run whose seconds and memory are measured."""
 Precision = Literal["fp32", "bf16"]
 EngineName = Literal["hf", "vllm"]
+MOST_WIDTH, MOST_DEPTH = 2**21, 4096
+"""Of a layer, and layers or heads of a model: above every model's, and small enough that building one ends."""
+MOST_OF_TINY = {"width": MOST_WIDTH, "layers": MOST_DEPTH, "heads": MOST_DEPTH, "hidden": MOST_WIDTH, "batch": MOST, "check_every": MOST, "most_steps": MOST}
+_DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,12 @@ class Tiny:
     """Steps after which the target counts as out of reach."""
 
     def __post_init__(self):
-        for name in ("width", "layers", "heads", "hidden", "batch", "check_every", "most_steps"):
-            check(getattr(self, name) >= 1, f"tiny.{name} = {getattr(self, name)}; allowed: 1 or more")
+        for name, most in MOST_OF_TINY.items():
+            check_count(f"tiny.{name}", getattr(self, name), 1, most)
         check(self.width % (2 * self.heads) == 0, f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}")
         check(0 <= self.target < 1, f"tiny.target = {self.target}; allowed: 0 to below 1")
-        check(self.rate > 0, f"tiny.rate = {self.rate}; allowed: more than 0")
-        check(0 <= self.seed < 2**32, f"tiny.seed = {self.seed}; allowed: 0 to 2^32 - 1")
+        check_finite("tiny.rate", self.rate, above=0)
+        check_count("tiny.seed", self.seed, 0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Model:
 
     def __post_init__(self):
         for name in ("prompt_limit", "response_limit"):
-            check(getattr(self, name) >= 1, f"model.{name} = {getattr(self, name)}; allowed: 1 or more")
+            check_count(f"model.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,9 @@ class AdamW:
     """Updates over which the rate grows from 0."""
 
     def __post_init__(self):
-        for name in ("rate", "weight_decay", "warmup"):
+        for name in ("rate", "weight_decay"):
             check_finite(f"optimizer.{name}", getattr(self, name), 0)
+        check_count("optimizer.warmup", self.warmup, 0)
         check_finite("optimizer.eps", self.eps, above=0)
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
@@ -112,7 +118,7 @@ class LoRA:
     """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the head nor embeddings."""
 
     def __post_init__(self):
-        check(self.rank >= 0, f"lora.rank = {self.rank}; allowed: 0 (all weights are trained) or more")
+        check_count("lora.rank", self.rank, 0, MOST_WIDTH)
         check_finite("lora.alpha", self.alpha, above=0)
         check(self.rank > 0 or not self.targets, f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more")
 
@@ -135,12 +141,13 @@ class Evaluation:
     """Each k whose pass@k is estimated; at most `samples`."""
 
     def __post_init__(self):
-        check(self.samples >= 1, f"evaluation.samples = {self.samples}; allowed: 1 or more")
+        check_count("evaluation.samples", self.samples)
         for name in ("train_subset", "test_subset"):
-            check(getattr(self, name) >= 0, f"evaluation.{name} = {getattr(self, name)}; allowed: 0 (all) or more")
+            check_count(f"evaluation.{name}", getattr(self, name), 0)
         check_choice("evaluation.split", self.split, ("test", "validation"))
         for k in self.pass_at:
-            check(1 <= k <= self.samples, f"evaluation.pass_at = {k}; allowed: 1 to evaluation.samples = {self.samples}")
+            check_count("evaluation.pass_at", k)
+            check(k <= self.samples, f"evaluation.pass_at = {k}; allowed: 1 to evaluation.samples = {self.samples}")
 
 
 @dataclass(frozen=True)
@@ -169,12 +176,13 @@ class Compute:
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
         check_choice("compute.engine", self.engine, get_args(EngineName))
+        check(_DEVICE.fullmatch(self.device) is not None, f"compute.device = {self.device!r}; allowed: cpu, cuda, cuda:0, cuda:1, ...")
         first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
         check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
         check_finite("compute.cache_gb", self.cache_gb, above=0)
-        check(0 <= self.threads <= 1024, f"compute.threads = {self.threads}; allowed: 0 (all cores) to 1024")
+        check_count("compute.threads", self.threads, 0, 1024)
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
-            check(getattr(self, name) >= 1, f"compute.{name} = {getattr(self, name)}; allowed: 1 or more")
+            check_count(f"compute.{name}", getattr(self, name))
 
     @property
     def number_bytes(self) -> int:
@@ -212,9 +220,10 @@ class LLMRun:
     def __post_init__(self):
         check_finite("temperature", self.temperature, above=0)
         check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
-        check(0 <= self.seed < 2**63, f"seed = {self.seed}; allowed: 0 to 2^63 - 1")
+        check_count("seed", self.seed, 0, MOST_SEED)
         every, interval = self.checkpoint_every, self.design.eval_every
-        check(every >= 0 and interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
+        check_count("checkpoint_every", every, 0)
+        check(interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
         tiny = self.model.source == TINY
         check(not tiny or self.task.name in KINDS, f"model.source = {TINY!r} knows arithmetic alone; task = {self.task.name!r}; allowed: {', '.join(KINDS)}")
         check(tiny or self.task.name not in KINDS, f"task = {self.task.name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from llm.config import SMOLLM2, TINY, LoRA, Model
+from llm.config import MOST_DEPTH, MOST_WIDTH, SMOLLM2, TINY, LoRA, Model
 from llm.tasks.symbols import SYMBOLS
 from shared.errors import UserError, check, check_choice
 
@@ -15,7 +15,10 @@ FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 
 SIZES, DERIVED = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"), ("num_key_value_heads", "head_dim")
 """What a config.json must say of a model, and what follows from that where it does not say it."""
-MOST = ((re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), 4096), (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), 2**21))
+MOST = (
+    (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MOST_DEPTH),
+    (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MOST_WIDTH),
+)
 """Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small enough that reading ends."""
 
 
@@ -135,6 +138,7 @@ def raw_config(source: str) -> dict:
     Who believed such a number would build layers, or plan them, without end.
     """
     if Path(source).is_dir():
+        _check_files(source)
         config = json.loads((Path(source) / "config.json").read_bytes())
     else:
         from transformers import PreTrainedConfig
@@ -149,6 +153,13 @@ def raw_config(source: str) -> dict:
         inside = value.items() if isinstance(value, dict) else [(name, one) for one in value] if isinstance(value, list) else ()
         parts += inside
     return config
+
+
+def _check_files(source: str) -> None:
+    """Raise UserError where a folder holds what is neither file nor folder, as a pipe, on which reading waits. Links are followed: the hub's cache has them."""
+    for path in Path(source).iterdir():
+        good = not path.exists() or path.is_file() or path.is_dir()
+        check(good, f"model.source = {source!r}: {path.name} in it is neither a file nor a folder; allowed: a folder of files")
 
 
 def _from_hub(name: str) -> dict:

@@ -18,11 +18,11 @@ import pandas as pd
 import pyarrow
 import torch
 
-from llm.checkpoint import Progress, check_config, resume, save
+from llm.checkpoint import Progress, check_config, recorded, resume, save
 from llm.codec import Codec
 from llm.config import LLMRun, config_of
 from llm.evaluate import evaluate
-from llm.folders import entries, folder_below, kind_of, read_json
+from llm.folders import FILE, entries, folder_below, kind_of, read_json
 from llm.lock import locked
 from llm.math_pool import MathPool
 from llm.meter import within_memory
@@ -34,7 +34,7 @@ from llm.tracking import Tracker
 from llm.trainer import Trainer
 from llm.writing import reported, sweep, write_file
 from shared.curve import Curve, curve_of
-from shared.errors import UserError
+from shared.errors import check
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
@@ -73,7 +73,7 @@ def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Ca
     """
     report, folder = report or Report(), Path(folder)
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
-        _open(folder, run)
+        _open(folder, run, report.remark)
         return _train(run, folder, report, engine_of)
 
 
@@ -110,26 +110,33 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
     return VLLMEngine(run, policy, codec)
 
 
-def _open(folder: Path, run: LLMRun) -> None:
-    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps: a refused one leaves it free."""
-    config, place = config_of(run), folder / "config.json"
+def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
+    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps: a refused one leaves it free.
+
+    A checkpoint says too of which configuration it is, so a damaged config.json beside one is written again.
+    """
+    config, place = json.loads(json.dumps(config_of(run))), folder / "config.json"
     with reported(folder):
         parts = [folder_below(folder, name) for name in ("checkpoints", "rollouts")]
         for part in (folder, *parts):
             sweep(part)
-        there = _config(place)
-        if there is None or (there.get("level") == "llm" and not any(map(entries, parts))):
+        proven = kind_of(place) == FILE and recorded(folder) == config
+        there = _config(place, proven)
+        if proven and there != config:
+            remark(f"damaged, written again: {place}")
+        if proven or there is None or (there.get("level") == "llm" and not any(map(entries, parts))):
             write_file(place, json.dumps(config, indent=1).encode())
         else:
             check_config(folder, there, config)
 
 
-def _config(place: Path) -> dict | None:
-    """The configuration in a folder; None where there is none."""
+def _config(place: Path, proven: bool) -> dict | None:
+    """The configuration in a folder; None where there is none, or none that can be read while it is `proven` otherwise of whom the folder is."""
     try:
         return dict(read_json(place)) if kind_of(place) else None
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{place} cannot be read: {error}; name another folder") from None
+        check(proven, f"{place} cannot be read: {error}; remove it, or name another folder")
+        return None
 
 
 def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:

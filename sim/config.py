@@ -11,6 +11,8 @@ from shared.errors import MOST_SEED, check, check_choice, check_count, check_fin
 
 MOST_TOKENS = 1000
 """Style tokens of a response, on average."""
+MOST_LOGIT = 1e20
+"""Of the base policy; arms that do not exist have -1e30."""
 MOST_ARMS = 16
 """Columns of a block of logits (`sim.simd.LANES`)."""
 
@@ -79,6 +81,9 @@ class Linear:
         for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
         check_finite("environment.base_format", self.base_format)
+        for name in ("kappa", "base_format"):
+            value = getattr(self, name)
+            check(abs(value) <= MOST_LOGIT, f"environment.{name} = {value}; allowed: a size of at most {MOST_LOGIT:g}")
         check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
         check_count("environment.world_seed", self.world_seed, 0, MOST_SEED)
 

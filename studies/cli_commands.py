@@ -173,8 +173,16 @@ def _parse(arguments: list[str]):
     return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
 
 
+def _check_values(arguments: list[str]) -> None:
+    """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that name would be the present one."""
+    for flag, value in zip(["", *arguments], arguments, strict=False):
+        name, sign, given = value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
+        check(not sign or bool(given.strip()), f"{name} is given an empty value; allowed: one that is not empty")
+
+
 def run(arguments: list[str]) -> int:
     """Run the command of a command line; returns the exit status. Raises what `studies.terminal.guarded` says in a line."""
+    _check_values(arguments)
     with one_line():
         command = _parse(arguments or ["--help"])
     check_room()

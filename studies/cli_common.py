@@ -69,7 +69,8 @@ class PlanFlags:
             given = getattr(self, name)
             check(given is None or self.dry_run, f"{name} = {given}; allowed: with --dry-run")
         for name in ("prompt_tokens", "response_tokens"):
-            check(getattr(self, name) is None or getattr(self, name) >= 1, f"{name} = {getattr(self, name)}; allowed: 1 or more")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
 
 
 def peek(arguments: list[str], flag: str, default: str) -> str:

@@ -17,6 +17,8 @@ NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new
 LEAST_ROOM = 2 * 10**9
 """Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
+_SOON = 0.05
+"""Seconds after which such a place is left."""
 _interrupted = threading.Event()
 
 
@@ -29,12 +31,22 @@ def prepare() -> None:
             del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _hear)
+        sys.unraisablehook = _send_again
 
 
 def _hear(number: int, frame) -> None:
     """Ctrl-C. A package may catch or rename the exception, so it is noted too."""
     _interrupted.set()
     raise KeyboardInterrupt
+
+
+def _send_again(lost) -> None:
+    """An interrupt that met a place where nothing can be raised, such as the end of an object, would be printed and forgotten: it comes once more."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        return sys.__unraisablehook__(lost)
+    again = threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def guarded(work: Callable[[], int]) -> int:

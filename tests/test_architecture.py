@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,57 @@ def test_a_configuration_of_the_trainer_is_read_without_torch():
     code = "import sys, llm.config, llm.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def numba_core(source: str) -> list[str]:
+    """What a file takes from inside numba, inside functions too, or names."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            found.append(ast.unparse(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return [name for name in found if f"{name}.".startswith("numba.core.")]
+
+
+def test_one_file_takes_what_is_inside_numba():
+    assert {path.relative_to(ROOT).as_posix() for path in files() if numba_core(path.read_text())} == {"shared/numba_parts.py"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import numba.core",
+        "import numba.core.types as t",
+        "from numba import core",
+        "def f():\n    from numba.core.cgutils import pack_array",
+        "numba.core.cpu.x()",
+        "__import__('numba.core.cpu')",
+    ],
+)
+def test_what_is_inside_numba_is_found(source):
+    assert numba_core(source)
+
+
+HIDE = {
+    "CPUDispatcher": "import numba.core.registry as place; del place.CPUDispatcher",
+    "cgutils": "import numba.core; sys.modules['numba.core.cgutils'] = None; del numba.core.cgutils",
+    "_nrt": "from numba.core.cpu import CPUTargetOptions; place = next(kind for kind in CPUTargetOptions.__mro__ if '_nrt' in vars(kind)); del place._nrt",
+}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "said"), [("CPUDispatcher", "numba.core.registry.CPUDispatcher"), ("cgutils", "numba.core.cgutils"), ("_nrt", "the option _nrt of njit")]
+)
+def test_a_numba_without_a_part_is_one_line(hidden, said):
+    code = f"import sys, numba; {HIDE[hidden]}; from studies import terminal; sys.exit(terminal.guarded(lambda: __import__('shared.jit')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    line = f"rftlab: numba {version('numba')} lacks {said}, which compiled code needs; allowed: the version in constraints.txt\n"
+    assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,25 @@ def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
     assert (half / "curve.parquet").is_file() and not (half / "curve.parquet").is_symlink() and content(outside) == before
 
 
+@pytest.mark.parametrize("text", ["", "half of", "[]", "{}", '{"level": "llm"}', "[" * 100_000])
+def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text):
+    whole, before, remarks, rounds = train(run_of(**RUN), half.with_name("whole")), (half / "config.json").read_bytes(), [], []
+    (half / "config.json").write_text(text)
+    assert same(whole, train(run_of(**RUN), half, Report(remark=remarks.append, rounds=rounds.append)))
+    assert rounds == [5, 6, 7, 8] and f"damaged, written again: {half / 'config.json'}" in remarks and (half / "config.json").read_bytes() == before
+
+
+def test_a_damaged_configuration_says_nothing_of_another_run(half):
+    """Whose rounds are there says the checkpoint; and without one a line says what to do."""
+    (half / "config.json").write_text("half of")
+    with pytest.raises(UserError, match=r"config\.json cannot be read: .*; remove it, or name another folder$"):
+        train(run_of(**RUN, seed=1), half)
+    shutil.rmtree(half / "checkpoints")
+    with pytest.raises(UserError, match=r"config\.json cannot be read: .*; remove it, or name another folder$"):
+        train(run_of(**RUN), half)
+    assert (half / "config.json").read_text() == "half of"
+
+
 def changed_state(place, text):
     files = {path.name: path.read_bytes() for path in place.iterdir() if path.name != "checksums.json"}
     shutil.rmtree(place)

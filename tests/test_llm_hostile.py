@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,11 @@ import pytest
 import llm.chat
 from llm.chat import rendered
 from llm.config import Model
-from llm.shapes import shape_of
+from llm.shapes import raw_config, shape_of
 from llm.tasks.files import read_rows
 from llm.train import train
 from shared.errors import UserError
+from tests.damage import no_hang
 from tests.test_llm_models import TEMPLATE, chat_run, data, folder  # noqa: F401
 from tests.tiny_models import small_model
 from tests.tiny_runs import one_cache  # noqa: F401
@@ -153,6 +155,33 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": value}))
     with pytest.raises(UserError, match=r"num_hidden_layers = .*; allowed: a whole number of 1 or more"):
         shape_of(Model(str(tmp_path)))
+
+
+# --- folders ---
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path):  # noqa: F811
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / name).unlink()
+    os.mkfifo(place / name)
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+        with no_hang(), pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"):
+            use()
+
+
+def test_a_model_folder_of_links_is_read(folder, tmp_path):  # noqa: F811
+    """As the hub's cache is; one that leads nowhere does not matter where nothing reads it."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "other.json").symlink_to("nowhere")
+    assert raw_config(str(tmp_path)) == raw_config(str(folder))
+
+
+def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "train.jsonl")
+    with no_hang(), pytest.raises(UserError, match=r"train\.jsonl is not a file; allowed: a file of rows"):
+        read_rows(tmp_path / "train.jsonl")
 
 
 # --- names in data ---

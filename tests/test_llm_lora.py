@@ -238,7 +238,7 @@ def test_bf16_runs_beside_fp32_adapters(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LoRA(-1), "lora.rank = -1; allowed: 0 (all weights are trained) or more"),
+        (lambda: LoRA(-1), "lora.rank = -1; allowed: 0 or more"),
         (lambda: LoRA(8, 0.0), "lora.alpha = 0.0; allowed: more than 0, finite"),
         (lambda: LoRA(8, float("nan")), "lora.alpha = nan; allowed: more than 0, finite"),
         (lambda: LoRA(targets=("q_proj", "o_proj")), "lora.targets = q_proj, o_proj with lora.rank = 0; allowed: none, or a lora.rank of 1 or more"),

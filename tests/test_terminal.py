@@ -1,5 +1,6 @@
 """The command as a process: encodings, widths, closed pipes, interrupts while it starts, limits on memory, the line where code is compiled."""
 
+import errno
 import os
 import resource
 import signal
@@ -90,6 +91,23 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
     assert process.returncode == 130 and len(said) == 1 and "interrupted" in said[0], errors
 
 
+def test_an_interrupt_where_nothing_can_be_raised_is_heard_all_the_same():
+    code = """
+import signal, time
+from studies.terminal import guarded, leave, prepare
+class Ending:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def work():
+    Ending()
+    time.sleep(100)
+prepare()
+leave(guarded(work))
+"""
+    done = subprocess.run([sys.executable, "-c", code], preexec_fn=hear_interrupts, timeout=60, **PIPES)
+    assert done.returncode == 130 and done.stderr.count("\n") == 1 and "interrupted" in done.stderr
+
+
 def test_an_interrupted_pool_does_not_wait_for_its_threads():
     asked = []
     began = time.monotonic()
@@ -121,6 +139,14 @@ def test_memory_that_is_missing_has_a_line_that_says_so(error, capsys):
     assert terminal.guarded(work) == 2
     said = capsys.readouterr().err
     assert said.startswith("rftlab: not enough memory: ") and len(said) > 40 and said.count("\n") == 1
+
+
+def test_names_in_system_errors_are_shown_and_not_obeyed(capsys):
+    def work():
+        raise OSError(errno.EACCES, "no", "a\nb\x1b[2J\udcff")
+
+    assert terminal.guarded(work) == 2
+    assert capsys.readouterr().err == "rftlab: a\\nb\\x1b[2J\\udcff: no permission\n"
 
 
 def test_a_defect_of_ours_is_not_hidden():

@@ -37,6 +37,7 @@ def files_of(source: Path, split: str) -> list[Path]:
 def read_rows(path: Path) -> list[Row]:
     """Every row of a file. Raises UserError where it is absent, of another format, damaged or empty."""
     check(path.suffix in FORMATS, f"{path}: format {path.suffix!r} is unknown; allowed: {', '.join(FORMATS)}")
+    check(path.is_file() or not path.exists(), f"{path} is not a file; allowed: a file of rows")
     try:
         rows = _read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from random import Random
 
 from llm.tasks.task import Prompt, Split
-from shared.errors import check
+from shared.errors import check, check_count
+
+MOST_PROBLEMS = 10**6
+"""In a pool; so many are generated in half a minute."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Sizes:
 
     def __post_init__(self):
         for name, size in vars(self).items():
-            check(size >= 1, f"sizes.{name} = {size}; allowed: 1 or more")
+            check_count(f"sizes.{name}", size, 1, MOST_PROBLEMS)
 
 
 def below(random: Random, n: int) -> int:
