@@ -80,10 +80,11 @@ def test_a_closed_pipe_is_a_quiet_end(command):
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
     code = f"import sys; from studies.terminal import guarded, leave; leave(guarded(lambda: (print('few'), {end})[1]))"
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
-        done = subprocess.run([sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT)
+        done = subprocess.run([sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT, env=buffered)
     assert (done.returncode, done.stderr) == (141, "")
 
 
