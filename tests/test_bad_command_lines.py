@@ -5,11 +5,14 @@ import shlex
 import pytest
 
 from studies.cli_commands import run
+from studies.cli_common import has_llm
 from studies.terminal import guarded
 from tests.vectors import ROOT
 
 TABLE = (ROOT / "tests" / "bad_command_lines.txt").read_text().splitlines()
 LINES = [line for line in TABLE if not line.startswith("#")] + ["run\u00a0cell", "'\x1b[31m'", "'\u00e9'", "run 'a\nb'", "report --results 'a\nb'"]
+
+TRAIN = pytest.param("train", marks=pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first"))
 
 
 @pytest.mark.parametrize("line", LINES, ids=ascii)
@@ -25,7 +28,7 @@ def test_the_table_is_long_and_repeats_nothing():
     assert len(LINES) >= 300 and len(set(LINES)) == len(LINES)
 
 
-@pytest.mark.parametrize("command", ["report", "status", "doctor", "reproduce", "run cell", "pilot", "calibrate", "predict", "score", "train"])
+@pytest.mark.parametrize("command", ["report", "status", "doctor", "reproduce", "run cell", "pilot", "calibrate", "predict", "score", TRAIN])
 def test_a_link_that_leads_to_itself_is_one_line(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")

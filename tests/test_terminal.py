@@ -76,6 +76,18 @@ def test_a_closed_pipe_is_a_quiet_end(command):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
+def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
+    """They wait in a buffer until the end."""
+    code = f"import sys; from studies.terminal import guarded, leave; leave(guarded(lambda: (print('few'), {end})[1]))"
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run([sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT, env=buffered)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 @pytest.mark.parametrize("delay", [0.15, 0.4, 0.8, 1.5, 3.0])
 def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
     """While it imports and compiles, into an empty cache: not at a certain place, but no place may answer with a traceback."""
