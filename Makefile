@@ -39,12 +39,12 @@ pins:
 
 reference: $(VENV)/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 tiny-sign97 --seeds 3
-	$(BIN)/python -m studies.export results
+	$(BIN)/python -m rftlab.studies.export results
 
 reference-smollm2: $(VENV)/installed-vllm
 	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
 	$(SMOLLM2_CELL) --preset paper_text --batch-size 32 --rollouts 8
-	$(BIN)/python -m studies.export results
+	$(BIN)/python -m rftlab.studies.export results
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -59,7 +59,7 @@ bench-llm: $(VENV)/installed-bench-llm
 pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
 	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4
-	$(BIN)/python -m studies.bridge.pilot_store results
+	$(BIN)/python -m rftlab.studies.bridge.pilot_store results
 
 clean:
 	rm -rf .venv .venv-newest build *.egg-info

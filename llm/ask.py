@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shared.errors import check, check_count
+from rftlab.shared.errors import check, check_count
 
 VERSION = 1
 """Raised when a change makes equal configurations give other measurements."""

@@ -6,7 +6,7 @@ the run would go on and learn from ratios that are wrong.
 
 import numpy as np
 
-from shared.errors import check
+from rftlab.shared.errors import check
 
 
 def listen(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:

@@ -11,7 +11,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from shared.errors import UserError
+from rftlab.shared.errors import UserError
 
 SECONDS = 60
 """Of a processor, for all chats of a split."""

@@ -17,13 +17,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 
-from llm import moments
-from llm.config import config_of
-from llm.folders import entries, folder_below, numbered, read_file, read_json, remove
-from llm.trainer import State, Trainer
-from llm.writing import reported, verify_folder, write_folder
-from shared.errors import UserError, check
-from shared.replay import Windows
+from rftlab.llm import moments
+from rftlab.llm.config import config_of
+from rftlab.llm.folders import entries, folder_below, numbered, read_file, read_json, remove
+from rftlab.llm.trainer import State, Trainer
+from rftlab.llm.writing import reported, verify_folder, write_folder
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.replay import Windows
 
 KEPT = 2
 """Checkpoints that stay."""
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     """What a run has measured so far."""
 
     rows: list
-    """One tuple per evaluation, as `shared.curve.curve_of` takes them."""
+    """One tuple per evaluation, as `rftlab.shared.curve.curve_of` takes them."""
     metrics: list
     """One dictionary per evaluation."""
     seconds: float

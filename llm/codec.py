@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from llm.chat import rendered
-from llm.tasks import symbols
-from llm.tasks.task import Prompt
-from shared.errors import UserError, check
+from rftlab.llm.chat import rendered
+from rftlab.llm.tasks import symbols
+from rftlab.llm.tasks.task import Prompt
+from rftlab.shared.errors import UserError, check
 
 
 class Codec(Protocol):

@@ -4,12 +4,12 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
-from llm.tasks.arithmetic import KINDS
-from llm.tasks.config import TaskConfig
-from shared.config.kl import KL
-from shared.config.mask import Unmasked
-from shared.design import Design
-from shared.errors import MOST, MOST_SEED, check, check_choice, check_count, check_finite
+from rftlab.llm.tasks.arithmetic import KINDS
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.design import Design
+from rftlab.shared.errors import MOST, MOST_SEED, check, check_choice, check_count, check_finite
 
 VERSION = 4
 """Raised when a change makes equal configurations give other curves."""

@@ -5,10 +5,10 @@ No GPU was at hand when this was written: nothing here is fitted to a measuremen
 
 from typing import NamedTuple
 
-from llm.config import LLMRun
-from llm.devices import Device
-from llm.footprint import responses_in_sequence
-from llm.shapes import Shape, adapted
+from rftlab.llm.config import LLMRun
+from rftlab.llm.devices import Device
+from rftlab.llm.footprint import responses_in_sequence
+from rftlab.llm.shapes import Shape, adapted
 
 UTILISATION = 0.3
 """Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a tuned run of a large model."""

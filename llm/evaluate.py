@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from llm.config import LLMRun
-from llm.math_pool import Checks
-from llm.models import Data, Problems
-from llm.random import EVALUATION
-from llm.rollouts import Draws, Engine
-from llm.samples import Judge
-from shared.errors import check
+from rftlab.llm.config import LLMRun
+from rftlab.llm.math_pool import Checks
+from rftlab.llm.models import Data, Problems
+from rftlab.llm.random import EVALUATION
+from rftlab.llm.rollouts import Draws, Engine
+from rftlab.llm.samples import Judge
+from rftlab.shared.errors import check
 
 UNSEEN = 1 << 31
 """Added to the numbers of unseen problems, so that they share no random numbers with those of training."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shared.errors import check
+from rftlab.shared.errors import check
 
 FILE, FOLDER, LINK = "a file", "a folder", "a symbolic link"
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK, stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}

@@ -6,15 +6,15 @@ share longer sequences, whose attention masks are larger; so usual lengths count
 
 from typing import NamedTuple
 
-from llm.config import LLMRun
-from llm.packing import PAIRS, pays
-from llm.shapes import Shape, adapted
+from rftlab.llm.config import LLMRun
+from rftlab.llm.packing import PAIRS, pays
+from rftlab.llm.shapes import Shape, adapted
 
 PARTS = ("weights", "reference", "optimiser", "gradients", "vLLM weights", "cache", "activations", "bf16 copies", "logits", "libraries")
 LOGIT_COPIES, VLLM_COPIES = 2, 3
 """Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary; and a row that vLLM samples."""
 PICK_BYTES = 24
-"""What `llm.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of float64."""
+"""What `rftlab.llm.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
 """The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
@@ -84,7 +84,7 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
 
 
 def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int) -> int:
-    """Different responses of these lengths that `llm.packing` puts behind one prompt."""
+    """Different responses of these lengths that `rftlab.llm.packing` puts behind one prompt."""
     count, total = 1, prompt + response
     while count < run.design.rollouts and total + response <= run.compute.micro_tokens and pays(prompt, total, response, PAIRS * shape.hidden):
         count, total = count + 1, total + response

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from llm.config import LoRA
-from shared.errors import UserError, check_choice
+from rftlab.llm.config import LoRA
+from rftlab.shared.errors import UserError, check_choice
 
 ADAPTER = "default"
 """Name of the only adapter of a layer."""

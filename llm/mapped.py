@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from llm.writing import reported
+from rftlab.llm.writing import reported
 
 ALIGNMENT = 64
 """Bytes; where torch's own tensors begin."""

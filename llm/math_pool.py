@@ -20,8 +20,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from llm.math_worker import DIFFERENT, EQUAL, READY
-from shared.errors import UserError, check
+from rftlab.llm.math_worker import DIFFERENT, EQUAL, READY
+from rftlab.shared.errors import UserError, check
 
 LONGEST = 500
 """Characters of an answer that math-verify sees at most; a longer one fails. No answer in MATH has 200."""

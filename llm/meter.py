@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from llm.config import PHASES
-from shared.errors import UserError
+from rftlab.llm.config import PHASES
+from rftlab.shared.errors import UserError
 
 LITTLE = 64 << 20
 """Bytes of freed memory that a process may keep."""

@@ -12,15 +12,15 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from llm.codec import Codec, SymbolCodec, TextCodec
-from llm.config import SMOLLM2, TINY, LLMRun
-from llm.lora import library, with_adapters
-from llm.shapes import raw_config
-from llm.smollm2 import smollm2_folder
-from llm.tasks.load import load
-from llm.tasks.task import Split, fitting
-from llm.tiny import pretrained
-from shared.errors import UserError, check
+from rftlab.llm.codec import Codec, SymbolCodec, TextCodec
+from rftlab.llm.config import SMOLLM2, TINY, LLMRun
+from rftlab.llm.lora import library, with_adapters
+from rftlab.llm.shapes import raw_config
+from rftlab.llm.smollm2 import smollm2_folder
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split, fitting
+from rftlab.llm.tiny import pretrained
+from rftlab.shared.errors import UserError, check
 
 
 class Problems(NamedTuple):
@@ -56,7 +56,7 @@ def load_model(
 ) -> tuple[nn.Module, Codec]:
     """The base model, float32, on its device, with the run's adapters; and its codec.
 
-    progress, remark: as for `llm.tiny.pretrained`.
+    progress, remark: as for `rftlab.llm.tiny.pretrained`.
     Raises UserError for a source that has not all of it, a device that is not there, and adapters that cannot be made.
     """
     library(run.lora)

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from shared.estimator import Estimator
-from shared.prepare import Batch
-from shared.weigh import Weighed, weigh
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import Batch
+from rftlab.shared.weigh import Weighed, weigh
 
 
 class PolicyObjective(torch.autograd.Function):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm.responses import Responses, numbers_of, token_indices
+from rftlab.llm.responses import Responses, numbers_of, token_indices
 
 PAIRS = 4
 """Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured 8 at width 64, 4 at 576."""

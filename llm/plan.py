@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import NamedTuple
 
-from llm.config import LLMRun
-from llm.devices import GPUS, Device
-from llm.duration import Assumed, Duration, duration_of
-from llm.footprint import Memory, memory_of
-from llm.shapes import Shape, adapted, shape_of
+from rftlab.llm.config import LLMRun
+from rftlab.llm.devices import GPUS, Device
+from rftlab.llm.duration import Assumed, Duration, duration_of
+from rftlab.llm.footprint import Memory, memory_of
+from rftlab.llm.shapes import Shape, adapted, shape_of
 
 SLACK = 0.05
 """Part of a device's memory that stays free, for what its allocator cannot use; assumed."""

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from llm.attention import GROUPED, group_heads
-from llm.config import Compute
-from llm.head import Reading, token_log_probs
-from llm.lora import adapted_layers, turned_off, whole_weights
-from llm.mapped import Mapped
-from llm.packing import ALONE, PAIRS, Sharing, micro_batches, read
-from llm.responses import Responses, token_indices
+from rftlab.llm.attention import GROUPED, group_heads
+from rftlab.llm.config import Compute
+from rftlab.llm.head import Reading, token_log_probs
+from rftlab.llm.lora import adapted_layers, turned_off, whole_weights
+from rftlab.llm.mapped import Mapped
+from rftlab.llm.packing import ALONE, PAIRS, Sharing, micro_batches, read
+from rftlab.llm.responses import Responses, token_indices
 
 
 def compute_again(model: nn.Module) -> None:

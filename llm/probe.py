@@ -1,6 +1,6 @@
 """What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and between responses.
 
-Gradients are those of the trainer (`llm.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
+Gradients are those of the trainer (`rftlab.llm.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
 independent groups, so their difference shows what comes from sampling and their mean what comes from the question. No gradient is kept but for
 sums over blocks of questions: BLOCKS vectors as long as the model, in the machine's memory.
 """
@@ -12,24 +12,24 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from llm.ask import BLOCKS, Ask
-from llm.config import LLMRun
-from llm.evaluate import UNSEEN, subset
-from llm.math_pool import MathPool
-from llm.models import Problems, load_data, load_model
-from llm.policy import Policy
-from llm.random import PROBE
-from llm.responses import Responses
-from llm.rollouts import Draws, Engine
-from llm.samples import Judge, Samples, joined
-from llm.train import engine_for, threads_of
-from llm.update import accumulate
-from llm.verify import well_formed
-from shared.config.advantage import Advantage
-from shared.config.surrogate import Reinforce
-from shared.errors import check
-from shared.estimator import Estimator
-from shared.prepare import prepare
+from rftlab.llm.ask import BLOCKS, Ask
+from rftlab.llm.config import LLMRun
+from rftlab.llm.evaluate import UNSEEN, subset
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.models import Problems, load_data, load_model
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import PROBE
+from rftlab.llm.responses import Responses
+from rftlab.llm.rollouts import Draws, Engine
+from rftlab.llm.samples import Judge, Samples, joined
+from rftlab.llm.train import engine_for, threads_of
+from rftlab.llm.update import accumulate
+from rftlab.llm.verify import well_formed
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.surrogate import Reinforce
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import prepare
 
 RAW = Estimator(Advantage("none"), Reinforce())
 """A response's gradient is r grad log pi, summed over its tokens."""

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from llm.folders import file_below
-from llm.samples import Samples
-from llm.trainer import Round
-from llm.writing import write_file
+from rftlab.llm.folders import file_below
+from rftlab.llm.samples import Samples
+from rftlab.llm.trainer import Round
+from rftlab.llm.writing import write_file
 
 SCHEMA = pyarrow.schema(
     [

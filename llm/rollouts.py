@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from llm.attention import GROUPED
-from llm.meter import trim_heap
-from llm.policy import Policy, autocast, takes_masks
-from llm.random import uniforms
-from llm.responses import Responses
+from rftlab.llm.attention import GROUPED
+from rftlab.llm.meter import trim_heap
+from rftlab.llm.policy import Policy, autocast, takes_masks
+from rftlab.llm.random import uniforms
+from rftlab.llm.responses import Responses
 
 AHEAD = 16
 """Positions whose uniforms are drawn at once."""

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm.codec import Codec
-from llm.math_pool import Checks, MathPool
-from llm.responses import Responses, token_indices
-from llm.rollouts import Listener, Rollouts, ignore
-from llm.verify import in_doubt, needs_pool, score
-from shared.design import Design
-from shared.pool import Pool, pool_of
-from shared.replay import Windows, window_pool
-from shared.sampling import keep_shortest
+from rftlab.llm.codec import Codec
+from rftlab.llm.math_pool import Checks, MathPool
+from rftlab.llm.responses import Responses, token_indices
+from rftlab.llm.rollouts import Listener, Rollouts, ignore
+from rftlab.llm.verify import in_doubt, needs_pool, score
+from rftlab.shared.design import Design
+from rftlab.shared.pool import Pool, pool_of
+from rftlab.shared.replay import Windows, window_pool
+from rftlab.shared.sampling import keep_shortest
 
 
 class Samples(NamedTuple):

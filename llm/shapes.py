@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from llm.config import MOST_DEPTH, MOST_WIDTH, SMOLLM2, TINY, LoRA, Model
-from llm.tasks.symbols import SYMBOLS
-from shared.errors import UserError, check, check_choice
+from rftlab.llm.config import MOST_DEPTH, MOST_WIDTH, SMOLLM2, TINY, LoRA, Model
+from rftlab.llm.tasks.symbols import SYMBOLS
+from rftlab.shared.errors import UserError, check, check_choice
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""

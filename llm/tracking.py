@@ -1,6 +1,6 @@
 """Measurements of a run for TensorBoard or Weights & Biases, where a user asks for them. They are no part of a run: it does not depend on them.
 
-A tracker is any callable (round, columns), as `llm.train.Report.evaluated` is. Those here open what they write to at their first call, so a run that
+A tracker is any callable (round, columns), as `rftlab.llm.train.Report.evaluated` is. Those here open what they write to at their first call, so a run that
 is refused or only read leaves nothing. A run that was killed evaluates some rounds again; that adds no second point to a curve.
 """
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from llm.folders import file_below, folder_below, kind_of, read_file, read_json
-from llm.writing import reported, write_file
-from shared.errors import UserError, check
+from rftlab.llm.folders import file_below, folder_below, kind_of, read_file, read_json
+from rftlab.llm.writing import reported, write_file
+from rftlab.shared.errors import UserError, check
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]

@@ -18,23 +18,23 @@ import pandas as pd
 import pyarrow
 import torch
 
-from llm.checkpoint import Progress, check_config, recorded, resume, save
-from llm.codec import Codec
-from llm.config import LLMRun, config_of
-from llm.evaluate import evaluate
-from llm.folders import FILE, entries, folder_below, kind_of, read_json
-from llm.lock import locked
-from llm.math_pool import MathPool
-from llm.meter import within_memory
-from llm.models import load_data, load_model
-from llm.policy import Policy
-from llm.records import parquet, table_of, write_rollouts
-from llm.rollouts import Engine, HFEngine
-from llm.tracking import Tracker
-from llm.trainer import Trainer
-from llm.writing import reported, sweep, write_file
-from shared.curve import Curve, curve_of
-from shared.errors import check
+from rftlab.llm.checkpoint import Progress, check_config, recorded, resume, save
+from rftlab.llm.codec import Codec
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.evaluate import evaluate
+from rftlab.llm.folders import FILE, entries, folder_below, kind_of, read_json
+from rftlab.llm.lock import locked
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.meter import within_memory
+from rftlab.llm.models import load_data, load_model
+from rftlab.llm.policy import Policy
+from rftlab.llm.records import parquet, table_of, write_rollouts
+from rftlab.llm.rollouts import Engine, HFEngine
+from rftlab.llm.tracking import Tracker
+from rftlab.llm.trainer import Trainer
+from rftlab.llm.writing import reported, sweep, write_file
+from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.errors import check
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
@@ -105,7 +105,7 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
     """The engine that the run names, with the weights of a policy."""
     if run.compute.engine == "hf":
         return HFEngine(policy, codec.stops)
-    from llm.vllm_engine import VLLMEngine
+    from rftlab.llm.vllm_engine import VLLMEngine
 
     return VLLMEngine(run, policy, codec)
 

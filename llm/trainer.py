@@ -6,24 +6,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm.canary import listen
-from llm.codec import Codec
-from llm.config import LLMRun
-from llm.math_pool import Checks, MathPool
-from llm.meter import Meter
-from llm.models import Data
-from llm.policy import Policy
-from llm.random import MASKING, ROLLOUT, batch_rows, uniforms
-from llm.responses import token_indices
-from llm.rollouts import Draws, Engine
-from llm.samples import Judge, Samples, baseline_sets, with_signal
-from llm.update import accumulate, optimizer_of, rows_of, step
-from shared.averages import add_into, averages_of, difficulty_of, empty_averages
-from shared.config.mask import ClipCov
-from shared.prepare import Batch, freeze, prepare, shaped_rewards
-from shared.replay import Windows, empty_windows, push
-from shared.sampling import allocate
-from shared.weigh import masked
+from rftlab.llm.canary import listen
+from rftlab.llm.codec import Codec
+from rftlab.llm.config import LLMRun
+from rftlab.llm.math_pool import Checks, MathPool
+from rftlab.llm.meter import Meter
+from rftlab.llm.models import Data
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
+from rftlab.llm.responses import token_indices
+from rftlab.llm.rollouts import Draws, Engine
+from rftlab.llm.samples import Judge, Samples, baseline_sets, with_signal
+from rftlab.llm.update import accumulate, optimizer_of, rows_of, step
+from rftlab.shared.averages import add_into, averages_of, difficulty_of, empty_averages
+from rftlab.shared.config.mask import ClipCov
+from rftlab.shared.prepare import Batch, freeze, prepare, shaped_rewards
+from rftlab.shared.replay import Windows, empty_windows, push
+from rftlab.shared.sampling import allocate
+from rftlab.shared.weigh import masked
 
 
 @dataclass

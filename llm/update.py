@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from llm.config import AdamW
-from llm.objective import objective, part_of
-from llm.responses import Responses, token_indices
-from shared.aggregation import shares
-from shared.estimator import Estimator
-from shared.prepare import Batch
+from rftlab.llm.config import AdamW
+from rftlab.llm.objective import objective, part_of
+from rftlab.llm.responses import Responses, token_indices
+from rftlab.shared.aggregation import shares
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import Batch
 
 
 class Updated(NamedTuple):

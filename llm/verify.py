@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
-from llm.math_pool import Checks, MathPool
-from llm.math_text import same_text
-from shared.errors import check, check_choice
+from rftlab.llm.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
+from rftlab.llm.math_pool import Checks, MathPool
+from rftlab.llm.math_text import same_text
+from rftlab.shared.errors import check, check_choice
 
 
 class Scores(NamedTuple):

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from llm.codec import Codec
-from llm.config import LLMRun
-from llm.meter import trim_heap
-from llm.policy import Policy
-from llm.random import philox
-from llm.responses import Responses, packed
-from llm.rollouts import Draws, Listener, Prompts, Rollouts, ignore
-from llm.writing import reported, write_file
-from shared.errors import UserError, check
+from rftlab.llm.codec import Codec
+from rftlab.llm.config import LLMRun
+from rftlab.llm.meter import trim_heap
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import philox
+from rftlab.llm.responses import Responses, packed
+from rftlab.llm.rollouts import Draws, Listener, Prompts, Rollouts, ignore
+from rftlab.llm.writing import reported, write_file
+from rftlab.shared.errors import UserError, check
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with; its interfaces change from version to version."""

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from llm.folders import FOLDER, kind_of, opened, read_json, remove
-from shared.errors import UserError
+from rftlab.llm.folders import FOLDER, kind_of, opened, read_json, remove
+from rftlab.shared.errors import UserError
 
 WRITING, CHECKSUMS, REPLACED = ".writing-", "checksums.json", "replaced"
 _REASONS = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shared.config.advantage import (
+from rftlab.shared.config.advantage import (
     BATCH_MEAN,
     BATCH_STD,
     BY_RESPONSES,
@@ -22,9 +22,9 @@ from shared.config.advantage import (
     Advantage,
     advantage_rule,
 )
-from shared.errors import UserError, check, check_labels
-from shared.jit import inner, jit, kernel
-from shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
+from rftlab.shared.errors import UserError, check, check_labels
+from rftlab.shared.jit import inner, jit, kernel
+from rftlab.shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 WHITEN_EPS = 1e-8
 

@@ -5,9 +5,9 @@ Shares are computed once per optimiser batch; a micro-batch takes a slice of the
 
 import numpy as np
 
-from shared.config.aggregation import SEQ_MEAN_TOKEN_SUM, TOKEN_MEAN, TOKEN_SUM, Aggregation, aggregation_rule
-from shared.errors import UserError, check
-from shared.jit import jit
+from rftlab.shared.config.aggregation import SEQ_MEAN_TOKEN_SUM, TOKEN_MEAN, TOKEN_SUM, Aggregation, aggregation_rule
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.jit import jit
 
 
 @jit

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from shared.numba_parts import event
+from rftlab.shared.numba_parts import event
 
-PURPOSES = {"sim.general": "the simulator's general round", "sim": "the simulator", "shared": "the estimators"}
+PURPOSES = {"rftlab.sim.general": "the simulator's general round", "rftlab.sim": "the simulator", "rftlab.shared": "the estimators"}
 """What compiled functions are for, by the beginning of their module's name; the longest that fits."""
 
 

@@ -5,8 +5,8 @@ sums (n_contexts + 1, 2): discounted sum of rewards and number of rewards of eac
 
 import numpy as np
 
-from shared.errors import check, check_labels
-from shared.jit import jit
+from rftlab.shared.errors import check, check_labels
+from rftlab.shared.jit import jit
 
 
 def empty_averages(n_contexts: int) -> np.ndarray:

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from shared.aggregation import check_starts
-from shared.config.correction import GEOMETRIC, LOG_LIMIT, MASK, TOKEN, TRUNCATE, Correction, correction_rule
-from shared.errors import check
-from shared.jit import jit
+from rftlab.shared.aggregation import check_starts
+from rftlab.shared.config.correction import GEOMETRIC, LOG_LIMIT, MASK, TOKEN, TRUNCATE, Correction, correction_rule
+from rftlab.shared.errors import check
+from rftlab.shared.jit import jit
 
 
 @jit

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 
-from shared.advantage import whiten_into
-from shared.config.advantage import BY_TOKENS, Advantage
-from shared.errors import check
-from shared.jit import jit
+from rftlab.shared.advantage import whiten_into
+from rftlab.shared.config.advantage import BY_TOKENS, Advantage
+from rftlab.shared.errors import check
+from rftlab.shared.jit import jit
 
 TOKEN_EPS = 1e-8
 

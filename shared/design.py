@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from shared.config.sampling import Sampling
-from shared.errors import check, check_count
-from shared.estimator import Estimator
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.errors import check, check_count
+from rftlab.shared.estimator import Estimator
 
 
 @dataclass(frozen=True)

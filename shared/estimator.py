@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shared.config.advantage import Advantage, AdvantageRule, advantage_rule
-from shared.config.aggregation import Aggregation, AggregationRule, aggregation_rule
-from shared.config.correction import Correction, CorrectionRule, correction_rule
-from shared.config.kl import KL, KLRule, kl_rule
-from shared.config.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
-from shared.config.ratio import Ratio, RatioRule, ratio_rule
-from shared.config.shaping import Length, ShapingRule, shaping_rule
-from shared.config.surrogate import Cispo, Clip, GeometricMean, Sapo, Surrogate, SurrogateRule, Vespo, surrogate_rule
-from shared.errors import check, check_finite
+from rftlab.shared.config.advantage import Advantage, AdvantageRule, advantage_rule
+from rftlab.shared.config.aggregation import Aggregation, AggregationRule, aggregation_rule
+from rftlab.shared.config.correction import Correction, CorrectionRule, correction_rule
+from rftlab.shared.config.kl import KL, KLRule, kl_rule
+from rftlab.shared.config.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
+from rftlab.shared.config.ratio import Ratio, RatioRule, ratio_rule
+from rftlab.shared.config.shaping import Length, ShapingRule, shaping_rule
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Sapo, Surrogate, SurrogateRule, Vespo, surrogate_rule
+from rftlab.shared.errors import check, check_finite
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numba
 from numba import config as numba_config
 
-from shared.announce import Announcer
-from shared.numba_parts import CPUDispatcher, event
+from rftlab.shared.announce import Announcer
+from rftlab.shared.numba_parts import CPUDispatcher, event
 
 _SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shared.config.kl import ABS, K1, K2, K3
-from shared.exponential import exp
-from shared.jit import inner, jit
+from rftlab.shared.config.kl import ABS, K1, K2, K3
+from rftlab.shared.exponential import exp
+from rftlab.shared.jit import inner, jit
 
 
 @inner

@@ -8,9 +8,9 @@ import math
 
 import numpy as np
 
-from shared.config.mask import BINARY_KL, CLIP_COV, DRIFT, KL_COV, TV
-from shared.jit import inner, jit
-from shared.surrogate import surrogate
+from rftlab.shared.config.mask import BINARY_KL, CLIP_COV, DRIFT, KL_COV, TV
+from rftlab.shared.jit import inner, jit
+from rftlab.shared.surrogate import surrogate
 
 COV_EPS = 1e-8
 

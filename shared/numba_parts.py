@@ -7,7 +7,7 @@ from importlib import import_module
 
 import numba
 
-from shared.errors import check
+from rftlab.shared.errors import check
 
 PARTS = {
     "dispatcher": "numba.core.registry.CPUDispatcher",

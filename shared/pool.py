@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.errors import check, check_labels
-from shared.jit import inner, kernel
+from rftlab.shared.errors import check, check_labels
+from rftlab.shared.jit import inner, kernel
 
 
 class Pool(NamedTuple):

@@ -4,15 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import advantages, check_given
-from shared.aggregation import check_starts, shares
-from shared.config.mask import KLCov
-from shared.correction import corrections
-from shared.credit import token_advantages, token_rewards_of
-from shared.errors import check
-from shared.estimator import Estimator, rule_of
-from shared.pool import Pool, pool_of
-from shared.shaping import shape_into
+from rftlab.shared.advantage import advantages, check_given
+from rftlab.shared.aggregation import check_starts, shares
+from rftlab.shared.config.mask import KLCov
+from rftlab.shared.correction import corrections
+from rftlab.shared.credit import token_advantages, token_rewards_of
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.pool import Pool, pool_of
+from rftlab.shared.shaping import shape_into
 
 
 class Batch(NamedTuple):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.errors import check, check_labels
-from shared.jit import entry
-from shared.pool import Pool
+from rftlab.shared.errors import check, check_labels
+from rftlab.shared.jit import entry
+from rftlab.shared.pool import Pool
 
 
 class Windows(NamedTuple):

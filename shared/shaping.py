@@ -1,7 +1,7 @@
 """What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on its length."""
 
-from shared.jit import jit
-from shared.kl import kl_penalty
+from rftlab.shared.jit import jit
+from rftlab.shared.kl import kl_penalty
 
 
 @jit

@@ -6,9 +6,9 @@ sampling policy. "Through the ratio" means that dj/dx is meant; the others hold 
 
 import math
 
-from shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO
-from shared.exponential import exp
-from shared.jit import inner, jit
+from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO
+from rftlab.shared.exponential import exp
+from rftlab.shared.jit import inner, jit
 
 
 @inner

@@ -4,19 +4,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.config.kl import K3, NONE
-from shared.config.mask import CLIP_COV, UNMASKED
-from shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from shared.config.surrogate import CLIP, GEOMETRIC_MEAN
-from shared.errors import check
-from shared.estimator import Estimator, rule_of
-from shared.exponential import exp
-from shared.jit import inner, jit
-from shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
-from shared.mask import mask_into
-from shared.prepare import Batch
-from shared.sums import BLOCK, block, block_total
-from shared.surrogate import clip, ratio_of, surrogate, through_ratio
+from rftlab.shared.config.kl import K3, NONE
+from rftlab.shared.config.mask import CLIP_COV, UNMASKED
+from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.exponential import exp
+from rftlab.shared.jit import inner, jit
+from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
+from rftlab.shared.mask import mask_into
+from rftlab.shared.prepare import Batch
+from rftlab.shared.sums import BLOCK, block, block_total
+from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
 
 
 class Weighed(NamedTuple):

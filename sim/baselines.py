@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shared.averages import average_of
-from shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
-from shared.jit import inner
+from rftlab.shared.averages import average_of
+from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
+from rftlab.shared.jit import inner
 
 
 @inner

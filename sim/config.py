@@ -3,18 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from shared.config.advantage import GIVEN
-from shared.config.mask import Unmasked
-from shared.config.sampling import Sampling
-from shared.design import Design
-from shared.errors import MOST_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.config.advantage import GIVEN
+from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.design import Design
+from rftlab.shared.errors import MOST_SEED, check, check_choice, check_count, check_finite
 
 MOST_TOKENS = 1000
 """Style tokens of a response, on average."""
 MOST_LOGIT = 1e20
 """Of the base policy; arms that do not exist have -1e30."""
 MOST_ARMS = 16
-"""Columns of a block of logits (`sim.simd.LANES`)."""
+"""Columns of a block of logits (`rftlab.sim.simd.LANES`)."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Sampler:
 
 
 def further(run, style_tokens: float) -> list[str]:
-    """Names of what a run asks for that only `sim.general` does."""
+    """Names of what a run asks for that only `rftlab.sim.general` does."""
     estimator = run.design.estimator
     asked = {
         "sampler": run.sampler != Sampler(),
@@ -182,7 +182,7 @@ def further(run, style_tokens: float) -> list[str]:
 
 
 def check_plain(problem, asked: list[str]) -> None:
-    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `sim.world.World`, that only `sim.rounds` simulates."""
+    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `rftlab.sim.world.World`, that only `rftlab.sim.rounds` simulates."""
     usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
     fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
     check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from shared.jit import entry
-from sim.config import Environment, Linear, Tabular
-from sim.style import style_of
-from sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
+from rftlab.shared.jit import entry
+from rftlab.sim.config import Environment, Linear, Tabular
+from rftlab.sim.style import style_of
+from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
 
 def build(environment: Environment) -> World:

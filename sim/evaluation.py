@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from shared.jit import jit
-from sim.forgetting import kept
-from sim.probabilities import find_formats
-from sim.random import EVALUATION, uniforms
-from sim.rounds import CHUNK, find_logits
-from sim.spelling import correct_probability
+from rftlab.shared.jit import jit
+from rftlab.sim.forgetting import kept
+from rftlab.sim.probabilities import find_formats
+from rftlab.sim.random import EVALUATION, uniforms
+from rftlab.sim.rounds import CHUNK, find_logits
+from rftlab.sim.spelling import correct_probability
 
 
 @jit

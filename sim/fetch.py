@@ -1,7 +1,7 @@
 """Scattered memory, asked for before it is read."""
 
-from shared.jit import kernel
-from sim.simd import prefetch
+from rftlab.shared.jit import kernel
+from rftlab.sim.simd import prefetch
 
 
 @kernel(inline="always")

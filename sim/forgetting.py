@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from shared.jit import entry
+from rftlab.shared.jit import entry
 
 _LEAST = 1e-6
 """What is kept at least: arms that do not exist have a logit of -1e30, which must stay out of reach."""

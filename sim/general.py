@@ -1,30 +1,30 @@
 """The compiled round with everything in it: responses of several tokens, a sampler that is not the trainer, groups that are replaced,
 masks, importance corrections, baselines from elsewhere, an entropy bonus. Where none of these is asked for it does, bit for bit, what
-`sim.rounds` does; that one is faster.
+`rftlab.sim.rounds` does; that one is faster.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import advantages_into
-from shared.aggregation import shares_into
-from shared.averages import add_into
-from shared.config.advantage import GREEDY, VALUE
-from shared.config.correction import NONE as UNCORRECTED
-from shared.config.correction import RATIO
-from shared.config.mask import CLIP_COV, KL_COV, UNMASKED
-from shared.correction import correction_into
-from shared.jit import inner, jit
-from shared.mask import mask_into
-from shared.prepare import Batch
-from shared.replay import push_into, window_into
-from shared.sampling import keep_shortest_into
-from shared.shaping import shape_into
-from shared.weigh import weigh_into
-from sim.baselines import find_baseline, teach_critic
-from sim.products import backward, whole_blocks
-from sim.ragged import (
+from rftlab.shared.advantage import advantages_into
+from rftlab.shared.aggregation import shares_into
+from rftlab.shared.averages import add_into
+from rftlab.shared.config.advantage import GREEDY, VALUE
+from rftlab.shared.config.correction import NONE as UNCORRECTED
+from rftlab.shared.config.correction import RATIO
+from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
+from rftlab.shared.correction import correction_into
+from rftlab.shared.jit import inner, jit
+from rftlab.shared.mask import mask_into
+from rftlab.shared.prepare import Batch
+from rftlab.shared.replay import push_into, window_into
+from rftlab.shared.sampling import keep_shortest_into
+from rftlab.shared.shaping import shape_into
+from rftlab.shared.weigh import weigh_into
+from rftlab.sim.baselines import find_baseline, teach_critic
+from rftlab.sim.products import backward, whole_blocks
+from rftlab.sim.ragged import (
     ADVANTAGE,
     ARM,
     COIN,
@@ -51,15 +51,15 @@ from sim.ragged import (
     START,
     WEIGHT,
 )
-from sim.random import MASKING, uniforms
-from sim.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
-from sim.rounds import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, reward_and_silence, step
-from sim.scores import set_scores
-from sim.style import coin_logp, lean_of, length_of
+from rftlab.sim.random import MASKING, uniforms
+from rftlab.sim.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
+from rftlab.sim.rounds import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, reward_and_silence, step
+from rftlab.sim.scores import set_scores
+from rftlab.sim.style import coin_logp, lean_of, length_of
 
 
 class Memory(NamedTuple):
-    """What a run with further choices remembers besides `sim.rounds.State`."""
+    """What a run with further choices remembers besides `rftlab.sim.rounds.State`."""
 
     history: np.ndarray
     """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""

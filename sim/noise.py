@@ -5,10 +5,10 @@ Both are off by default (docs/simulator.md says why they are here).
 
 import numpy as np
 
-from shared.jit import kernel
-from sim.products import backward
-from sim.random import INTERFERENCE, uniforms
-from sim.spelling import squared_length
+from rftlab.shared.jit import kernel
+from rftlab.sim.products import backward
+from rftlab.sim.random import INTERFERENCE, uniforms
+from rftlab.sim.spelling import squared_length
 
 
 @kernel

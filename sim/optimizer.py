@@ -6,10 +6,10 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from shared.jit import entry, kernel
-from shared.sums import total_of_squares
-from sim.config import Optimizer, OptimizerKind
-from sim.simd import LANES, fma, load, splat, total
+from rftlab.shared.jit import entry, kernel
+from rftlab.shared.sums import total_of_squares
+from rftlab.sim.config import Optimizer, OptimizerKind
+from rftlab.sim.simd import LANES, fma, load, splat, total
 
 ADAM, SGD = range(2)
 

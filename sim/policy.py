@@ -10,10 +10,10 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from shared.jit import kernel
-from shared.sums import weight_totals
-from sim.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
-from sim.vectormath import exp
+from rftlab.shared.jit import kernel
+from rftlab.shared.sums import weight_totals
+from rftlab.sim.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
+from rftlab.sim.vectormath import exp
 
 F = np.float32
 

@@ -1,18 +1,18 @@
 """From logits to probabilities, for all contexts of a batch: of arms, and of the format.
 
 Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular one (float64).
-`work` is a `sim.rounds.Work` or a `sim.responses.View`.
+`work` is a `rftlab.sim.rounds.Work` or a `rftlab.sim.responses.View`.
 """
 
 import math
 
 from numba.extending import overload
 
-from shared.jit import kernel
-from sim.policy import F, is_linear
-from sim.simd import LANES, absolute, fma, load, maximum, splat, store
-from sim.spelling import softmax
-from sim.vectormath import exp, log
+from rftlab.shared.jit import kernel
+from rftlab.sim.policy import F, is_linear
+from rftlab.sim.simd import LANES, absolute, fma, load, maximum, splat, store
+from rftlab.sim.spelling import softmax
+from rftlab.sim.vectormath import exp, log
 
 
 @kernel

@@ -12,11 +12,11 @@ stay in the first-level cache, streams by, or the gradient of some features whil
 import numpy as np
 from numba.extending import overload
 
-from shared.jit import kernel
-from sim.policy import F, is_linear
-from sim.shuffles import sums_of_pairs
-from sim.simd import LANES, fma, load, prefetch, splat, store
-from sim.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
+from rftlab.shared.jit import kernel
+from rftlab.sim.policy import F, is_linear
+from rftlab.sim.shuffles import sums_of_pairs
+from rftlab.sim.simd import LANES, fma, load, prefetch, splat, store
+from rftlab.sim.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
 
 N = np.uintp
 BLOCK = 8

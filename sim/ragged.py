@@ -1,4 +1,4 @@
-"""Scratch of a round of `sim.general`: rows of the batch, their responses, and the responses' tokens, packed."""
+"""Scratch of a round of `rftlab.sim.general`: rows of the batch, their responses, and the responses' tokens, packed."""
 
 from typing import NamedTuple
 

@@ -8,24 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.jit import entry, kernel
-from sim.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
-from sim.simd import (
-    LANES,
-    bits_of,
-    floats_of,
-    floor,
-    fma,
-    keep_bits,
-    lane_numbers,
-    load,
-    splat,
-    sqrt,
-    store,
-    to_floats,
-)
-from sim.vectormath import F, U, cos_turns, log
-from sim.words import merge_words, upper_words, wide_product
+from rftlab.shared.jit import entry, kernel
+from rftlab.sim.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
+from rftlab.sim.simd import LANES, bits_of, floats_of, floor, fma, keep_bits, lane_numbers, load, splat, sqrt, store, to_floats
+from rftlab.sim.vectormath import F, U, cos_turns, log
+from rftlab.sim.words import merge_words, upper_words, wide_product
 
 ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
 _MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)

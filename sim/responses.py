@@ -8,23 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.averages import difficulty_of
-from shared.jit import inner
-from shared.sampling import allocate_into
-from sim.policy import cumulate, pick
-from sim.probabilities import find_probabilities
-from sim.products import whole_blocks
-from sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
-from sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
-from sim.rounds import find_logits
-from sim.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_of, words_into
-from sim.world import Style
+from rftlab.shared.averages import difficulty_of
+from rftlab.shared.jit import inner
+from rftlab.shared.sampling import allocate_into
+from rftlab.sim.policy import cumulate, pick
+from rftlab.sim.probabilities import find_probabilities
+from rftlab.sim.products import whole_blocks
+from rftlab.sim.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
+from rftlab.sim.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
+from rftlab.sim.rounds import find_logits
+from rftlab.sim.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_of, words_into
+from rftlab.sim.world import Style
 
 UNIT = 2.0**-24
 
 
 class View(NamedTuple):
-    """What one policy makes of the contexts of a batch; fields as in `sim.rounds.Work`."""
+    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.rounds.Work`."""
 
     rows: np.ndarray
     logits: np.ndarray
@@ -36,7 +36,7 @@ class View(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """Numbers of a run with choices beyond those of `sim.rounds.Plan`."""
+    """Numbers of a run with choices beyond those of `rftlab.sim.rounds.Plan`."""
 
     style: Style
     tries: int

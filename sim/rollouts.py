@@ -1,11 +1,11 @@
-"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `sim.rounds.Work`."""
+"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `rftlab.sim.rounds.Work`."""
 
 import numpy as np
 
-from shared.jit import kernel
-from sim.policy import cumulate
-from sim.random import ROLLOUT, uniforms
-from sim.spelling import pick
+from rftlab.shared.jit import kernel
+from rftlab.sim.policy import cumulate
+from rftlab.sim.random import ROLLOUT, uniforms
+from rftlab.sim.spelling import pick
 
 N = np.uintp
 

@@ -9,22 +9,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import advantages_into
-from shared.jit import entry, kernel
-from shared.prepare import Batch
-from shared.replay import Windows, push_into, window_into
-from shared.shaping import shape_into
-from shared.sums import total
-from shared.weigh import weigh_into
-from sim.fetch import fetch
-from sim.forgetting import kept
-from sim.noise import interfere, squared_weights
-from sim.optimizer import Rates, ascend
-from sim.policy import add_arms, start_score, weight_sums
-from sim.probabilities import find_probabilities
-from sim.products import backward, forward, whole_blocks
-from sim.random import NUISANCE, Key, normals
-from sim.rollouts import roll_out
+from rftlab.shared.advantage import advantages_into
+from rftlab.shared.jit import entry, kernel
+from rftlab.shared.prepare import Batch
+from rftlab.shared.replay import Windows, push_into, window_into
+from rftlab.shared.shaping import shape_into
+from rftlab.shared.sums import total
+from rftlab.shared.weigh import weigh_into
+from rftlab.sim.fetch import fetch
+from rftlab.sim.forgetting import kept
+from rftlab.sim.noise import interfere, squared_weights
+from rftlab.sim.optimizer import Rates, ascend
+from rftlab.sim.policy import add_arms, start_score, weight_sums
+from rftlab.sim.probabilities import find_probabilities
+from rftlab.sim.products import backward, forward, whole_blocks
+from rftlab.sim.random import NUISANCE, Key, normals
+from rftlab.sim.rollouts import roll_out
 
 CHUNK = 128
 

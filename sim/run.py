@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.curve import Curve, curve_of
-from shared.estimator import rule_of
-from sim.config import Sampler, Simulation, check_plain
-from sim.evaluation import pass_at_1
-from sim.general import general_rounds
-from sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
-from sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
-from sim.world import World
+from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.estimator import rule_of
+from rftlab.sim.config import Sampler, Simulation, check_plain
+from rftlab.sim.evaluation import pass_at_1
+from rftlab.sim.general import general_rounds
+from rftlab.sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
+from rftlab.sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
+from rftlab.sim.world import World
 
 PIECE, ROUND = 2**20, 32
 """Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs at least."""
@@ -50,7 +50,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
 
 
 class Plain:
-    """The learner of a run that asks for nothing but what `sim.rounds` does."""
+    """The learner of a run that asks for nothing but what `rftlab.sim.rounds` does."""
 
     def __init__(self, run: Simulation, world: World):
         self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
@@ -83,7 +83,7 @@ class Plain:
 
 
 class General(Plain):
-    """The learner of a run that asks for more (`sim.general`)."""
+    """The learner of a run that asks for more (`rftlab.sim.general`)."""
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)

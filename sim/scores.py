@@ -2,11 +2,11 @@
 
 import math
 
-from shared.jit import inner
-from sim.policy import add_arms, start_score, weight_sums
-from sim.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, PUSH, SIGNS, START, WEIGHT
-from sim.random import NUISANCE, normals
-from sim.style import coin_probability
+from rftlab.shared.jit import inner
+from rftlab.sim.policy import add_arms, start_score, weight_sums
+from rftlab.sim.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, PUSH, SIGNS, START, WEIGHT
+from rftlab.sim.random import NUISANCE, normals
+from rftlab.sim.style import coin_probability
 
 
 @inner
@@ -43,7 +43,7 @@ def add_entropy(plan, view, row, share, scores):
 
 @inner
 def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, grad):
-    """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `sim.rounds.set_scores`, and more."""
+    """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `rftlab.sim.rounds.set_scores`, and more."""
     first = ragged.rows[FIRST]
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
     weights, plain, pushes = ragged.tokens[WEIGHT], ragged.tokens[PLAIN], ragged.numbers[PUSH]

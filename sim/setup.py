@@ -1,27 +1,27 @@
-"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `sim.config.Simulation` throughout."""
+"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `rftlab.sim.config.Simulation` throughout."""
 
 import numpy as np
 
-from shared.aggregation import shares
-from shared.averages import empty_averages
-from shared.estimator import rule_of
-from shared.replay import empty_windows
-from shared.sampling import MOST
-from sim.config import further
-from sim.general import Memory
-from sim.optimizer import rates_of
-from sim.products import BLOCK
-from sim.ragged import Ragged
-from sim.random import key_of
-from sim.responses import Choices, View
-from sim.rounds import CHUNK, Plan, State, Work
-from sim.simd import LANES, aligned_zeros
-from sim.style import WORDS, longest
-from sim.world import World
+from rftlab.shared.aggregation import shares
+from rftlab.shared.averages import empty_averages
+from rftlab.shared.estimator import rule_of
+from rftlab.shared.replay import empty_windows
+from rftlab.shared.sampling import MOST
+from rftlab.sim.config import further
+from rftlab.sim.general import Memory
+from rftlab.sim.optimizer import rates_of
+from rftlab.sim.products import BLOCK
+from rftlab.sim.ragged import Ragged
+from rftlab.sim.random import key_of
+from rftlab.sim.responses import Choices, View
+from rftlab.sim.rounds import CHUNK, Plan, State, Work
+from rftlab.sim.simd import LANES, aligned_zeros
+from rftlab.sim.style import WORDS, longest
+from rftlab.sim.world import World
 
 
 def is_general(run, world: World) -> bool:
-    """Whether a run asks for anything that only `sim.general` does."""
+    """Whether a run asks for anything that only `rftlab.sim.general` does."""
     return bool(further(run, world.style.tokens))
 
 

@@ -3,7 +3,7 @@
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from sim.simd import INTS, LANES, emit, floats
+from rftlab.sim.simd import INTS, LANES, emit, floats
 
 
 def _pick(builder, a, b, lanes):

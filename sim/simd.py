@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from shared.numba_parts import cgutils
-from shared.sums import by_halves
+from rftlab.shared.numba_parts import cgutils
+from rftlab.shared.sums import by_halves
 
 LANES = 16
 LINE = 64

@@ -10,11 +10,11 @@ import math
 import numpy as np
 from numba.extending import overload
 
-from shared.jit import kernel
-from sim import policy
-from sim.policy import F, is_linear, largest_of
-from sim.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
-from sim.vectormath import exp
+from rftlab.shared.jit import kernel
+from rftlab.sim import policy
+from rftlab.sim.policy import F, is_linear, largest_of
+from rftlab.sim.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
+from rftlab.sim.vectormath import exp
 
 U = np.uint32
 _LOWEST = F(-3e38)

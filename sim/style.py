@@ -11,12 +11,12 @@ L is near mean L (1 +- by_style) for the last and first style of an answer, so a
 
 import math
 
-from shared.errors import check
-from shared.jit import inner, jit
-from sim.random import STYLE, philox
-from sim.simd import LANES, lane_numbers, splat, store
-from sim.vectormath import U
-from sim.world import Style
+from rftlab.shared.errors import check
+from rftlab.shared.jit import inner, jit
+from rftlab.sim.random import STYLE, philox
+from rftlab.sim.simd import LANES, lane_numbers, splat, store
+from rftlab.sim.vectormath import U
+from rftlab.sim.world import Style
 
 WORDS = 2 * LANES
 """Tokens whose random words are drawn together."""

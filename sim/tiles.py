@@ -1,6 +1,6 @@
 """Tiles: sums of a product of matrices that stay in registers, as many as the target has.
 
-Arms are two vectors, their lower and their upper half, which meet features in pairs (`sim.products.places`). A tile is the logits of
+Arms are two vectors, their lower and their upper half, which meet features in pairs (`rftlab.sim.products.places`). A tile is the logits of
 CONTEXTS contexts, to which features are added one pair after the other, for HALVES of their arms at once; or the gradient of PAIRS pairs
 of features, to which contexts are added.
 """
@@ -11,9 +11,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from shared.numba_parts import cgutils
-from sim.simd import FLOATS, INTS, LANES, LINE, address, call, floats
-from sim.target import TARGET, Target
+from rftlab.shared.numba_parts import cgutils
+from rftlab.sim.simd import FLOATS, INTS, LANES, LINE, address, call, floats
+from rftlab.sim.target import TARGET, Target
 
 
 class Tiles(NamedTuple):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shared.jit import kernel
-from sim.simd import absolute, arithmetic_shift, bits_of, floats_of, floor, fma, maximum, splat, to_floats, to_ints
+from rftlab.shared.jit import kernel
+from rftlab.sim.simd import absolute, arithmetic_shift, bits_of, floats_of, floor, fma, maximum, splat, to_floats, to_ints
 
 F = np.float32
 U = np.uint32

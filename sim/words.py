@@ -3,7 +3,7 @@
 from llvmlite import ir
 from numba.extending import intrinsic
 
-from sim.simd import INTS, LANES, PAIRS, ints
+from rftlab.sim.simd import INTS, LANES, PAIRS, ints
 
 _LOWER, _WORD = ir.Constant(PAIRS, [2**32 - 1] * (LANES // 2)), ir.Constant(PAIRS, [32] * (LANES // 2))
 

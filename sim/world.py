@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.simd import LANES, aligned_zeros
+from rftlab.sim.simd import LANES, aligned_zeros
 
 
 class Contexts(NamedTuple):

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from studies.endpoints import finals
-from studies.experiments import BASELINE, EXPERIMENTS, label
-from studies.pairs import pair
-from studies.published import published
-from studies.stats import Interval, interval
+from rftlab.studies.endpoints import finals
+from rftlab.studies.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.pairs import pair
+from rftlab.studies.published import published
+from rftlab.studies.stats import Interval, interval
 
 ROUNDING = 0.01
 """Slack of a range that the paper gives: a difference of two numbers rounded to 0.01."""

@@ -6,8 +6,8 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
-from shared.errors import MOST_SEED, check_count
-from studies.cli_common import Common, check_size
+from rftlab.shared.errors import MOST_SEED, check_count
+from rftlab.studies.cli_common import Common, check_size
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
@@ -45,9 +45,9 @@ class Compare(Common):
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
-        from studies.bridge.compare import write
-        from studies.bridge.levels import load, parse
-        from studies.store import open_store
+        from rftlab.studies.bridge.compare import write
+        from rftlab.studies.bridge.levels import load, parse
+        from rftlab.studies.store import open_store
 
         asked = parse(list(self.levels))
         root = open_store(self.results)

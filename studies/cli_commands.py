@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from shared.errors import check
-from studies.cards import PRESETS
-from studies.cli_bridge import Compare
-from studies.cli_common import Common, PlanFlags, check_size
-from studies.cli_errors import one_line
-from studies.cli_pilot import Pilot
-from studies.cli_predict import Calibrate, Predict, Score
-from studies.experiments import EXPERIMENTS
-from studies.pairs import Level, pairs_at
-from studies.screen import Screen
-from studies.terminal import check_room
+from rftlab.shared.errors import check
+from rftlab.studies.cards import PRESETS
+from rftlab.studies.cli_bridge import Compare
+from rftlab.studies.cli_common import Common, PlanFlags, check_size
+from rftlab.studies.cli_errors import one_line
+from rftlab.studies.cli_pilot import Pilot
+from rftlab.studies.cli_predict import Calibrate, Predict, Score
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.pairs import Level, pairs_at
+from rftlab.studies.screen import Screen
+from rftlab.studies.terminal import check_room
 
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
@@ -57,12 +57,12 @@ class Reproduce(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
-        from studies.reproduce import reproduce, study_of
+        from rftlab.studies.reproduce import reproduce, study_of
 
         check(self.pairs != (), f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for the usual ones")
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.plan.dry_run:
-            from studies.plan_show import show_study
+            from rftlab.studies.plan_show import show_study
 
             return 0 if show_study(console, study, self.results, self.plan) else 1
         reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
@@ -82,7 +82,7 @@ class Report:
 
     def execute(self, console: Console) -> int:
         """Write the report."""
-        from studies.reproduce import read_study, write
+        from rftlab.studies.reproduce import read_study, write
 
         write(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0
@@ -97,7 +97,7 @@ class Status:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from studies.status import show
+        from rftlab.studies.status import show
 
         show(console, self.results)
         return 0
@@ -112,7 +112,7 @@ class Estimators:
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from studies.cards.show import show
+        from rftlab.studies.cards.show import show
 
         show(console, self.name)
         return 0
@@ -120,14 +120,14 @@ class Estimators:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check the installation: versions, threads, compile cache, free disk, packages that shadow ours."""
+    """Check the installation: versions, threads, compile cache, free disk."""
 
     results: Path = Path("results")
     """Where results would go."""
 
     def execute(self, console: Console) -> int:
         """Print the facts; status 1 where there is a problem."""
-        from studies.doctor import examine
+        from rftlab.studies.doctor import examine
 
         return 1 if examine(console, self.results) else 0
 
@@ -150,7 +150,7 @@ class Theory:
 
     def execute(self, console: Console) -> int:
         """Run the checks."""
-        from studies.theory.command import theory
+        from rftlab.studies.theory.command import theory
 
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
@@ -163,8 +163,8 @@ def _parse(arguments: list[str]):
     name = arguments[0]
     if name in COMMANDS:
         return tyro.cli(COMMANDS[name], prog=f"rftlab {name}", args=arguments[1:])
-    from studies.cli_run import Run, parse_run
-    from studies.cli_train import Train, parse_train
+    from rftlab.studies.cli_run import Run, parse_run
+    from rftlab.studies.cli_train import Train, parse_train
 
     if name == "run":
         return parse_run(arguments[1:])
@@ -181,7 +181,7 @@ def _check_values(arguments: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of a command line; returns the exit status. Raises what `studies.terminal.guarded` says in a line."""
+    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.terminal.guarded` says in a line."""
     _check_values(arguments)
     with one_line():
         command = _parse(arguments or ["--help"])

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from llm.devices import GpuName
-from shared.errors import check, check_count
+from rftlab.llm.devices import GpuName
+from rftlab.shared.errors import check, check_count
 
 NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
 

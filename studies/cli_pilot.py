@@ -6,9 +6,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from llm.ask import Ask
-from studies.bridge.grid import PILOT_CELLS
-from studies.cli_common import Common
+from rftlab.llm.ask import Ask
+from rftlab.studies.bridge.grid import PILOT_CELLS
+from rftlab.studies.cli_common import Common
 
 PAIR = "tiny-mix97"
 
@@ -32,9 +32,9 @@ class Pilot(Common):
 
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
-        from studies.bridge.pilot_run import pilot, wanted
-        from studies.bridge.pilot_show import show
-        from studies.bridge.pilot_store import file_of
+        from rftlab.studies.bridge.pilot_run import pilot, wanted
+        from rftlab.studies.bridge.pilot_show import show
+        from rftlab.studies.bridge.pilot_store import file_of
 
         found = pilot(console, wanted(self.pair, self.designs, self.rounds, self.ask), self.results, self.threads, self.quiet, self.engine)
         show(console, found)

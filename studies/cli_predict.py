@@ -6,8 +6,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from shared.errors import check_count
-from studies.cli_common import check_threads
+from rftlab.shared.errors import check_count
+from rftlab.studies.cli_common import check_threads
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Calibrate(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Calibrate, and print what was found."""
-        from studies.bridge.forecast import pilot_of, posterior_of
-        from studies.bridge.forecast_show import show_posterior
-        from studies.store import open_store
+        from rftlab.studies.bridge.forecast import pilot_of, posterior_of
+        from rftlab.studies.bridge.forecast_show import show_posterior
+        from rftlab.studies.store import open_store
 
         pilot = pilot_of(self.results, self.pair)
         open_store(self.results)
@@ -64,12 +64,12 @@ class Predict(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
-        from llm.folders import folder_below
-        from studies.bridge.forecast import check_budget, grid_of, pilot_of, posterior_of
-        from studies.bridge.forecast_figures import grid_figure
-        from studies.bridge.forecast_show import show_grid
-        from studies.figures import save
-        from studies.store import open_store
+        from rftlab.llm.folders import folder_below
+        from rftlab.studies.bridge.forecast import check_budget, grid_of, pilot_of, posterior_of
+        from rftlab.studies.bridge.forecast_figures import grid_figure
+        from rftlab.studies.bridge.forecast_show import show_grid
+        from rftlab.studies.figures import save
+        from rftlab.studies.store import open_store
 
         pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
@@ -95,8 +95,8 @@ class Score(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""
-        from studies.bridge.scores_run import run_scores
-        from studies.store import open_store
+        from rftlab.studies.bridge.scores_run import run_scores
+        from rftlab.studies.store import open_store
 
         run_scores(console, self.what, open_store(self.results), self.seed, self.threads, self.quiet)
         return 0

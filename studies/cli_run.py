@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
-from llm.tasks.config import TaskConfig
-from shared.config.advantage import Advantage
-from shared.design import Design
-from shared.errors import check, check_choice
-from sim.config import Linear, Optimizer, Sampler, Simulation
-from studies.cards import CARDS, preset
-from studies.cli_common import Common, check_size, peek
-from studies.experiments import EXPERIMENTS, Experiment, experiment, label
-from studies.league_rules import Rules
-from studies.pairs import LEVELS, start_at, usual_pairs
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check, check_choice
+from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
+from rftlab.studies.cards import CARDS, preset
+from rftlab.studies.cli_common import Common, check_size, peek
+from rftlab.studies.experiments import EXPERIMENTS, Experiment, experiment, label
+from rftlab.studies.league_rules import Rules
+from rftlab.studies.pairs import LEVELS, start_at, usual_pairs
 
 SINGLE, LEAGUE = "cell", "league"
 SWITCHES = ("--quiet", "--no-quiet", "--help")
@@ -48,7 +48,7 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from studies.study_run import run_study
+        from rftlab.studies.study_run import run_study
 
         chosen = self._experiment()
         for cell in chosen.cells:
@@ -145,7 +145,7 @@ class League(Common):
 
     def execute(self, console: Console) -> int:
         """Run the league."""
-        from studies.league_run import run_league
+        from rftlab.studies.league_run import run_league
 
         run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
         return 0

@@ -7,12 +7,12 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from llm.config import LLMRun
-from llm.tracking import Kind
-from shared.errors import check
-from studies.cli_common import NEEDS_LLM, PlanFlags, has_llm, peek
-from studies.cli_run import check_filter, start_of
-from studies.pairs import start_at
+from rftlab.llm.config import LLMRun
+from rftlab.llm.tracking import Kind
+from rftlab.shared.errors import check
+from rftlab.studies.cli_common import NEEDS_LLM, PlanFlags, has_llm, peek
+from rftlab.studies.cli_run import check_filter, start_of
+from rftlab.studies.pairs import start_at
 
 PAIR = "tiny-mix97"
 
@@ -44,16 +44,16 @@ class Train:
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
-        from studies.questions import on_whole_sets
+        from rftlab.studies.questions import on_whole_sets
 
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)
         if self.plan.dry_run:
-            from studies.plan_show import show_run
+            from rftlab.studies.plan_show import show_run
 
             return 0 if show_run(console, run, self.plan) else 1
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
-        from studies.train_run import train_model
+        from rftlab.studies.train_run import train_model
 
         train_model(console, run, self.folder, self.tracker, self.quiet)
         return 0

@@ -6,19 +6,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from llm.writing import reason
-from shared.errors import UserError
-from shared.jit import CACHE_FOLDER
-from studies.about import commit, machine, versions
-from studies.runner import available_threads
-from studies.shadow import HOME, rivals
+from rftlab.llm.writing import reason
+from rftlab.shared.errors import UserError
+from rftlab.shared.jit import CACHE_FOLDER
+from rftlab.studies.about import commit, machine, versions
+from rftlab.studies.runner import available_threads
 
 LITTLE_DISK = 1e9
+HOME = Path(__file__).resolve().parent.parent
+"""Where the packages lie."""
 
 
 def examine(console: Console, results: Path) -> list[str]:
     """Print the facts; return the problems, each a line that says what to do."""
-    problems = rivals()
+    problems = []
     check_path(results)
     place = next(parent for parent in (results.resolve(), *results.resolve().parents) if parent.exists())
     free = shutil.disk_usage(place).free

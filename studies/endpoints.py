@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from shared.design import Design
-from studies.experiments import Experiment, label
-from studies.pairs import pair
-from studies.published import published
-from studies.stats import interval
+from rftlab.shared.design import Design
+from rftlab.studies.experiments import Experiment, label
+from rftlab.studies.pairs import pair
+from rftlab.studies.published import published
+from rftlab.studies.stats import interval
 
 SPLITS = ("train", "test")
 

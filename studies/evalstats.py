@@ -6,7 +6,7 @@ import numpy as np
 from scipy import integrate, stats
 from scipy.special import gammaln
 
-from shared.errors import check
+from rftlab.shared.errors import check
 
 
 def sampling_error(p: float | np.ndarray, n: int) -> float | np.ndarray:

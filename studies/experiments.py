@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from shared.design import Design
-from shared.errors import check_choice
-from studies.cards import name_of, preset
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check_choice
+from rftlab.studies.cards import name_of, preset
 
 BASELINE = Design(batch_size=32, rollouts=1, estimator=preset("minimalist"))
 _GRPO = Design(estimator=preset("paper_text"))

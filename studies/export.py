@@ -1,4 +1,4 @@
-"""Take the language-model runs of a results folder as the reference runs that come with the package: `python -m studies.export RESULTS`."""
+"""Take the language-model runs of a results folder as the reference runs that come with the package: `python -m rftlab.studies.export RESULTS`."""
 
 import sys
 from dataclasses import replace
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from llm.folders import kind_of
-from studies import reference, store
-from studies.experiments import EXPERIMENTS
-from studies.pairs import start_at
-from studies.points import Point
-from studies.reproduce import has_study, read_study
-from studies.runner import collect
+from rftlab.llm.folders import kind_of
+from rftlab.studies import reference, store
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point
+from rftlab.studies.reproduce import has_study, read_study
+from rftlab.studies.runner import collect
 
 
 def smollm2_points() -> list[Point]:

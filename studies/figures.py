@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
-from studies.endpoints import SPLITS
-from studies.experiments import EXPERIMENTS, Experiment, label
-from studies.scratch import sweep
-from studies.stats import CONFIDENCE
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.scratch import sweep
+from rftlab.studies.stats import CONFIDENCE
 
 Drawn = tuple[Figure, pd.DataFrame]
 OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")

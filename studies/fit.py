@@ -1,4 +1,4 @@
-"""Fit a pair's simulator parameters to its published endpoints: `python -m studies.fit qwen-gsm8k`.
+"""Fit a pair's simulator parameters to its published endpoints: `python -m rftlab.studies.fit qwen-gsm8k`.
 
 Minimises the mean absolute error over every published cell and the base model, train and test, on one training seed, by Nelder and
 Mead's simplex in unbounded coordinates (logarithms and logits) from the preset. Only GSM8K pairs have enough published cells. What it
@@ -12,14 +12,14 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from shared.errors import check
-from sim.config import Simulation
-from sim.environments import build
-from sim.run import simulate
-from studies.endpoints import SPLITS
-from studies.experiments import EXPERIMENTS, cells_of
-from studies.pairs import PAIRS, Pair, pair, start_at
-from studies.published import published
+from rftlab.shared.errors import check
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import EXPERIMENTS, cells_of
+from rftlab.studies.pairs import PAIRS, Pair, pair, start_at
+from rftlab.studies.published import published
 
 _POSITIVE, _FRACTION = ("nuisance", "kappa"), ("align", "rho")
 

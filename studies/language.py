@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from llm.config import PHASES
-from studies.stats import interval
+from rftlab.llm.config import PHASES
+from rftlab.studies.stats import interval
 
 
 def has_gains(curves: pd.DataFrame) -> bool:

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from shared.design import Design
-from sim.config import Sampler, Simulation
-from studies.cards import CARDS
-from studies.cards.card import Card
-from studies.experiments import label
-from studies.league_rules import Rules
-from studies.pairs import start_at
-from studies.points import Point
-from studies.stats import pooled_interval
+from rftlab.shared.design import Design
+from rftlab.sim.config import Sampler, Simulation
+from rftlab.studies.cards import CARDS
+from rftlab.studies.cards.card import Card
+from rftlab.studies.experiments import label
+from rftlab.studies.league_rules import Rules
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point
+from rftlab.studies.stats import pooled_interval
 
 REFERENCES = ("grpo", "minimalist")
 BUDGETS = ("rounds", "rollouts")

@@ -6,16 +6,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from studies.cards import CARDS
-from studies.figures import GREY, PALETTE, Drawn, styled
-from studies.league import BUDGETS
+from rftlab.studies.cards import CARDS
+from rftlab.studies.figures import GREY, PALETTE, Drawn, styled
+from rftlab.studies.league import BUDGETS
 
 _TITLES = {"rounds": "at equal rounds", "rollouts": "at equal rollouts"}
 
 
 @styled
 def league(ranked: pd.DataFrame) -> Drawn:
-    """Rows of `studies.league.table`: one line per entrant, in the order at equal rollouts; the dashed line is the minimalist baseline."""
+    """Rows of `rftlab.studies.league.table`: one line per entrant, in the order at equal rollouts; the dashed line is the minimalist baseline."""
     order = list(ranked[ranked["budget"] == "rollouts"]["entrant"])
     colours = dict(zip(dict.fromkeys(CARDS[name].family for name in CARDS if name in order), PALETTE, strict=False))
     figure = Figure(figsize=(8.6, 1.3 + 0.165 * len(order)))

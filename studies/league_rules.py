@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from shared.errors import check
-from studies.cli_common import check_size
-from studies.pairs import pairs_at
+from rftlab.shared.errors import check
+from rftlab.studies.cli_common import check_size
+from rftlab.studies.pairs import pairs_at
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from llm.folders import folder_below
-from llm.writing import write_file
-from studies.cli_common import Engine
-from studies.league import REFERENCES, findings, points_of, scores, table, verdict
-from studies.league_rules import Rules
-from studies.reproduce import finish_points, threads_of
-from studies.runner import collect
-from studies.store import open_store
+from rftlab.llm.folders import folder_below
+from rftlab.llm.writing import write_file
+from rftlab.studies.cli_common import Engine
+from rftlab.studies.league import REFERENCES, findings, points_of, scores, table, verdict
+from rftlab.studies.league_rules import Rules
+from rftlab.studies.reproduce import finish_points, threads_of
+from rftlab.studies.runner import collect
+from rftlab.studies.store import open_store
 
 FOLDER = "league"
 _COLOURS = {"better": "green", "worse": "red"}
@@ -21,8 +21,8 @@ _COLOURS = {"better": "green", "worse": "red"}
 
 def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
     """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league; returns that folder."""
-    from studies.figures import save
-    from studies.league_figure import league
+    from rftlab.studies.figures import save
+    from rftlab.studies.league_figure import league
 
     points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)

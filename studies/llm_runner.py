@@ -9,16 +9,16 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from llm.lock import Busy
-from llm.writing import reason
-from shared.errors import UserError
-from studies import store
-from studies.points import Point
-from studies.runner import Report, about_run
-from studies.store import Stored
+from rftlab.llm.lock import Busy
+from rftlab.llm.writing import reason
+from rftlab.shared.errors import UserError
+from rftlab.studies import store
+from rftlab.studies.points import Point
+from rftlab.studies.runner import Report, about_run
+from rftlab.studies.store import Stored
 
 if TYPE_CHECKING:
-    from llm.train import Report as Told
+    from rftlab.llm.train import Report as Told
 
 _PROCESSES = multiprocessing.get_context("spawn")
 _TOLD = 0.2
@@ -78,8 +78,8 @@ def train_point(root: Path, point: Point, told: "Told") -> None:
 
     Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
     """
-    from llm.checkpoint import prune
-    from llm.train import train
+    from rftlab.llm.checkpoint import prune
+    from rftlab.llm.train import train
 
     began = time.perf_counter()
     try:
@@ -152,7 +152,7 @@ def _ended(root: Path, run: _Running, report: Report) -> _Failure | None:
 def _work(root: Path, point: Point, connection: Connection) -> None:
     """What a process of ours does: it tells its parent how the run goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    from llm.train import Report as Told
+    from rftlab.llm.train import Report as Told
 
     last = 0.0
 

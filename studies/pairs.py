@@ -10,12 +10,12 @@ llm: a real language model and how it is trained. Models of the paper run with i
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
-from llm.tasks.config import TaskConfig
-from llm.tasks.pools import Sizes
-from shared.design import Design
-from shared.errors import check, check_choice
-from sim.config import Linear, Optimizer, Simulation
+from rftlab.llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.pools import Sizes
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check, check_choice
+from rftlab.sim.config import Linear, Optimizer, Simulation
 
 Level = Literal["sim", "llm"]
 LEVELS: tuple[str, ...] = get_args(Level)

@@ -6,17 +6,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from llm.config import LLMRun
-from llm.devices import device_of
-from llm.duration import TAIL, UTILISATION, Assumed
-from llm.footprint import PARTS
-from llm.plan import Plan, plan_of, smallest_change, where_it_fits
-from shared.errors import check
-from studies import store
-from studies.cli_common import PlanFlags
-from studies.points import Point
-from studies.questions import evaluated_on, questions_of
-from studies.reproduce import Study
+from rftlab.llm.config import LLMRun
+from rftlab.llm.devices import device_of
+from rftlab.llm.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.footprint import PARTS
+from rftlab.llm.plan import Plan, plan_of, smallest_change, where_it_fits
+from rftlab.shared.errors import check
+from rftlab.studies import store
+from rftlab.studies.cli_common import PlanFlags
+from rftlab.studies.points import Point
+from rftlab.studies.questions import evaluated_on, questions_of
+from rftlab.studies.reproduce import Study
 
 LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
 """Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a factor of 1.5 or so."""

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from shared.curve import Curve
-from shared.design import Design
-from studies.endpoints import SPLITS
-from studies.points import Point
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.points import Point
 
 _WHOLE = ("seed", "round", "rollouts", "tokens")
 _ROUNDING = 1e-6

@@ -4,13 +4,13 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 
-import sim
-from llm.config import LLMRun, config_of
-from shared.design import Design
-from sim.config import Simulation
-from studies.experiments import Experiment, cells_of, label
-from studies.pairs import Level, start_at
-from studies.questions import on_whole_sets
+from rftlab import sim
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.shared.design import Design
+from rftlab.sim.config import Simulation
+from rftlab.studies.experiments import Experiment, cells_of, label
+from rftlab.studies.pairs import Level, start_at
+from rftlab.studies.questions import on_whole_sets
 
 
 @dataclass(frozen=True)

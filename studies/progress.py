@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from studies.points import Point
-from studies.runner import Report
-from studies.store import Stored
+from rftlab.studies.points import Point
+from rftlab.studies.runner import Report
+from rftlab.studies.store import Stored
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from studies import store
-from studies.points import Point
+from rftlab.studies import store
+from rftlab.studies.points import Point
 
 UNKNOWN = "unknown"
 

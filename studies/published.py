@@ -5,8 +5,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from shared.design import Design
-from studies.cards import preset
+from rftlab.shared.design import Design
+from rftlab.studies.cards import preset
 
 
 class Endpoint(NamedTuple):
@@ -29,7 +29,7 @@ _PAPER_ESTIMATORS = tuple(preset(name) for name in ("minimalist", "paper_text", 
 @cache
 def endpoints() -> tuple[Endpoint, ...]:
     """Every reported endpoint."""
-    with (files("studies") / "data" / "endpoints.csv").open(newline="") as file:
+    with (files("rftlab.studies") / "data" / "endpoints.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     numbers = ("batch_size", "rollouts", "support_rollouts", "replay_rollouts")
     return tuple(

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llm.config import LLMRun
-from llm.tasks.config import BENCHMARKS, HUB
-from llm.tasks.load import load
-from studies.pairs import SIZES
+from rftlab.llm.config import LLMRun
+from rftlab.llm.tasks.config import BENCHMARKS, HUB
+from rftlab.llm.tasks.load import load
+from rftlab.studies.pairs import SIZES
 
 NAMES = {"train": "training", "test": "unseen"}
 

@@ -1,4 +1,4 @@
-"""Choose the learning rate of a language model's pair: `python -m studies.rates tiny-mix97`.
+"""Choose the learning rate of a language model's pair: `python -m rftlab.studies.rates tiny-mix97`.
 
 Four cells that ask different things of a rate run with each rate, on the validation split, so that the test split decides nothing. The
 rate with the highest mean Pass@1 after training goes into `studies/pairs.py`.
@@ -12,13 +12,13 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from shared.errors import UserError, check
-from studies import store
-from studies.experiments import BASELINE, EXPERIMENTS, label
-from studies.pairs import start_at
-from studies.points import Point
-from studies.reproduce import finish_points, threads_of
-from studies.runner import collect
+from rftlab.shared.errors import UserError, check
+from rftlab.studies import store
+from rftlab.studies.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point
+from rftlab.studies.reproduce import finish_points, threads_of
+from rftlab.studies.runner import collect
 
 _SPLITS = EXPERIMENTS["tradeoff"].cells
 CELLS = (BASELINE, EXPERIMENTS["rollouts"].cells[1], _SPLITS[0], _SPLITS[-2])

@@ -13,13 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from llm.writing import reason, write_file
-from shared.errors import UserError, check
-from studies import store
-from studies.llm_runner import check_all_done, ordered, read_finished, train_point
-from studies.points import Point
-from studies.runner import Report, Worlds, simulate_point
-from studies.store import Stored
+from rftlab.llm.writing import reason, write_file
+from rftlab.shared.errors import UserError, check
+from rftlab.studies import store
+from rftlab.studies.llm_runner import check_all_done, ordered, read_finished, train_point
+from rftlab.studies.points import Point
+from rftlab.studies.runner import Report, Worlds, simulate_point
+from rftlab.studies.store import Stored
 
 NEEDS_RAY = "engine ray needs Ray: pip install '.[ray]' in rftlab's folder"
 RETRIES = 3
@@ -192,7 +192,7 @@ def _check_machine(mark: _Mark, point: Point, identity: str) -> None:
 
 
 def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
-    from llm.train import Report as Told
+    from rftlab.llm.train import Report as Told
 
     train_point(root, point, Told(remark=remarks.append))
     stored = read_finished(root, point)

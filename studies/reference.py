@@ -8,11 +8,11 @@ from importlib.resources import files
 
 import pandas as pd
 
-from shared.curve import Curve
-from studies.pairs import usual_pairs
-from studies.runner import Results
+from rftlab.shared.curve import Curve
+from rftlab.studies.pairs import usual_pairs
+from rftlab.studies.runner import Results
 
-FILE = files("studies") / "data" / "language.parquet"
+FILE = files("rftlab.studies") / "data" / "language.parquet"
 COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields, "train_flexible", "test_flexible")
 REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds; `make reference` makes them again."
 

@@ -1,6 +1,6 @@
 """The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a summary for the terminal.
 
-curves      one row per run and evaluation: columns of studies.runner.Results; a run that diverged has fewer rows
+curves      one row per run and evaluation: columns of rftlab.studies.runner.Results; a run that diverged has fewer rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where undefined;
             the base model has the experiment and cell 'base'
 findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from llm.folders import folder_below
-from studies import figures
-from studies.endpoints import SPLITS, agreement
-from studies.experiments import BASELINE, Experiment, label
-from studies.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
-from studies.language import PHASES, costs, gains, has_costs, has_gains
-from studies.pairs import Level
+from rftlab.llm.folders import folder_below
+from rftlab.studies import figures
+from rftlab.studies.endpoints import SPLITS, agreement
+from rftlab.studies.experiments import BASELINE, Experiment, label
+from rftlab.studies.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
+from rftlab.studies.language import PHASES, costs, gains, has_costs, has_gains
+from rftlab.studies.pairs import Level
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}

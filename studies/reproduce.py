@@ -6,26 +6,26 @@ from typing import NamedTuple
 import pandas as pd
 from rich.console import Console
 
-from llm.folders import folder_below, kind_of
-from llm.writing import write_file
-from shared.errors import UserError, check
-from studies import store
-from studies.about import commit, machine
-from studies.claims import CLAIMS, judge
-from studies.cli_common import NEEDS_LLM, Engine, check_size, check_threads, has_llm
-from studies.endpoints import SPLITS, endpoint_table
-from studies.experiments import EXPERIMENTS
-from studies.llm_runner import run_llm_points
-from studies.pairs import LEVELS, Level, start_at, usual_pairs
-from studies.points import Point, points_of, schedule
-from studies.progress import progress_of, steps_of
-from studies.provenance import provenance
-from studies.questions import evaluated_on
-from studies.ray_runner import check_ray, run_on_ray
-from studies.reference import REFERENCE_NOTE, reference
-from studies.runner import Results, available_threads, collect, run_points, split
-from studies.scratch import check_writable
-from studies.seal import read_sealed, sealed
+from rftlab.llm.folders import folder_below, kind_of
+from rftlab.llm.writing import write_file
+from rftlab.shared.errors import UserError, check
+from rftlab.studies import store
+from rftlab.studies.about import commit, machine
+from rftlab.studies.claims import CLAIMS, judge
+from rftlab.studies.cli_common import NEEDS_LLM, Engine, check_size, check_threads, has_llm
+from rftlab.studies.endpoints import SPLITS, endpoint_table
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.llm_runner import run_llm_points
+from rftlab.studies.pairs import LEVELS, Level, start_at, usual_pairs
+from rftlab.studies.points import Point, points_of, schedule
+from rftlab.studies.progress import progress_of, steps_of
+from rftlab.studies.provenance import provenance
+from rftlab.studies.questions import evaluated_on
+from rftlab.studies.ray_runner import check_ray, run_on_ray
+from rftlab.studies.reference import REFERENCE_NOTE, reference
+from rftlab.studies.runner import Results, available_threads, collect, run_points, split
+from rftlab.studies.scratch import check_writable
+from rftlab.studies.seal import read_sealed, sealed
 
 _PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims."
 NOTES = {
@@ -147,7 +147,7 @@ def _check_kinds(asked: Study, level: Level) -> None:
 
 def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot be written, before it computes."""
-    from studies.report import terminal_summary, write_report
+    from rftlab.studies.report import terminal_summary, write_report
 
     folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
     check_writable(folder)
@@ -169,7 +169,7 @@ def report_of(root: Path, level: Level) -> Path:
 
 
 def _part(level: Level, results: Results):
-    from studies.report import Part
+    from rftlab.studies.report import Part
 
     pairs = list(results.curves["pair"].unique())
     return Part(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
@@ -186,9 +186,9 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
 
 def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
     """The report's section on theory checks, and their counts as a line for the terminal."""
-    from studies.theory import ALL_CHECKS
-    from studies.theory.command import counts_of, run_all
-    from studies.theory.page import theory_section
+    from rftlab.studies.theory import ALL_CHECKS
+    from rftlab.studies.theory.command import counts_of, run_all
+    from rftlab.studies.theory.page import theory_section
 
     with steps_of(console, "checking theory", quiet) as step:
         checks = run_all(ALL_CHECKS, tell=lambda check, done: step(ALL_CHECKS.index(check) + done, len(ALL_CHECKS)))

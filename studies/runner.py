@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from llm.writing import reason
-from shared.curve import Curve
-from shared.design import Design
-from shared.errors import UserError
-from sim.config import Environment
-from sim.environments import build
-from sim.run import simulate
-from sim.world import World
-from studies import store
-from studies.about import commit, versions
-from studies.experiments import label
-from studies.points import Point
-from studies.scratch import sweep
-from studies.store import Stored
-from studies.workers import workers
+from rftlab.llm.writing import reason
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Environment
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.sim.world import World
+from rftlab.studies import store
+from rftlab.studies.about import commit, versions
+from rftlab.studies.experiments import label
+from rftlab.studies.points import Point
+from rftlab.studies.scratch import sweep
+from rftlab.studies.store import Stored
+from rftlab.studies.workers import workers
 
 
 class Report(NamedTuple):
@@ -105,7 +105,7 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
 
 
 def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = lambda: False) -> Stored:
-    """Simulate and store. Raises UserError where the store cannot be written, sim.run.Stopped where `stopped` says so."""
+    """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped` says so."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
         outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share), stopped)

@@ -6,9 +6,9 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from llm.folders import entries, remove
-from llm.writing import reason
-from shared.errors import UserError
+from rftlab.llm.folders import entries, remove
+from rftlab.llm.writing import reason
+from rftlab.shared.errors import UserError
 
 STALE = 3600.0
 """Seconds after which nobody is still writing: a figure, a table or a curve takes a moment."""

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from llm.folders import read_json
+from rftlab.llm.folders import read_json
 
 SEAL = "sha256"
 

@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from llm.folders import FILE, FOLDER, folders_in, kind_of, numbered
-from llm.lock import LOCK, held
-from shared.errors import check
-from studies import store
-from studies.pairs import LEVELS
-from studies.points import Point
-from studies.reproduce import has_study, read_study
+from rftlab.llm.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.llm.lock import LOCK, held
+from rftlab.shared.errors import check
+from rftlab.studies import store
+from rftlab.studies.pairs import LEVELS
+from rftlab.studies.points import Point
+from rftlab.studies.reproduce import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"

@@ -25,14 +25,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from llm.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
-from llm.writing import WRITING, reason, sha256_of, write_file
-from shared.curve import Curve
-from shared.errors import UserError, check
-from sim.run import Outcome
-from studies.plausible import check_facts, check_metrics, curve_from
-from studies.points import Point, canonical
-from studies.seal import read_sealed, sealed
+from rftlab.llm.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
+from rftlab.llm.writing import WRITING, reason, sha256_of, write_file
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError, check
+from rftlab.sim.run import Outcome
+from rftlab.studies.plausible import check_facts, check_metrics, curve_from
+from rftlab.studies.points import Point, canonical
+from rftlab.studies.seal import read_sealed, sealed
 
 MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from llm.config import LLMRun
-from sim.config import Simulation
-from studies.cli_run import StudyCommand
-from studies.endpoints import endpoint_table
-from studies.experiments import Experiment
-from studies.language import cost_table, has_costs
-from studies.points import Point
-from studies.reproduce import finish_points, threads_of
-from studies.runner import collect
-from studies.store import open_store
+from rftlab.llm.config import LLMRun
+from rftlab.sim.config import Simulation
+from rftlab.studies.cli_run import StudyCommand
+from rftlab.studies.endpoints import endpoint_table
+from rftlab.studies.experiments import Experiment
+from rftlab.studies.language import cost_table, has_costs
+from rftlab.studies.points import Point
+from rftlab.studies.reproduce import finish_points, threads_of
+from rftlab.studies.runner import collect
+from rftlab.studies.store import open_store
 
 
 def run_study(console: Console, asked: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What surrounds a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding. It begins with the standard library alone."""
+"""What surrounds a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding."""
 
 import errno
 import os
@@ -9,6 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+
+from rftlab.llm.writing import reason
+from rftlab.shared.errors import UserError, check
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 """Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
@@ -88,8 +91,6 @@ def _interrupt() -> int:
 
 def _line_of(error: Exception) -> str | None:
     """What to say of an exception; None of one that is a defect of ours."""
-    from llm.writing import reason  # here, because another package may stand in the place of ours, which `studies.cli` finds out first
-    from shared.errors import UserError
 
     text = str(error)
     if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY) or getattr(error, "errno", None) == errno.ENOMEM:
@@ -108,8 +109,6 @@ def say(text: str) -> None:
 
 def check_room() -> None:
     """Raise UserError where the process may use too little memory (`ulimit -v`) to load and compile what a command runs."""
-    from shared.errors import check
-
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     enough = limit == resource.RLIM_INFINITY or limit >= LEAST_ROOM
     check(enough, f"not enough memory: the limit on address space (ulimit -v) is {limit / 1e9:.2g} GB; allowed: {LEAST_ROOM / 1e9:g} GB or more, or none")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-from studies.figures import GREY, PALETTE, Drawn, styled
+from rftlab.studies.figures import GREY, PALETTE, Drawn, styled
 
 SIZE = (5.4, 3.5)
 _LEAST = {"marker": "o", "markersize": 6, "linestyle": "none", "zorder": 5}

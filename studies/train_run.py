@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from llm.config import LLMRun
-from llm.tracking import Kind, tracker_of
-from llm.train import Report, train
-from studies.endpoints import SPLITS
-from studies.language import cost_table
-from studies.questions import evaluated_on
-from studies.runner import long_form
+from rftlab.llm.config import LLMRun
+from rftlab.llm.tracking import Kind, tracker_of
+from rftlab.llm.train import Report, train
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.language import cost_table
+from rftlab.studies.questions import evaluated_on
+from rftlab.studies.runner import long_form
 
 
 def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage
 from tests.vectors import Api, Case, Packed, close, no_kl, same, starts_of
 
 GRPO = Advantage("group_mean", "group_std", ddof=1, eps=1e-6, singleton="raw")

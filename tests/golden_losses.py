@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, KLCov
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
-from shared.estimator import Estimator
-from shared.prepare import Batch
-from shared.weigh import Weighed
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import Batch
+from rftlab.shared.weigh import Weighed
 from tests.vectors import Api, Case, Packed, close, no_kl, part_of, same
 
 RAW = Advantage("none")

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.mask import Drift, Unmasked
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
-from shared.estimator import Estimator
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Drift, Unmasked
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
+from rftlab.shared.estimator import Estimator
 from tests.vectors import Api, Case, Packed, close, no_kl, part_of
 
 FLOAT32 = 1e-6

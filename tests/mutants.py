@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from shared.config.mask import KLCov
-from shared.errors import UserError
+from rftlab.shared.config.mask import KLCov
+from rftlab.shared.errors import UserError
 from tests.vectors import REAL, Api
 
 OF_ESTIMATOR = ("freeze", "prepare", "shaped_rewards", "masked", "weigh")

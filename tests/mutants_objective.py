@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from shared.config.ratio import Ratio
-from shared.config.shaping import Length
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from tests.mutants import (
     anchored_at_base,
     changed,

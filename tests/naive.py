@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, pairwise
 
-from shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage
 
 STEP = 1e-30
 

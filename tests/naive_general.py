@@ -1,6 +1,6 @@
 """A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from elsewhere.
 
-As in `tests.naive_sim`: the model's equations one after another in float64, estimators from `shared`, random numbers from `sim.random`.
+As in `tests.naive_sim`: the model's equations one after another in float64, estimators from `shared`, random numbers from `rftlab.sim.random`.
 """
 
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from shared.aggregation import shares
-from shared.averages import add, averages_of, empty_averages
-from shared.pool import Pool
-from shared.prepare import freeze, prepare, shaped_rewards
-from shared.replay import push, window_pool
-from shared.sampling import allocate, keep_shortest
-from shared.weigh import masked, weigh
-from sim.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
-from sim.run import batches
-from sim.simd import LANES
-from sim.style import WORDS, words_into
+from rftlab.shared.aggregation import shares
+from rftlab.shared.averages import add, averages_of, empty_averages
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import freeze, prepare, shaped_rewards
+from rftlab.shared.replay import push, window_pool
+from rftlab.shared.sampling import allocate, keep_shortest
+from rftlab.shared.weigh import masked, weigh
+from rftlab.sim.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
+from rftlab.sim.run import batches
+from rftlab.sim.simd import LANES
+from rftlab.sim.style import WORDS, words_into
 from tests.naive_sim import NaiveRun, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal")
@@ -59,7 +59,7 @@ class Policy:
 
 
 class NaiveGeneral(NaiveRun):
-    """The same run as `sim.run.simulate`, where it asks for anything of `sim.general`."""
+    """The same run as `rftlab.sim.run.simulate`, where it asks for anything of `rftlab.sim.general`."""
 
     def __init__(self, run, world):
         super().__init__(run, world)

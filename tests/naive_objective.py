@@ -5,14 +5,14 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from shared.config.ratio import Ratio
-from shared.config.shaping import Length
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate
-from shared.estimator import Estimator
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate
+from rftlab.shared.estimator import Estimator
 from tests.naive import derivative, per_token, rows_of
 
 

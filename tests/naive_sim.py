@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from shared.pool import Pool
-from shared.prepare import prepare, shaped_rewards
-from shared.replay import empty_windows, push, window_pool
-from shared.weigh import weigh
-from sim.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
-from sim.run import batches
-from sim.simd import LANES
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare, shaped_rewards
+from rftlab.shared.replay import empty_windows, push, window_pool
+from rftlab.shared.weigh import weigh
+from rftlab.sim.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
+from rftlab.sim.run import batches
+from rftlab.sim.simd import LANES
 
 
 def sigmoid(x):
@@ -16,7 +16,7 @@ def sigmoid(x):
 
 
 class NaiveRun:
-    """The same run as `sim.run.simulate`, one obvious step after another."""
+    """The same run as `rftlab.sim.run.simulate`, one obvious step after another."""
 
     def __init__(self, run, world):
         self.run, self.world, self.design = run, world, run.design

@@ -6,16 +6,16 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from shared.config.advantage import GIVEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
-from shared.config.aggregation import Aggregation, AggregationKind
-from shared.config.correction import Correction, CorrectionKind, CorrectionLevel
-from shared.config.kl import KL, KLKind
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, Unmasked
-from shared.config.ratio import Ratio, RatioLevel
-from shared.config.shaping import Length
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
-from shared.errors import UserError
-from shared.estimator import Estimator
+from rftlab.shared.config.advantage import GIVEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
+from rftlab.shared.config.aggregation import Aggregation, AggregationKind
+from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
+from rftlab.shared.config.kl import KL, KLKind
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov, Mask, Unmasked
+from rftlab.shared.config.ratio import Ratio, RatioLevel
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
 from tests.vectors import starts_of
 
 

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-import sim.run
-from shared.design import Design
-from sim import ragged
-from sim.config import Optimizer, Simulation, Tabular
-from sim.products import places
-from sim.run import General, simulate
-from sim.style import style_of
-from sim.world import NO_STYLE, World, contexts_of
+import rftlab.sim.run
+from rftlab.shared.design import Design
+from rftlab.sim import ragged
+from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.products import places
+from rftlab.sim.run import General, simulate
+from rftlab.sim.style import style_of
+from rftlab.sim.world import NO_STYLE, World, contexts_of
 
 CONTEXTS = 256
 """Copies of one context: each gives one independent sample of its gradient a round."""
@@ -103,7 +103,7 @@ def products(found):
 def forced(monkeypatch, run, world):
     """The outcome of a run by the general round, whether or not it needs it."""
     with monkeypatch.context() as patch:
-        patch.setattr(sim.run, "is_general", lambda run, world: True)
+        patch.setattr(rftlab.sim.run, "is_general", lambda run, world: True)
         return simulate(run, world)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import MOST_ARMS
-from sim.simd import LANES
+from rftlab.sim.config import MOST_ARMS
+from rftlab.sim.simd import LANES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
 ALLOWED = {"shared": {"shared"}, "sim": {"shared", "sim"}, "llm": {"shared", "llm"}, "studies": set(PACKAGES)}
+WHOLE = "rftlab"
 PURE = {"numpy", "numba", "llvmlite"}
 DRAWING = (
     "studies/figures.py",
@@ -37,24 +38,29 @@ CONFINED = {
 
 
 def imports_of(source: str) -> set[str]:
-    """Top-level names of everything that a module imports, inside functions too."""
+    """Top-level names of everything that a module imports, inside functions too; `rftlab.sim` and so on for ours."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found.add(node.module.split(".")[0])
-    return found
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {".".join(name.split(".")[: 2 if name.split(".")[0] == WHOLE else 1]) for name in found}
 
 
 def violations(path: str, source: str) -> list[str]:
     """What a file imports and may not."""
     package, found = path.split("/")[0], imports_of(source)
-    bad = [name for name in found & set(PACKAGES) if name not in ALLOWED[package]]
+    bad = [name for name in found if name.startswith(WHOLE) and name.removeprefix(f"{WHOLE}.") not in ALLOWED[package]] + bare(source)
     bad += [name for name in found & set(CONFINED) if not path.startswith(CONFINED[name])]
     if package == "shared":
-        bad += [name for name in found - PURE - {"shared"} if name not in sys.stdlib_module_names]
+        bad += [name for name in found - PURE - {"rftlab.shared"} if name not in sys.stdlib_module_names]
     return bad
+
+
+def bare(source: str) -> list[str]:
+    """Folders of ours that are imported as packages of their own, which works in a checkout alone."""
+    return sorted(imports_of(source) & set(PACKAGES))
 
 
 def files():
@@ -66,13 +72,20 @@ def test_imports_follow_the_rule(path):
     assert violations(path.relative_to(ROOT).as_posix(), path.read_text()) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_import_what_is_installed(path):
+    assert bare(path.read_text()) == []
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("shared/x.py", "import sim"),
+        ("sim/x.py", "from shared import sums"),
+        ("studies/x.py", "import sim.run"),
+        ("shared/x.py", "from rftlab import sim"),
         ("shared/x.py", "import scipy"),
-        ("sim/x.py", "from llm.trainer import train"),
-        ("llm/x.py", "def f():\n    import sim.run"),
+        ("sim/x.py", "from rftlab.llm.trainer import train"),
+        ("llm/x.py", "def f():\n    import rftlab.sim.run"),
         ("studies/x.py", "import torch"),
         ("studies/x.py", "import seaborn as sns"),
     ],
@@ -83,14 +96,15 @@ def test_the_rule_can_be_broken(path, source):
 
 def test_the_simulator_path_never_imports_torch():
     extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray")
-    modules = "studies.cli_commands, studies.cli_train, studies.league_run, studies.report, studies.bridge.pilot_run, studies.bridge.pilot_show, sim.run"
-    code = f"import sys, {modules}; print([m for m in {extra} if m in sys.modules])"
+    parts = ("cli_commands", "cli_train", "league_run", "report", "bridge.pilot_run", "bridge.pilot_show")
+    modules = ", ".join(f"rftlab.studies.{part}" for part in parts)
+    code = f"import sys, {modules}, rftlab.sim.run; print([m for m in {extra} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 
 def test_configurations_are_read_without_a_compiler():
-    code = "import sys, shared.design, sim.config; print([m for m in ('numba', 'numpy', 'pandas') if m in sys.modules])"
+    code = "import sys, rftlab.shared.design, rftlab.sim.config; print([m for m in ('numba', 'numpy', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -100,7 +114,7 @@ def test_as_many_arms_are_allowed_as_vectors_have_lanes():
 
 
 def test_a_configuration_of_the_trainer_is_read_without_torch():
-    code = "import sys, llm.config, llm.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    code = "import sys, rftlab.llm.config, rftlab.llm.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -150,14 +164,14 @@ HIDE = {
     ("hidden", "said"), [("CPUDispatcher", "numba.core.registry.CPUDispatcher"), ("cgutils", "numba.core.cgutils"), ("_nrt", "the option _nrt of njit")]
 )
 def test_a_numba_without_a_part_is_one_line(hidden, said):
-    code = f"import sys, numba; {HIDE[hidden]}; from studies import terminal; sys.exit(terminal.guarded(lambda: __import__('shared.jit')))"
+    code = f"import sys, numba; {HIDE[hidden]}; from rftlab.studies import terminal; sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     line = f"rftlab: numba {version('numba')} lacks {said}, which compiled code needs; allowed: the version in constraints.txt\n"
     assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.parametrize(
-    ("path", "ours"), [("llm/folders.py", {"shared"}), ("llm/writing.py", {"llm", "shared"}), ("studies/shadow.py", set()), ("shared/errors.py", set())]
+    ("path", "ours"), [("llm/folders.py", {"rftlab.shared"}), ("llm/writing.py", {"rftlab.llm", "rftlab.shared"}), ("shared/errors.py", set())]
 )
 def test_what_comes_first_needs_the_standard_library(path, ours):
     assert imports_of((ROOT / path).read_text()) - sys.stdlib_module_names == ours

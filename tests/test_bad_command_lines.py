@@ -4,9 +4,9 @@ import shlex
 
 import pytest
 
-from studies.cli_commands import run
-from studies.cli_common import has_llm
-from studies.terminal import guarded
+from rftlab.studies.cli_commands import run
+from rftlab.studies.cli_common import has_llm
+from rftlab.studies.terminal import guarded
 from tests.vectors import ROOT
 
 TABLE = (ROOT / "tests" / "bad_command_lines.txt").read_text().splitlines()

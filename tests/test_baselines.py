@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.averages import add, averages_of, empty_averages
-from shared.config.advantage import Advantage
-from shared.config.surrogate import Reinforce
-from shared.estimator import Estimator
-from sim.config import Optimizer
-from sim.environments import build
-from sim.run import General
-from sim.world import NO_STYLE, contexts_of
+from rftlab.shared.averages import add, averages_of, empty_averages
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.surrogate import Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Optimizer
+from rftlab.sim.environments import build
+from rftlab.sim.run import General
+from rftlab.sim.world import NO_STYLE, contexts_of
 from tests.small_worlds import equal_world, gradients, learner_of, mixed_world, places_of, seen, softmax, styled, z_scores
 from tests.test_general import SMALL, styled_run
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.curve import Curve
-from shared.errors import UserError
-from sim.environments import build
-from sim.run import simulate
-from studies.bridge import calibrate as module
-from studies.bridge.calibrate import calibrate, log_likelihood, simulation_of
-from studies.bridge.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
-from studies.bridge.grid import CELLS, PILOT_CELLS
-from studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
-from studies.bridge.paper import paper_evidence
-from studies.bridge.pilot import pilot_from
-from studies.bridge.pilot_store import shipped_base
-from studies.bridge.posterior_store import _sum, calibrated, identity
-from studies.pairs import PAIRS
-from studies.reference import shipped
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.bridge import calibrate as module
+from rftlab.studies.bridge.calibrate import calibrate, log_likelihood, simulation_of
+from rftlab.studies.bridge.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS
+from rftlab.studies.bridge.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
+from rftlab.studies.bridge.paper import paper_evidence
+from rftlab.studies.bridge.pilot import pilot_from
+from rftlab.studies.bridge.pilot_store import shipped_base
+from rftlab.studies.bridge.posterior_store import _sum, calibrated, identity
+from rftlab.studies.pairs import PAIRS
+from rftlab.studies.reference import shipped
 
 TINY = replace(SHORT, effort=Effort(64, 16, 2))
 FACTS = Facts(TINY, 96, 64, 0.1, 0.5)

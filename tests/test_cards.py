@@ -17,24 +17,24 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from shared.advantage import advantages
-from shared.aggregation import shares
-from shared.config import mask, surrogate
-from shared.config.advantage import GIVEN, Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.sampling import Sampling
-from shared.config.surrogate import Clip, Dro, Reinforce
-from shared.errors import UserError
-from shared.estimator import Estimator
-from shared.pool import pool_of
-from shared.prepare import prepare
-from shared.weigh import masked, weigh
-from studies.cards import CARDS, PRESETS, name_of, preset
-from studies.cards.card import all_knobs
-from studies.cards.libraries import AGG_MODES
-from studies.cards.show import command_of, show
-from studies.theory import ALL_CHECKS
+from rftlab.shared.advantage import advantages
+from rftlab.shared.aggregation import shares
+from rftlab.shared.config import mask, surrogate
+from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Clip, Dro, Reinforce
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.pool import pool_of
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import masked, weigh
+from rftlab.studies.cards import CARDS, PRESETS, name_of, preset
+from rftlab.studies.cards.card import all_knobs
+from rftlab.studies.cards.libraries import AGG_MODES
+from rftlab.studies.cards.show import command_of, show
+from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
@@ -257,7 +257,7 @@ def test_one_card_and_all():
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
 def test_the_command_of_a_card_is_one_that_exists(name):
-    from studies.cli_commands import _parse
+    from rftlab.studies.cli_commands import _parse
 
     design, card = _parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (card.estimator, card.sampling, card.replay_window, card.rollouts)
@@ -269,7 +269,8 @@ def test_the_readme_counts_them():
 
 
 def test_cards_load_little():
-    code = "import sys, studies.cards.show; print([m for m in ('torch', 'pandas', 'matplotlib', 'sim', 'studies.theory') if m in sys.modules])"
+    heavy = ("torch", "pandas", "matplotlib", "rftlab.sim", "rftlab.studies.theory")
+    code = f"import sys, rftlab.studies.cards.show; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip() == "[]"
 
 
@@ -313,15 +314,14 @@ def apply(diff: str, root: Path) -> str:
 
 def test_the_worked_example_works(tmp_path):
     """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the command shows the card."""
-    for package in ("shared", "sim", "llm", "studies"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    assert [apply(diff, tmp_path) for diff in blocks_of("diff")] == ["shared/config/surrogate.py", "shared/surrogate.py", "studies/cards/ratios.py"]
+    copy = shutil.copytree(ROOT / "rftlab", tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__"))
+    assert [apply(diff, copy) for diff in blocks_of("diff")] == ["shared/config/surrogate.py", "shared/surrogate.py", "studies/cards/ratios.py"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
     def run(*arguments):
         return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
 
-    done = run("-c", "import shared; print(shared.__file__)\n" + blocks_of("python")[1])
-    assert done.returncode == 0 and done.stdout.strip() == str(tmp_path / "shared" / "__init__.py"), done.stderr
-    shown = " ".join(run("-m", "studies.cli", "estimators", "tanh").stdout.split())
+    done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + blocks_of("python")[1])
+    assert done.returncode == 0 and done.stdout.strip() == str(copy / "shared" / "__init__.py"), done.stderr
+    shown = " ".join(run("-m", "rftlab.studies.cli", "estimators", "tanh").stdout.split())
     assert all(words in shown for words in ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")), shown

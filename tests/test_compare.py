@@ -8,18 +8,18 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from shared.errors import UserError
-from studies.bridge.agreement import agree, best, kendall, mean_error, resample, spearman
-from studies.bridge.compare import compared, write
-from studies.bridge.curves import at_budget
-from studies.bridge.levels import Asked, CurveSet, _llm_points, load, parse
-from studies.bridge.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
-from studies.claims import Finals
-from studies.endpoints import SPLITS
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.points import points_of
-from studies.stats import interval
-from studies.store import folder_of, open_store
+from rftlab.shared.errors import UserError
+from rftlab.studies.bridge.agreement import agree, best, kendall, mean_error, resample, spearman
+from rftlab.studies.bridge.compare import compared, write
+from rftlab.studies.bridge.curves import at_budget
+from rftlab.studies.bridge.levels import Asked, CurveSet, _llm_points, load, parse
+from rftlab.studies.bridge.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
+from rftlab.studies.claims import Finals
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.points import points_of
+from rftlab.studies.stats import interval
+from rftlab.studies.store import folder_of, open_store
 from tests.test_cli import rftlab
 
 CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))

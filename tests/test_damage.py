@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from llm.ask import Ask
-from llm.writing import write_file
-from shared.curve import Curve
-from shared.errors import UserError
-from studies import report, reproduce, runner, status, store
-from studies.bridge import compare, levels, pilot_run, pilot_store
-from studies.bridge.forecast import pilot_of
-from studies.bridge.grid import PILOT_CELLS
-from studies.bridge.pilot import pilot_from
-from studies.bridge.posterior_store import calibrated
-from studies.experiments import EXPERIMENTS
-from studies.reference import shipped
+from rftlab.llm.ask import Ask
+from rftlab.llm.writing import write_file
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
+from rftlab.studies import report, reproduce, runner, status, store
+from rftlab.studies.bridge import compare, levels, pilot_run, pilot_store
+from rftlab.studies.bridge.forecast import pilot_of
+from rftlab.studies.bridge.grid import PILOT_CELLS
+from rftlab.studies.bridge.pilot import pilot_from
+from rftlab.studies.bridge.posterior_store import calibrated
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.reference import shipped
 from tests.damage import KINDS, content, hurt, no_hang, old_files, places
 from tests.test_calibrate import planted
 

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.environments import build
-from sim.run import simulate
-from studies.bridge.diagnostics import BINS, EDGES, decomposed, relatives, sampled_rates, shares_of, signal_to_noise, simulated_rates
-from studies.experiments import EXPERIMENTS
-from studies.pairs import start_at
-from studies.points import Point
-from studies.store import Damaged, folder_of, seal
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.bridge.diagnostics import BINS, EDGES, decomposed, relatives, sampled_rates, shares_of, signal_to_noise, simulated_rates
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point
+from rftlab.studies.store import Damaged, folder_of, seal
 
 
 def test_relatives_differ_in_the_batch_size_alone():

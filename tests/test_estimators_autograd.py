@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.config.kl import KL
-from shared.config.mask import Unmasked
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
-from shared.estimator import Estimator
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from rftlab.shared.estimator import Estimator
 from tests.random_batches import SURROGATES, Batches, drawn, random_batch, random_estimator, random_kl, random_ratio
 from tests.vectors import EXACT, REAL, Api, close, seeds
 

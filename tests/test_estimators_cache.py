@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-import shared
+import rftlab
 
-ROOT = Path(shared.__file__).parent.parent
+PACKAGE = Path(rftlab.__file__).parent
 # shaped_rewards -> shape_into in shaping.py -> kl_penalty in kl.py: one token with k1 = d = 3 and coefficient 1, from a reward of 10
 PROGRAM = """
-from shared.estimator import Estimator
-from shared.config.kl import KL
-from shared.prepare import shaped_rewards
-from shared.shaping import shape_into
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.config.kl import KL
+from rftlab.shared.prepare import shaped_rewards
+from rftlab.shared.shaping import shape_into
 print(shaped_rewards(Estimator(kl=KL("k1", 1.0, "reward")), [10.0], [0, 1], [-1.0], [-4.0])[0], sum(shape_into.stats.cache_hits.values()))
 """
 EDIT = """
@@ -35,9 +35,7 @@ ONE_FOLDER = '\nsource_hash = lambda: "every version"\n'
 @pytest.fixture
 def run(tmp_path):
     """A function that runs `PROGRAM` on a copy of the packages in `tmp_path` and gives the reward and the number of cache hits."""
-    for package in ("shared", "sim"):
-        if (ROOT / package).is_dir():
-            shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__", "llm", "studies"))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "PYTHON"))}
     environment |= {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -62,14 +60,14 @@ def append(path: Path, text: str, before: str = "") -> None:
 def test_edited_callee_runs(run, tmp_path):
     assert run() == (7.0, 0)
     assert run() == (7.0, 1), "an unchanged source must come from the cache"
-    append(tmp_path / "shared" / "kl.py", EDIT)
+    append(tmp_path / "rftlab" / "shared" / "kl.py", EDIT)
     assert run() == (4.0, 0)
     assert len([folder for folder in (tmp_path / "cache").iterdir() if folder.is_dir()]) == 2, "one cache folder per version of the sources"
 
 
 def test_trap_is_real(run, tmp_path):
     """Without the key, the same edit is not seen. Should numba ever see it by itself, this fails, and the key can go."""
-    append(tmp_path / "shared" / "jit.py", ONE_FOLDER, before="CACHE_FOLDER =")
+    append(tmp_path / "rftlab" / "shared" / "jit.py", ONE_FOLDER, before="CACHE_FOLDER =")
     assert run() == (7.0, 0)
-    append(tmp_path / "shared" / "kl.py", EDIT)
+    append(tmp_path / "rftlab" / "shared" / "kl.py", EDIT)
     assert run() == (7.0, 1)

@@ -9,13 +9,13 @@ import numba
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
-from shared.estimator import Estimator
-from studies.cards import PRESETS
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import PRESETS
 from tests.random_batches import Batches, random_batch
 from tests.vectors import REAL, Api, seeds
 

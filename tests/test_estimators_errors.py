@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared import errors
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from shared.config.ratio import Ratio
-from shared.config.sampling import Sampling
-from shared.config.shaping import Length
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
-from shared.design import Design
-from shared.errors import UserError
-from shared.estimator import Estimator
-from shared.pool import Pool
-from shared.prepare import Batch
-from sim.config import Linear, Optimizer, Sampler, Tabular
-from studies.cards import preset
+from rftlab.shared import errors
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import Batch
+from rftlab.sim.config import Linear, Optimizer, Sampler, Tabular
+from rftlab.studies.cards import preset
 from tests.vectors import REAL, no_kl
 
 NAN, INF = math.nan, math.inf

@@ -7,14 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.kl import KL
-from shared.config.mask import Divergence, Drift
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from studies.cards import PRESETS, name_of, preset
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Divergence, Drift
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import PRESETS, name_of, preset
 from tests.random_batches import SURROGATES, Batches, baseline_for, drawn, random_batch, random_estimator, random_rewards
 from tests.vectors import EXACT, REAL, Api, close, no_kl, part_of, same, seeds
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage
 from tests.random_batches import random_batch, random_rewards
 from tests.vectors import EXACT, REAL, Api, close, no_kl, same, seeds, starts_of
 

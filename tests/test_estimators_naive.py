@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.advantage import GIVEN, Advantage
 from tests import naive
 from tests.random_batches import Batches, baseline_for, binary, random_advantage, random_batch, random_rewards
 from tests.vectors import EXACT, REAL, Api, close, same, seeds, starts_of

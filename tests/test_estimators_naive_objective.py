@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.config.advantage import GIVEN, Advantage
-from shared.config.kl import KL
-from shared.config.mask import Divergence, Drift, KLCov, Unmasked
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
-from shared.estimator import Estimator
+from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
+from rftlab.shared.estimator import Estimator
 from tests import naive, naive_objective
 from tests.random_batches import (
     Batches,

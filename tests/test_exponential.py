@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shared.exponential import HIGHEST, LOWEST, exp
+from rftlab.shared.exponential import HIGHEST, LOWEST, exp
 
 
 def exponentials(values) -> np.ndarray:

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from llm import folders
-from llm.folders import below, entries, file_below, folder_below, kind_of, numbered, read_file, read_json, remove
-from llm.writing import sweep, verify_folder, write_file, write_folder
-from shared.errors import UserError
+from rftlab.llm import folders
+from rftlab.llm.folders import below, entries, file_below, folder_below, kind_of, numbered, read_file, read_json, remove
+from rftlab.llm.writing import sweep, verify_folder, write_file, write_folder
+from rftlab.shared.errors import UserError
 
 
 def put(kind, place, outside):

@@ -7,20 +7,20 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from shared.errors import UserError
-from studies.bridge import forecast as forecasting
-from studies.bridge import plain
-from studies.bridge.calibrate import Particles, Posterior, simulation_of
-from studies.bridge.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
-from studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
-from studies.bridge.forecast_figures import grid_figure, score_figure
-from studies.bridge.forecast_show import show_grid, show_posterior, show_scores
-from studies.bridge.grid import CELLS, PILOT_CELLS
-from studies.bridge.knobs import SHORT, Effort, Facts
-from studies.bridge.predict import covariance, ends_of, predict
-from studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, partial_cases, score, split, summary
-from studies.cli import main
-from studies.reference import shipped
+from rftlab.shared.errors import UserError
+from rftlab.studies.bridge import forecast as forecasting
+from rftlab.studies.bridge import plain
+from rftlab.studies.bridge.calibrate import Particles, Posterior, simulation_of
+from rftlab.studies.bridge.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
+from rftlab.studies.bridge.forecast import Grid, grid_of, knob_table, pilot_of
+from rftlab.studies.bridge.forecast_figures import grid_figure, score_figure
+from rftlab.studies.bridge.forecast_show import show_grid, show_posterior, show_scores
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS
+from rftlab.studies.bridge.knobs import SHORT, Effort, Facts
+from rftlab.studies.bridge.predict import covariance, ends_of, predict
+from rftlab.studies.bridge.score import RAW, check_split, language_case, language_cases, paper_cases, partial_cases, score, split, summary
+from rftlab.studies.cli import main
+from rftlab.studies.reference import shipped
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -114,7 +114,7 @@ def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
 def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
     """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is refused."""
     pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
-    monkeypatch.setattr("studies.bridge.evidence.SHORT", FACTS.family)
+    monkeypatch.setattr("rftlab.studies.bridge.evidence.SHORT", FACTS.family)
     true = shipped()
     hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
     false = true.assign(**{name: true[name].mask(hidden, 0.33) for name in ("test_pass_at_1", "train_pass_at_1")})
@@ -176,7 +176,7 @@ def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
 
 
 def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
-    monkeypatch.setattr("studies.bridge.evidence.SHORT", FACTS.family)
+    monkeypatch.setattr("rftlab.studies.bridge.evidence.SHORT", FACTS.family)
     pilot = pilot_of(tmp_path, "tiny-mod97")._replace(rounds=40)
     posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
     console = Console(record=True, width=80)

@@ -7,23 +7,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from shared.config.ratio import Ratio
-from shared.config.sampling import Sampling
-from shared.config.shaping import Length
-from shared.config.surrogate import Cispo, Clip, GeometricMean, Vespo
-from shared.design import Design
-from shared.errors import UserError
-from shared.estimator import Estimator
-from sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
-from sim.environments import build
-from sim.run import simulate
-from sim.setup import is_general
-from sim.style import style_of
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Vespo
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.sim.setup import is_general
+from rftlab.sim.style import style_of
 from tests.naive_general import METRICS, general_curve
 from tests.small_worlds import forced, mixed_world, same, with_estimator
 from tests.test_simulator import DESIGNS, SMALL, run_of
@@ -244,7 +244,7 @@ def test_evaluation_points_do_not_change_the_run():
 def test_the_pieces_of_a_run_change_no_bit(name, monkeypatch):
     run = replace(RUNS[name], design=replace(RUNS[name].design, eval_every=9))
     whole = simulate(run, WORLD).curve
-    monkeypatch.setattr("sim.run.PIECE", 1)
+    monkeypatch.setattr("rftlab.sim.run.PIECE", 1)
     assert same(simulate(run, WORLD).curve, whole)
 
 

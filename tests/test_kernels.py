@@ -6,19 +6,19 @@ import inspect
 import pytest
 from numba import types
 
-import sim.forgetting
-import sim.noise
-import sim.policy
-import sim.probabilities
-import sim.products
-import sim.random
-import sim.rollouts
-import sim.rounds
-import sim.spelling
-from sim.environments import build
-from sim.run import simulate
-from sim.setup import start_state, work_of
-from sim.simd import LINE
+import rftlab.sim.forgetting
+import rftlab.sim.noise
+import rftlab.sim.policy
+import rftlab.sim.probabilities
+import rftlab.sim.products
+import rftlab.sim.random
+import rftlab.sim.rollouts
+import rftlab.sim.rounds
+import rftlab.sim.spelling
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.sim.setup import start_state, work_of
+from rftlab.sim.simd import LINE
 from tests.test_simulator import DESIGNS, SMALL, run_of
 
 METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy", "take"}
@@ -26,15 +26,26 @@ METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy"
 
 def test_kernels_own_no_arrays():
     simulate(run_of(DESIGNS["window"]), build(SMALL))
-    functions = [value for module in (sim.rounds, sim.products, sim.random) for value in vars(module).values() if hasattr(value, "overloads")]
+    functions = [
+        value for module in (rftlab.sim.rounds, rftlab.sim.products, rftlab.sim.random) for value in vars(module).values() if hasattr(value, "overloads")
+    ]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
-    assert sim.rounds.look in kernels and sim.random.uniforms in kernels
+    assert rftlab.sim.rounds.look in kernels and rftlab.sim.random.uniforms in kernels
     assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
 
 
 def test_kernels_use_no_methods_of_arrays():
     """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
-    modules = (sim.rounds, sim.rollouts, sim.policy, sim.products, sim.probabilities, sim.spelling, sim.noise, sim.forgetting)
+    modules = (
+        rftlab.sim.rounds,
+        rftlab.sim.rollouts,
+        rftlab.sim.policy,
+        rftlab.sim.products,
+        rftlab.sim.probabilities,
+        rftlab.sim.spelling,
+        rftlab.sim.noise,
+        rftlab.sim.forgetting,
+    )
     calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used
@@ -42,7 +53,7 @@ def test_kernels_use_no_methods_of_arrays():
 
 def test_python_is_told_that_it_cannot_call_an_inner_function():
     with pytest.raises(TypeError, match=r"sim\.rounds\.look is for compiled code"):
-        sim.rounds.look(None, None, None, None, None)
+        rftlab.sim.rounds.look(None, None, None, None, None)
 
 
 def test_vectors_are_loaded_from_one_cache_line():

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from shared.errors import UserError
-from studies.cards import CARDS
-from studies.cli_run import League, parse_run
-from studies.league import entrants, findings, points_of, scores, table, verdict
-from studies.league_rules import Rules
-from studies.league_run import run_league
-from studies.stats import interval, pooled_interval
+from rftlab.shared.errors import UserError
+from rftlab.studies.cards import CARDS
+from rftlab.studies.cli_run import League, parse_run
+from rftlab.studies.league import entrants, findings, points_of, scores, table, verdict
+from rftlab.studies.league_rules import Rules
+from rftlab.studies.league_run import run_league
+from rftlab.studies.stats import interval, pooled_interval
 
 SMALL = Rules(pairs=("qwen-gsm8k",), seeds=2, rounds=10)
 
@@ -66,7 +66,7 @@ def test_pairs_have_seeds_of_their_own():
 
 def curves_of(pass_at_1, rollouts, budget_rules: Rules) -> pd.DataFrame:
     """Curves of every run with the same columns."""
-    from studies.experiments import label
+    from rftlab.studies.experiments import label
 
     frames = []
     for entrant in entrants(budget_rules):

@@ -9,10 +9,10 @@ import torch
 from transformers import LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-import llm.policy
-from llm.attention import GROUPED, grouped_attention
-from llm.random import ROLLOUT
-from llm.rollouts import Draws, HFEngine
+import rftlab.llm.policy
+from rftlab.llm.attention import GROUPED, grouped_attention
+from rftlab.llm.random import ROLLOUT
+from rftlab.llm.rollouts import Draws, HFEngine
 from tests.tiny_models import random_responses, small_model, small_policy
 
 HEADS = {"width": 64, "num_key_value_heads": 1}
@@ -22,7 +22,7 @@ def policies(monkeypatch, **compute):
     """One policy twice: as it is, and with transformers' own attention."""
     model = small_model(**HEADS)
     grouped = small_policy(model=copy.deepcopy(model), **compute)
-    monkeypatch.setattr(llm.policy, "group_heads", lambda model: None)
+    monkeypatch.setattr(rftlab.llm.policy, "group_heads", lambda model: None)
     return grouped, small_policy(model=model, **compute)
 
 

@@ -9,13 +9,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from llm.tasks import benchmarks
-from llm.tasks.benchmarks import BENCHMARKS
-from llm.tasks.config import TaskConfig
-from llm.tasks.load import load
-from llm.tasks.task import Split
-from llm.verify import score
-from shared.errors import UserError
+from rftlab.llm.tasks import benchmarks
+from rftlab.llm.tasks.benchmarks import BENCHMARKS
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split
+from rftlab.llm.verify import score
+from rftlab.shared.errors import UserError
 from tests.vectors import WHOLE
 
 DATA = WHOLE.parent

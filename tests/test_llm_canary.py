@@ -5,11 +5,11 @@ import copy
 import numpy as np
 import pytest
 
-from llm.canary import listen
-from llm.policy import Policy
-from llm.rollouts import HFEngine
-from llm.train import train
-from shared.errors import UserError
+from rftlab.llm.canary import listen
+from rftlab.llm.policy import Policy
+from rftlab.llm.rollouts import HFEngine
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
 
 

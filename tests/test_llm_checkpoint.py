@@ -15,15 +15,15 @@ import pandas as pd
 import pytest
 import torch
 
-import llm.checkpoint
-import llm.moments
-import llm.train
-import llm.writing
-from llm.lock import LOCK, Busy
-from llm.train import Report, train
-from shared.config.advantage import Advantage
-from shared.errors import UserError
-from shared.estimator import Estimator
+import rftlab.llm.checkpoint
+import rftlab.llm.moments
+import rftlab.llm.train
+import rftlab.llm.writing
+from rftlab.llm.lock import LOCK, Busy
+from rftlab.llm.train import Report, train
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
 from tests.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
 from tests.vectors import ROOT
 
@@ -48,7 +48,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     resumed = train(run, tmp_path / "parts", Report(rounds=rounds.append))
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
-    a, b = (llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
     assert all(torch.equal(a[key], b[key]) for key in a) and whole.curve.seconds[-1] > 0
     assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").iterdir()) == ["000006", "000008"]
 
@@ -75,12 +75,16 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
 
         return function
 
-    place, name, at = {"model": (llm.moments, "save_file", 3), "records": (llm.train, "write_rollouts", 2), "rename": (llm.writing.os, "rename", 2)}[moment]
+    place, name, at = {
+        "model": (rftlab.llm.moments, "save_file", 3),
+        "records": (rftlab.llm.train, "write_rollouts", 2),
+        "rename": (rftlab.llm.writing.os, "rename", 2),
+    }[moment]
     monkeypatch.setattr(place, name, dies(getattr(place, name), at))
     with pytest.raises(Killed):
         train(run, tmp_path / "parts")
     monkeypatch.undo()
-    monkeypatch.setattr(llm.samples, "score", even)
+    monkeypatch.setattr(rftlab.llm.samples, "score", even)
     assert same(whole, train(run, tmp_path / "parts"))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
     assert not list((tmp_path / "parts").rglob(".writing-*"))
@@ -147,8 +151,8 @@ def test_another_configuration_is_refused(tmp_path):
 def test_other_data_and_another_order_of_prompts_are_refused(tmp_path, monkeypatch):
     run = run_of(rounds=4)
     train(run, tmp_path)
-    real = llm.train.load_data
-    monkeypatch.setattr(llm.train, "load_data", lambda *a: real(*a)._replace(sha256="other"))
+    real = rftlab.llm.train.load_data
+    monkeypatch.setattr(rftlab.llm.train, "load_data", lambda *a: real(*a)._replace(sha256="other"))
     with pytest.raises(UserError, match="was trained on other data"):
         train(run, tmp_path)
 
@@ -156,7 +160,7 @@ def test_other_data_and_another_order_of_prompts_are_refused(tmp_path, monkeypat
         data = real(*arguments)
         return data._replace(train=data.train.take(list(range(30))[::-1]))
 
-    monkeypatch.setattr(llm.train, "load_data", reordered)
+    monkeypatch.setattr(rftlab.llm.train, "load_data", reordered)
     with pytest.raises(UserError, match="other prompts come next than when it was written"):
         train(run, tmp_path)
 
@@ -166,7 +170,7 @@ def test_another_base_model_is_refused_where_a_run_still_reads_it(more, refused,
     """As a reference or under adapters; a run that reads it no more goes on from the checkpoint alone."""
     run = run_of(rounds=8, **more)
     killed_at(run, tmp_path, 5)
-    real = llm.train.load_model
+    real = rftlab.llm.train.load_model
 
     def moved(*arguments):
         model, codec = real(*arguments)
@@ -174,14 +178,14 @@ def test_another_base_model_is_refused_where_a_run_still_reads_it(more, refused,
             model.get_output_embeddings().weight[3, 0] += 1e-3
         return model, codec
 
-    monkeypatch.setattr(llm.train, "load_model", moved)
+    monkeypatch.setattr(rftlab.llm.train, "load_model", moved)
     if not refused:
         train(run, tmp_path)
         return
     with pytest.raises(UserError, match="checkpoints/000004 was trained from another base model than model") as caught:
         train(run, tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.setattr(llm.train, "load_model", real)
+    monkeypatch.setattr(rftlab.llm.train, "load_model", real)
     assert train(run, tmp_path).curve.round[-1] == 8
 
 
@@ -195,22 +199,22 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if place == "model":
-        monkeypatch.setattr(llm.moments, "save_file", full)
+        monkeypatch.setattr(rftlab.llm.moments, "save_file", full)
     else:
         function = {"checkpoint": "write_folder", "records": "write_rollouts", "curve": "write_file"}[place]
-        monkeypatch.setattr(llm.checkpoint if place == "checkpoint" else llm.train, function, full)
+        monkeypatch.setattr(rftlab.llm.checkpoint if place == "checkpoint" else rftlab.llm.train, function, full)
     with pytest.raises(UserError) as caught:
         train(run, tmp_path / "parts")
     assert "cannot be written: the disk is full; " in str(caught.value) and "\n" not in str(caught.value)
     monkeypatch.undo()
-    monkeypatch.setattr(llm.samples, "score", even)
+    monkeypatch.setattr(rftlab.llm.samples, "score", even)
     assert same(whole, train(run, tmp_path / "parts"))
 
 
 def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monkeypatch):
     """safetensors raises its own exception where writing fails, here a real one."""
-    real = llm.moments.save_file
-    monkeypatch.setattr(llm.moments, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
+    real = rftlab.llm.moments.save_file
+    monkeypatch.setattr(rftlab.llm.moments, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
     with pytest.raises(UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay") as caught:
         train(run_of(rounds=4), tmp_path)
     assert "\n" not in str(caught.value) and not list((tmp_path / "checkpoints").iterdir())
@@ -254,11 +258,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-import llm.samples
-from llm.train import Report, train
+import rftlab.llm.samples
+from rftlab.llm.train import Report, train
 from tests.tiny_runs import even, run_of
 torch.set_num_threads(1)
-llm.samples.score = even
+rftlab.llm.samples.score = even
 print("ready", flush=True)
 train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), Report(rounds=lambda done: print(done, flush=True)))
 """

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from llm.tracking import tracker_of
-from llm.train import Report, train
-from shared.errors import UserError
-from studies.cli_train import Train, parse_train
+from rftlab.llm.tracking import tracker_of
+from rftlab.llm.train import Report, train
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli_train import Train, parse_train
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 

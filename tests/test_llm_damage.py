@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from llm.folders import entries
-from llm.train import Report, train
-from llm.writing import write_folder
-from shared.errors import UserError
+from rftlab.llm.folders import entries
+from rftlab.llm.train import Report, train
+from rftlab.llm.writing import write_folder
+from rftlab.shared.errors import UserError
 from tests.damage import content, no_hang, old_files
 from tests.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 

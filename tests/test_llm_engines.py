@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from llm.config import Compute
-from llm.policy import Policy
-from llm.random import ROLLOUT
-from llm.rollouts import Draws, HFEngine
-from llm.train import train
-from llm.vllm_engine import VLLMEngine
-from shared.errors import UserError
+from rftlab.llm.config import Compute
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import ROLLOUT
+from rftlab.llm.rollouts import Draws, HFEngine
+from rftlab.llm.train import train
+from rftlab.llm.vllm_engine import VLLMEngine
+from rftlab.shared.errors import UserError
 from tests.tiny_models import small_model
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
@@ -134,11 +134,11 @@ def test_too_little_memory_is_one_line_that_says_where_and_what_to_do(error, mon
     def full(*arguments):
         raise error
 
-    monkeypatch.setattr("llm.trainer.accumulate", full)
+    monkeypatch.setattr("rftlab.llm.trainer.accumulate", full)
     with pytest.raises(UserError, match=r"update: out of memory: .*; `rftlab train --dry-run` .*; finished rounds .* are kept") as caught:
         train(run_of(), tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.setattr("llm.trainer.accumulate", lambda *arguments: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr("rftlab.llm.trainer.accumulate", lambda *arguments: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         train(run_of(), tmp_path)
 

@@ -5,17 +5,17 @@ import itertools
 import numpy as np
 import pytest
 
-import llm.evaluate
-import llm.samples
-from llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
-from llm.math_pool import Checks
-from llm.responses import Responses, packed
-from llm.rollouts import Rollouts, ignore
-from llm.samples import Judge
-from llm.train import Report, train
-from llm.verify import Scores, score
-from shared.errors import UserError
-from studies import evalstats
+import rftlab.llm.evaluate
+import rftlab.llm.samples
+from rftlab.llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
+from rftlab.llm.math_pool import Checks
+from rftlab.llm.responses import Responses, packed
+from rftlab.llm.rollouts import Rollouts, ignore
+from rftlab.llm.samples import Judge
+from rftlab.llm.train import Report, train
+from rftlab.llm.verify import Scores, score
+from rftlab.shared.errors import UserError
+from rftlab.studies import evalstats
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
 
 
@@ -47,14 +47,14 @@ def test_the_training_questions_are_always_the_same():
 
 def test_what_an_evaluation_asks(tmp_path, monkeypatch):
     asked = []
-    real = llm.evaluate.answer
+    real = rftlab.llm.evaluate.answer
 
     def listening(run, engine, judge, problems, shift, count, temperature, index):
         right, checks = real(run, engine, judge, problems, shift, count, temperature, index)
         asked.append((len(problems.answers), shift, count, temperature, index, right["strict"]))
         return right, checks
 
-    monkeypatch.setattr(llm.evaluate, "answer", listening)
+    monkeypatch.setattr(rftlab.llm.evaluate, "answer", listening)
     run = run_of(rounds=2, eval_every=2, samples=3, pass_at=(1, 3), train_subset=12, temperature=0.8)
     outcome = train(run, tmp_path)
     assert [call[:5] for call in asked] == [
@@ -82,7 +82,7 @@ def test_a_run_without_a_signal_says_so_and_goes_on(tmp_path, monkeypatch):
         return Scores(nothing, nothing, Checks())
 
     said = []
-    monkeypatch.setattr(llm.samples, "score", never)
+    monkeypatch.setattr(rftlab.llm.samples, "score", never)
     outcome = train(run_of(rounds=4, eval_every=2), tmp_path / "silent", Report(remark=said.append))
     assert outcome.curve.zero_signal_fraction[1:].tolist() == [1, 1] and outcome.diverged_at is None
     assert len(said) == 1 and said[0].startswith("round 2: 100% of the groups since the last evaluation had no signal")
@@ -116,7 +116,7 @@ class Letters:
 
 
 def test_math_verify_begins_while_others_are_sampled(monkeypatch):
-    monkeypatch.setattr(llm.samples, "score", score)
+    monkeypatch.setattr(rftlab.llm.samples, "score", score)
     texts = [r"\boxed{12}", r"\boxed{13}", "nothing", r"so $12.0$", r"\boxed{12.0}"]
     pool, truths = Listening(), ["12", "0.5"]
     tokens, starts = packed([list(map(ord, text)) for text in texts])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from llm.head import Reading, token_log_probs
+from rftlab.llm.head import Reading, token_log_probs
 
 TOKENS, WIDTH, VOCABULARY = 23, 8, 50
 

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-import llm.chat
-from llm.chat import rendered
-from llm.config import Model
-from llm.shapes import raw_config, shape_of
-from llm.tasks.files import read_rows
-from llm.train import train
-from shared.errors import UserError
+import rftlab.llm.chat
+from rftlab.llm.chat import rendered
+from rftlab.llm.config import Model
+from rftlab.llm.shapes import raw_config, shape_of
+from rftlab.llm.tasks.files import read_rows
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
 from tests.damage import no_hang
 from tests.test_llm_models import TEMPLATE, chat_run, data, folder  # noqa: F401
 from tests.tiny_models import small_model
@@ -51,7 +51,7 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tm
     place = with_code(folder, tmp_path / "model", file)
     flags = {"folder": tmp_path / "run", "pair": "qwen-gsm8k", "model.source": place, "task.source": data, "compute.device": "cpu"}
     flags |= {"compute.precision": "fp32", "design.batch-size": 4, "design.rounds": 1, "design.eval-every": 1}
-    command = [sys.executable, "-m", "studies.cli", "train", "--quiet", *(str(part) for name, value in flags.items() for part in (f"--{name}", value))]
+    command = [sys.executable, "-m", "rftlab.studies.cli", "train", "--quiet", *(str(part) for name, value in flags.items() for part in (f"--{name}", value))]
     done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT)
     assert not (place / "ran").exists() and "[y/N]" not in done.stdout + done.stderr
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "rftlab: " in line]
@@ -112,7 +112,7 @@ def test_the_clock_of_templates_stands_still(form):
     """Also inside a macro, and where a template asks whether there is a clock."""
     template = "{% macro now() %}{{ strftime_now(FORM) }}{% endmacro %}{% if strftime_now is defined %}{{ now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
     found = rendered(template.replace("FORM", repr(form)), {}, [CHAT])[0]
-    expected = llm.chat.TODAY.strftime(form)
+    expected = rftlab.llm.chat.TODAY.strftime(form)
     assert found == f"{expected}|{expected.upper()}"
 
 
@@ -189,7 +189,7 @@ def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
 
 def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}) + "\n")
-    from llm.tasks.benchmarks import BENCHMARKS, _raw
+    from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
 
     with pytest.raises(UserError) as caught:
         _raw(BENCHMARKS["gsm8k"], read_rows(tmp_path / "a.jsonl")[0])

@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-import llm.lock
-from llm.lock import Busy, locked
-from shared.errors import UserError
+import rftlab.llm.lock
+from rftlab.llm.lock import Busy, locked
+from rftlab.shared.errors import UserError
 from tests.vectors import ROOT
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from llm.lock import locked
+from rftlab.llm.lock import locked
 with locked(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(120)
@@ -72,7 +72,7 @@ def test_a_file_system_without_locks_is_a_remark(tmp_path, monkeypatch):
     def none(file, kind):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(llm.lock.fcntl, "flock", none)
+    monkeypatch.setattr(rftlab.llm.lock.fcntl, "flock", none)
     remarks = []
     with locked(tmp_path, remarks.append):
         assert len(remarks) == 1 and "has no locks" in remarks[0]

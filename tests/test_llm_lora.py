@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-import llm.moments
-from llm.config import AdamW, Compute, LoRA, config_of
-from llm.lora import with_adapters
-from llm.models import load_model
-from llm.policy import Frozen, Policy
-from llm.responses import token_indices
-from llm.rollouts import Draws, HFEngine
-from llm.train import train
-from llm.update import optimizer_of, step
-from shared.errors import UserError
+import rftlab.llm.moments
+from rftlab.llm.config import AdamW, Compute, LoRA, config_of
+from rftlab.llm.lora import with_adapters
+from rftlab.llm.models import load_model
+from rftlab.llm.policy import Frozen, Policy
+from rftlab.llm.responses import token_indices
+from rftlab.llm.rollouts import Draws, HFEngine
+from rftlab.llm.train import train
+from rftlab.llm.update import optimizer_of, step
+from rftlab.shared.errors import UserError
 from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 from tests.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
@@ -196,7 +196,7 @@ def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
     for rounds in (3, 5):
         killed_at(lora_run(), tmp_path / "parts", rounds)
     assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
-    a, b = (llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
     assert not same(whole, train(lora_run(rank=4), tmp_path / "other"))
 
@@ -228,7 +228,7 @@ def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
 def test_bf16_runs_beside_fp32_adapters(tmp_path):
     outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
     assert 1e-5 < outcome.metrics.canary[1] < 0.06
-    weights = llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
+    weights = rftlab.llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
@@ -252,7 +252,7 @@ def test_configurations_are_checked(make, message):
 
 def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    monkeypatch.setattr("llm.models.pretrained", lambda *a: pytest.fail("it was loaded"))
+    monkeypatch.setattr("rftlab.llm.models.pretrained", lambda *a: pytest.fail("it was loaded"))
     with pytest.raises(UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install '\.\[lora\]'") as caught:
         load_model(lora_run())
     assert "\n" not in str(caught.value)

@@ -8,16 +8,16 @@ import tempfile
 import pytest
 import torch
 
-from llm.mapped import ALIGNMENT, Mapped
-from llm.policy import Frozen
-from shared.errors import UserError
+from rftlab.llm.mapped import ALIGNMENT, Mapped
+from rftlab.llm.policy import Frozen
+from rftlab.shared.errors import UserError
 from tests.tiny_models import random_responses, small_policy
 from tests.vectors import ROOT
 
 RESIDENT = """
 import re, torch
 from pathlib import Path
-from llm.mapped import Mapped
+from rftlab.llm.mapped import Mapped
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
@@ -81,7 +81,7 @@ def test_a_full_disk_is_one_line_that_names_the_remedy(monkeypatch):
 FREED = """
 import re, torch
 from pathlib import Path
-from llm.meter import trim_heap
+from rftlab.llm.meter import trim_heap
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024

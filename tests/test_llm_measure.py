@@ -5,12 +5,12 @@ import sys
 import pytest
 from rich.console import Console
 
-from llm.devices import device_of
-from llm.duration import Assumed
-from llm.footprint import memory_of
-from llm.plan import plan_of
-from llm.shapes import shape_of
-from studies.pairs import start_at
+from rftlab.llm.devices import device_of
+from rftlab.llm.duration import Assumed
+from rftlab.llm.footprint import memory_of
+from rftlab.llm.plan import plan_of
+from rftlab.llm.shapes import shape_of
+from rftlab.studies.pairs import start_at
 from tests.bench_llm import measure
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
 

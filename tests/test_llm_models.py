@@ -13,20 +13,20 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
-import llm.samples
-import llm.tiny
-from llm.codec import SymbolCodec, TextCodec
-from llm.config import Compute, Evaluation, LLMRun, Model, Tiny
-from llm.models import load_data, load_model
-from llm.policy import Policy
-from llm.tasks.config import TaskConfig
-from llm.tasks.load import load
-from llm.tasks.symbols import END, PAD
-from llm.tiny import batch_rows, build, look, pretrained
-from llm.train import train
-from llm.verify import score
-from shared.design import Design
-from shared.errors import UserError
+import rftlab.llm.samples
+import rftlab.llm.tiny
+from rftlab.llm.codec import SymbolCodec, TextCodec
+from rftlab.llm.config import Compute, Evaluation, LLMRun, Model, Tiny
+from rftlab.llm.models import load_data, load_model
+from rftlab.llm.policy import Policy
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.symbols import END, PAD
+from rftlab.llm.tiny import batch_rows, build, look, pretrained
+from rftlab.llm.train import train
+from rftlab.llm.verify import score
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
 from tests.tiny_models import small_model
 from tests.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
 
@@ -120,7 +120,7 @@ def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkey
         except kind as error:
             raise OSError("You are trying to access a gated repo.\nMake sure ...") from error
 
-    monkeypatch.setattr("llm.models.raw_config", refused)
+    monkeypatch.setattr("rftlab.llm.models.raw_config", refused)
     with pytest.raises(UserError) as caught:
         train(chat_run("meta-llama/Llama-3.2-1B-Instruct", "unused"), tmp_path)
     assert str(caught.value).endswith(advice) and "\n" not in str(caught.value)
@@ -222,7 +222,7 @@ def test_the_tiny_model_is_as_described():
 
 
 def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
-    monkeypatch.setattr(llm.tiny, "score", llm.samples.score)
+    monkeypatch.setattr(rftlab.llm.tiny, "score", rftlab.llm.samples.score)
     task, tiny, steps = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.05, check_every=10), []
     first = pretrained(task, tiny, lambda step, rate: steps.append((step, rate)))
     assert steps[-1][1] >= 0.05 and all(rate < 0.05 for _, rate in steps[:-1])

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from llm.config import AdamW
-from llm.objective import objective, part_of
-from llm.packing import ALONE, micro_batches
-from llm.responses import Responses, packed, token_indices
-from llm.update import accumulate, rate_at, step
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.surrogate import Clip, Reinforce
-from shared.design import Design
-from shared.estimator import Estimator, rule_of
-from shared.prepare import prepare
-from sim.config import Optimizer, Simulation
-from sim.environments import tabular_world
-from sim.rounds import train_rounds
-from sim.setup import plan_of, start_state, work_of
+from rftlab.llm.config import AdamW
+from rftlab.llm.objective import objective, part_of
+from rftlab.llm.packing import ALONE, micro_batches
+from rftlab.llm.responses import Responses, packed, token_indices
+from rftlab.llm.update import accumulate, rate_at, step
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.prepare import prepare
+from rftlab.sim.config import Optimizer, Simulation
+from rftlab.sim.environments import tabular_world
+from rftlab.sim.rounds import train_rounds
+from rftlab.sim.setup import plan_of, start_state, work_of
 from tests.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [

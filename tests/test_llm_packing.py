@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-import llm.policy
-from llm.config import Compute
-from llm.packing import ALONE, Sharing, micro_batches, pays, read, sequences
-from llm.policy import Policy, takes_masks
-from llm.responses import Responses, packed
+import rftlab.llm.policy
+from rftlab.llm.config import Compute
+from rftlab.llm.packing import ALONE, Sharing, micro_batches, pays, read, sequences
+from rftlab.llm.policy import Policy, takes_masks
+from rftlab.llm.responses import Responses, packed
 from tests.tiny_models import VOCABULARY, exact_norms, small_model, small_policy  # noqa: F401
 
 
@@ -97,7 +97,7 @@ def leaking(segment, dtype):
 
 def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
     """Planted: responses that see each other; positions that go on; a first token predicted by the response before it."""
-    right, responses = llm.policy.read, uneven()
+    right, responses = rftlab.llm.policy.read, uneven()
     assert both(MODELS["untied"], responses)[1] < 1e-6
 
     def running(*arguments):
@@ -111,7 +111,7 @@ def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
 
     for name, wrong in (("blinders", leaking), ("read", running), ("read", shifted)):
         with monkeypatch.context() as patch:
-            patch.setattr(llm.policy, name, wrong)
+            patch.setattr(rftlab.llm.policy, name, wrong)
             assert both(MODELS["untied"], responses)[1] > 1e-3, wrong.__name__
 
 

@@ -12,23 +12,23 @@ import pytest
 import torch
 from rich.console import Console
 
-from llm.config import Compute, LoRA
-from llm.devices import GPUS, device_of
-from llm.duration import Assumed, duration_of
-from llm.footprint import LIBRARIES, cache_bytes, memory_of
-from llm.plan import SLACK, changes, knobs, plan_of, smallest_change
-from llm.shapes import shape_of
-from shared.design import Design
-from shared.errors import UserError
-from shared.estimator import Estimator
-from studies.cards import preset
-from studies.cli_commands import _parse
-from studies.cli_common import PlanFlags
-from studies.experiments import EXPERIMENTS
-from studies.pairs import pairs_at, start_at
-from studies.plan_show import planned
-from studies.points import points_of
-from studies.terminal import guarded
+from rftlab.llm.config import Compute, LoRA
+from rftlab.llm.devices import GPUS, device_of
+from rftlab.llm.duration import Assumed, duration_of
+from rftlab.llm.footprint import LIBRARIES, cache_bytes, memory_of
+from rftlab.llm.plan import SLACK, changes, knobs, plan_of, smallest_change
+from rftlab.llm.shapes import shape_of
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import preset
+from rftlab.studies.cli_commands import _parse
+from rftlab.studies.cli_common import PlanFlags
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.pairs import pairs_at, start_at
+from rftlab.studies.plan_show import planned
+from rftlab.studies.points import points_of
+from rftlab.studies.terminal import guarded
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
 WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
@@ -223,7 +223,7 @@ def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
     line = ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", 2, "--dry-run", "--gpu", "H200", "--results", tmp_path / "none")
     status, printed = rftlab(*line)
     assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
-    monkeypatch.setattr("studies.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
+    monkeypatch.setattr("rftlab.studies.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
     half = rftlab(*line)[1]
     assert half.count("1 of 2") == 25 and "25 of 50 runs to do" in half
 
@@ -267,7 +267,7 @@ class Missing:
         if name in ("torch", "transformers"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing)
-from studies.cli import main
+from rftlab.studies.cli import main
 main()
 """
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm import math_pool
-from llm.math_pool import LONGEST, Checks, MathPool
-from llm.math_worker import comparison, verdict
-from llm.verify import VERIFIERS, score
-from shared.errors import UserError
+from rftlab.llm import math_pool
+from rftlab.llm.math_pool import LONGEST, Checks, MathPool
+from rftlab.llm.math_worker import comparison, verdict
+from rftlab.llm.verify import VERIFIERS, score
+from rftlab.shared.errors import UserError
 from tests.test_llm_verify import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 from tests.vectors import ROOT
 
@@ -209,7 +209,7 @@ def test_an_interrupted_call_leaves_no_stale_reply(monkeypatch):
 def test_a_stuck_orphan_ends_by_itself():
     script = (
         "import os, signal, time\n"
-        "from llm.math_pool import MathPool, _Worker\n"
+        "from rftlab.llm.math_pool import MathPool, _Worker\n"
         "child = _Worker(0.5)\n"
         "assert child.reply() == 'ready'\n"
         "child.give(('9^{9^{9}}', '1'))\n"

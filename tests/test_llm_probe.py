@@ -11,20 +11,20 @@ import pytest
 import torch
 from rich.console import Console
 
-import llm.samples
-import llm.verify
-from llm.ask import BLOCKS, Ask
-from llm.probe import CENTRED, RAW, Told, gradient, probe, products
-from llm.responses import Responses
-from shared.errors import UserError
-from studies import store
-from studies.bridge import pilot_run
-from studies.bridge.noise import analysed
-from studies.bridge.pilot import pilot_from
-from studies.bridge.pilot_run import base_from, pilot, wanted
-from studies.bridge.pilot_store import file_of, read_pilot
-from studies.pairs import PAIRS, Pair
-from studies.runner import collect
+import rftlab.llm.samples
+import rftlab.llm.verify
+from rftlab.llm.ask import BLOCKS, Ask
+from rftlab.llm.probe import CENTRED, RAW, Told, gradient, probe, products
+from rftlab.llm.responses import Responses
+from rftlab.shared.errors import UserError
+from rftlab.studies import store
+from rftlab.studies.bridge import pilot_run
+from rftlab.studies.bridge.noise import analysed
+from rftlab.studies.bridge.pilot import pilot_from
+from rftlab.studies.bridge.pilot_run import base_from, pilot, wanted
+from rftlab.studies.bridge.pilot_store import file_of, read_pilot
+from rftlab.studies.pairs import PAIRS, Pair
+from rftlab.studies.runner import collect
 from tests.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
 
@@ -156,7 +156,7 @@ CELL = "32x1-minimalist"
 @pytest.fixture
 def mini(one_cache, monkeypatch):  # noqa: F811
     """A pair whose pilot takes seconds. Processes of their own know nothing of this one's patches."""
-    monkeypatch.setattr(llm.samples, "score", llm.verify.score)
+    monkeypatch.setattr(rftlab.llm.samples, "score", rftlab.llm.verify.score)
     run = run_of(rounds=4, eval_every=2, threads=1)
     run = replace(run, task=replace(run.task, sizes=replace(run.task.sizes, train=40)))
     monkeypatch.setitem(PAIRS, "mini", Pair("tiny", "mix97", llm=run))

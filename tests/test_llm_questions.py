@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from llm.config import Evaluation
-from shared.errors import UserError
-from studies.cli_commands import _parse
-from studies.pairs import start_at
-from studies.plan_show import assumed_of
-from studies.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
-from studies.reproduce import Study, _questions, manifest_of, read_study, study_of, write_study
-from studies.seal import sealed
-from studies.store import open_store
+from rftlab.llm.config import Evaluation
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli_commands import _parse
+from rftlab.studies.pairs import start_at
+from rftlab.studies.plan_show import assumed_of
+from rftlab.studies.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
+from rftlab.studies.reproduce import Study, _questions, manifest_of, read_study, study_of, write_study
+from rftlab.studies.seal import sealed
+from rftlab.studies.store import open_store
 from tests.test_llm_plan import rftlab
 
 QWEN = start_at("qwen-gsm8k", "llm")

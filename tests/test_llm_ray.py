@@ -14,16 +14,16 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-from llm.config import Model
-from llm.lock import LOCK
-from shared.errors import UserError
-from shared.estimator import Estimator
-from shared.jit import CACHE_FOLDER
-from studies import ray_runner, store
-from studies.llm_runner import run_llm_points
-from studies.points import Point
-from studies.ray_runner import Unshared, check_ray, needs, run_on_ray
-from studies.runner import Report, collect, run_points
+from rftlab.llm.config import Model
+from rftlab.llm.lock import LOCK
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.jit import CACHE_FOLDER
+from rftlab.studies import ray_runner, store
+from rftlab.studies.llm_runner import run_llm_points
+from rftlab.studies.points import Point
+from rftlab.studies.ray_runner import Unshared, check_ray, needs, run_on_ray
+from rftlab.studies.runner import Report, collect, run_points
 from tests.processes import hear_interrupts
 from tests.test_store import point_of as simulated
 from tests.tiny_runs import run_of
@@ -167,7 +167,7 @@ def test_a_machine_without_the_results_folder_or_with_another_rftlab_says_so(tmp
 
 
 def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
-    code = "import sys; sys.modules['ray'] = None; import studies.cli; studies.cli.main()"
+    code = "import sys; sys.modules['ray'] = None; import rftlab.studies.cli; rftlab.studies.cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "reproduce", "--engine", "ray"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=with_root()
     )
@@ -203,7 +203,9 @@ def test_ctrl_c_is_one_line_keeps_finished_runs_and_leaves_nothing_running(tmp_p
     environment = with_root(RFTLAB_TEST=str(tmp_path))
     environment.pop("RAY_ADDRESS", None)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    process = subprocess.Popen([sys.executable, "-m", "studies.cli", *map(str, command)], cwd=tmp_path, env=environment, preexec_fn=hear_interrupts, **pipes)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rftlab.studies.cli", *map(str, command)], cwd=tmp_path, env=environment, preexec_fn=hear_interrupts, **pipes
+    )
     while not list(tmp_path.glob("results/sim/*/*/done.json")) and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it

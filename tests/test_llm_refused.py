@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-import llm.trainer
-from llm.config import Compute, Model
-from llm.train import Report, train
-from shared.errors import UserError
+import rftlab.llm.trainer
+from rftlab.llm.config import Compute, Model
+from rftlab.llm.train import Report, train
+from rftlab.shared.errors import UserError
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 RUN = run_of(rounds=4)
@@ -37,7 +37,7 @@ def test_one_that_fails_in_its_first_round_leaves_it_free_too(tmp_path, monkeypa
         raise UserError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(llm.trainer.Trainer, "round", too_large)
+        patch.setattr(rftlab.llm.trainer.Trainer, "round", too_large)
         with pytest.raises(UserError, match="out of memory"):
             train(replace(RUN, seed=1), tmp_path / "run")
     assert (tmp_path / "run" / "curve.parquet").exists()

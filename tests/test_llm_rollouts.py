@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from llm.random import EVALUATION, ROLLOUT, philox, uniforms
-from llm.rollouts import AHEAD, Draws, HFEngine, ignore, pick
+from rftlab.llm.random import EVALUATION, ROLLOUT, philox, uniforms
+from rftlab.llm.rollouts import AHEAD, Draws, HFEngine, ignore, pick
 from tests.tiny_models import random_responses, small_model, small_policy
 
 PROMPTS = random_responses(11, groups=12).prompts

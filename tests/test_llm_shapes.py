@@ -7,18 +7,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-import llm.shapes
-from llm.config import Compute, LLMRun, LoRA, Model
-from llm.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
-from llm.lora import with_adapters
-from llm.packing import PAIRS, Sharing, sequences
-from llm.policy import autocast, blinders, compute_again
-from llm.responses import Responses, packed
-from llm.shapes import KNOWN, Shape, adapted, shape_from, shape_of
-from llm.tasks.config import TaskConfig
-from llm.tiny import build
-from shared.design import Design
-from shared.errors import UserError
+import rftlab.llm.shapes
+from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
+from rftlab.llm.lora import with_adapters
+from rftlab.llm.packing import PAIRS, Sharing, sequences
+from rftlab.llm.policy import autocast, blinders, compute_again
+from rftlab.llm.responses import Responses, packed
+from rftlab.llm.shapes import KNOWN, Shape, adapted, shape_from, shape_of
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tiny import build
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
 
 FAMILY = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "olmo2": (Olmo2Config, Olmo2ForCausalLM)}
 KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
     def unreachable(name):
         raise OSError("no connection")
 
-    monkeypatch.setattr(llm.shapes, "_from_hub", unreachable)
+    monkeypatch.setattr(rftlab.llm.shapes, "_from_hub", unreachable)
     with pytest.raises(UserError, match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"):
         shape_of(Model("who/knows"))
     with pytest.raises(UserError, match="its shape cannot be read"):

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from llm import smollm2
-from shared.errors import UserError
+from rftlab.llm import smollm2
+from rftlab.shared.errors import UserError
 
 CONTENT = b"weights"
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-import llm.samples
-import llm.verify
-from llm.config import Model
-from llm.lock import locked
-from llm.train import Report as Told
-from llm.train import train
-from shared.errors import UserError
-from shared.estimator import Estimator
-from studies import store
-from studies.llm_runner import run_llm_points, train_point
-from studies.points import Point, points_of
-from studies.runner import Report, collect, split
+import rftlab.llm.samples
+import rftlab.llm.verify
+from rftlab.llm.config import Model
+from rftlab.llm.lock import locked
+from rftlab.llm.train import Report as Told
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies import store
+from rftlab.studies.llm_runner import run_llm_points, train_point
+from rftlab.studies.points import Point, points_of
+from rftlab.studies.runner import Report, collect, split
 from tests.tiny_runs import one_cache, run_of  # noqa: F401
 
 MOVES = Estimator(entropy=0.1)
@@ -32,7 +32,7 @@ def point_of(seed=0, **choices):
 @pytest.fixture(autouse=True)
 def real_scores(one_cache, monkeypatch):  # noqa: F811
     """Processes of their own know nothing of this one's patches."""
-    monkeypatch.setattr(llm.samples, "score", llm.verify.score)
+    monkeypatch.setattr(rftlab.llm.samples, "score", rftlab.llm.verify.score)
 
 
 def quiet(**heard):
@@ -126,7 +126,7 @@ def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(r
 
 def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
     point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
-    monkeypatch.setattr("llm.trainer.step", lambda *arguments: next(norms))
+    monkeypatch.setattr("rftlab.llm.trainer.step", lambda *arguments: next(norms))
     train_point(root, point, Told())
     assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(store.folder_of(root, point))
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from llm.tasks import arithmetic, pools, words
-from llm.tasks.arithmetic import KINDS, Styles, corpus, solve
-from llm.tasks.config import TASKS, TaskConfig
-from llm.tasks.load import load
-from llm.tasks.pools import Sizes
-from llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
-from llm.tasks.task import Split, Task, fitting
-from llm.verify import score
-from shared.errors import UserError
+from rftlab.llm.tasks import arithmetic, pools, words
+from rftlab.llm.tasks.arithmetic import KINDS, Styles, corpus, solve
+from rftlab.llm.tasks.config import TASKS, TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
+from rftlab.llm.tasks.task import Split, Task, fitting
+from rftlab.llm.verify import score
+from rftlab.shared.errors import UserError
 from tests.vectors import ROOT
 
 SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)
@@ -76,7 +76,8 @@ def test_seeds_decide_and_pools_are_disjoint(name):
 
 
 def test_problems_are_the_same_in_another_process():
-    code = "from llm.tasks.config import TaskConfig; from llm.tasks.load import load; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
+    imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load"
+    code = f"{imports}; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
     environment = {"PYTHONHASHSEED": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
     assert done.stdout.split() == [load(TaskConfig(name)).sha256 for name in ("words", "chain")]

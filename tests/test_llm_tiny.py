@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import llm.tiny
-from llm.lock import locked
-from llm.tasks.config import TaskConfig
-from llm.tiny import pretrained
-from shared.errors import UserError
+import rftlab.llm.tiny
+from rftlab.llm.lock import locked
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tiny import pretrained
+from rftlab.shared.errors import UserError
 from tests.tiny_runs import SIZES, TINY
 from tests.vectors import ROOT
 
@@ -25,7 +25,7 @@ TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_e
 PROGRAM = """
 import torch
 from tests.test_llm_tiny import LONG, TASK
-from llm.tiny import pretrained
+from rftlab.llm.tiny import pretrained
 torch.set_num_threads(1)
 pretrained(TASK, LONG, lambda step, rate: print(step, flush=True))
 """
@@ -42,10 +42,10 @@ def cache(tmp_path, monkeypatch):
 def trained(monkeypatch, **more):
     """The weights after the last step, which counts as good enough, and the steps at which progress was told."""
     steps = []
-    real = llm.tiny.look
-    monkeypatch.setattr(llm.tiny, "look", lambda policy, split, step: 1.0 if step == LONG.most_steps else real(policy, split, step))
+    real = rftlab.llm.tiny.look
+    monkeypatch.setattr(rftlab.llm.tiny, "look", lambda policy, split, step: 1.0 if step == LONG.most_steps else real(policy, split, step))
     model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
-    monkeypatch.setattr(llm.tiny, "look", real)
+    monkeypatch.setattr(rftlab.llm.tiny, "look", real)
     return [parameter.detach() for parameter in model.parameters()], steps
 
 
@@ -95,7 +95,7 @@ def test_fewer_steps_than_there_are_between_looks_end_with_a_look():
 HOLDER = """
 import sys
 from pathlib import Path
-from llm.lock import locked
+from rftlab.llm.lock import locked
 with locked(Path(sys.argv[1]), print):
     print("held", flush=True)
     sys.stdin.read()
@@ -105,7 +105,7 @@ with locked(Path(sys.argv[1]), print):
 @pytest.fixture
 def holder(cache):
     """A process that trains the base model of TASK, as far as locks can tell, until its input ends."""
-    place = cache / f"{llm.tiny._identity(TASK, TINY)}.reading"
+    place = cache / f"{rftlab.llm.tiny._identity(TASK, TINY)}.reading"
     child = subprocess.Popen([sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout.readline() == "held\n"
     yield child
@@ -123,7 +123,7 @@ def test_who_waits_says_for_what(holder, cache):
         holder.kill()
 
     pretrained(TASK, TINY, remark=waiting)
-    assert remarks == [f"{cache / llm.tiny._identity(TASK, TINY)}: another process trains this base model; waiting until it is there"]
+    assert remarks == [f"{cache / rftlab.llm.tiny._identity(TASK, TINY)}: another process trains this base model; waiting until it is there"]
 
 
 def test_nobody_waits_for_another_model_or_for_one_that_is_there(holder, cache):
@@ -131,5 +131,5 @@ def test_nobody_waits_for_another_model_or_for_one_that_is_there(holder, cache):
     assert holder.poll() is None
     made = json.loads((next(cache.glob("mix97-*[0-9a-f]")) / "config.json").read_text())
     assert made["tiny"]["seed"] == 1
-    with locked(Path(f"{cache / llm.tiny._identity(TASK, replace(TINY, seed=1))}.reading"), pytest.fail):
+    with locked(Path(f"{cache / rftlab.llm.tiny._identity(TASK, replace(TINY, seed=1))}.reading"), pytest.fail):
         pretrained(TASK, replace(TINY, seed=1), remark=pytest.fail)

@@ -6,23 +6,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import llm.trainer
-from llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
-from llm.samples import Samples, baseline_sets, chosen, joined, with_signal
-from llm.tasks.config import TaskConfig
-from llm.train import Report, train
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence
-from shared.config.ratio import Ratio
-from shared.config.sampling import Sampling
-from shared.config.shaping import Length
-from shared.config.surrogate import Clip, Reinforce
-from shared.design import Design
-from shared.errors import UserError
-from shared.estimator import Estimator
+import rftlab.llm.trainer
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
+from rftlab.llm.samples import Samples, baseline_sets, chosen, joined, with_signal
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.train import Report, train
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)
@@ -112,13 +112,13 @@ def test_responses_that_are_not_kept_teach_nothing(tmp_path):
 
 @pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
 def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
-    parts, real = [], llm.trainer.accumulate
+    parts, real = [], rftlab.llm.trainer.accumulate
 
     def listening(policy, estimator, batch, responses, on_policy):
         parts.append((batch, responses))
         return real(policy, estimator, batch, responses, on_policy)
 
-    monkeypatch.setattr(llm.trainer, "accumulate", listening)
+    monkeypatch.setattr(rftlab.llm.trainer, "accumulate", listening)
     estimator = Estimator(kl=KL("k3", 0.05), aggregation=Aggregation("token_mean"), correction=Correction(correction))
     train(run_of(estimator=estimator, epochs=2, minibatches=3, rounds=1, eval_every=1), tmp_path)
     records = pd.read_parquet(tmp_path / "rollouts")
@@ -241,8 +241,8 @@ def test_the_configuration_says_everything():
 
 def samples_of(rewards):
     """One-token responses with rewards, group by group."""
-    from llm.responses import Responses
-    from llm.rollouts import Rollouts
+    from rftlab.llm.responses import Responses
+    from rftlab.llm.rollouts import Rollouts
 
     flat = np.array([r for group in rewards for r in group], dtype=float)
     group = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards])

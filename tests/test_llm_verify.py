@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from llm import answers, math_text
-from llm.math_pool import Checks, MathPool
-from llm.math_text import normalised
-from llm.verify import VERIFIERS, score, well_formed
-from shared.errors import UserError
+from rftlab.llm import answers, math_text
+from rftlab.llm.math_pool import Checks, MathPool
+from rftlab.llm.math_text import normalised
+from rftlab.llm.verify import VERIFIERS, score, well_formed
+from rftlab.shared.errors import UserError
 from tests.vectors import WHOLE
 
 GOLDEN = WHOLE / "verifier_public.json"

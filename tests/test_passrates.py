@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shared.errors import UserError
-from studies.bridge.passrates import EDGES, GAP, BetaBinomial, beta_binomial, binomials, goodness, histogram, moments, naive_histogram, nonparametric
-from studies.bridge.passrates import zero_inflated as counts_of
+from rftlab.shared.errors import UserError
+from rftlab.studies.bridge.passrates import EDGES, GAP, BetaBinomial, beta_binomial, binomials, goodness, histogram, moments, naive_histogram, nonparametric
+from rftlab.studies.bridge.passrates import zero_inflated as counts_of
 
 M = 16
 PLANTED = {

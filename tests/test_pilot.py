@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from llm.ask import Ask
-from shared.errors import UserError
-from studies.bridge import pilot_store
-from studies.bridge.grid import CELLS, PILOT_CELLS
-from studies.bridge.noise import analysed, parts_of
-from studies.bridge.pilot import Gradient, Pilot, pilot_from, rollouts_of
-from studies.bridge.pilot_run import answers_of, wanted
-from studies.bridge.pilot_show import show, spark
-from studies.bridge.pilot_store import Damaged, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
-from studies.bridge.score import whole_pairs
-from studies.experiments import EXPERIMENTS
-from studies.pairs import start_at
-from studies.points import points_of
-from studies.reference import shipped
-from studies.seal import sealed
+from rftlab.llm.ask import Ask
+from rftlab.shared.errors import UserError
+from rftlab.studies.bridge import pilot_store
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS
+from rftlab.studies.bridge.noise import analysed, parts_of
+from rftlab.studies.bridge.pilot import Gradient, Pilot, pilot_from, rollouts_of
+from rftlab.studies.bridge.pilot_run import answers_of, wanted
+from rftlab.studies.bridge.pilot_show import show, spark
+from rftlab.studies.bridge.pilot_store import Damaged, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from rftlab.studies.bridge.score import whole_pairs
+from rftlab.studies.experiments import EXPERIMENTS
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import points_of
+from rftlab.studies.reference import shipped
+from rftlab.studies.seal import sealed
 
 PAIR = "tiny-mod97"
 
@@ -221,7 +221,7 @@ def test_requests_are_checked():
 
 
 def test_a_pair_without_a_language_model_is_refused(monkeypatch):
-    from studies.pairs import PAIRS
+    from rftlab.studies.pairs import PAIRS
 
     monkeypatch.setitem(PAIRS, "simulated", replace(PAIRS["qwen-math"], llm=None))
     with pytest.raises(UserError, match="pair = 'simulated' does not run at level llm; allowed: "):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shared.jit import jit
-from sim.random import EVALUATION, INTERFERENCE, LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, STYLE, key_of, normals, philox, uniforms
-from sim.simd import LANES, load, splat, store
-from sim.vectormath import cos_turns, exp, log
+from rftlab.shared.jit import jit
+from rftlab.sim.random import EVALUATION, INTERFERENCE, LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, STYLE, key_of, normals, philox, uniforms
+from rftlab.sim.simd import LANES, load, splat, store
+from rftlab.sim.vectormath import cos_turns, exp, log
 
 
 @jit

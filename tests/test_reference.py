@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shared.curve import Curve
-from studies import reference as module
-from studies import store
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.export import export, smollm2_points
-from studies.pairs import start_at
-from studies.points import points_of
-from studies.rates import CELLS, points_at, scores
-from studies.reference import COLUMNS, reference, shipped
-from studies.reproduce import Study, write_study
+from rftlab.shared.curve import Curve
+from rftlab.studies import reference as module
+from rftlab.studies import store
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.export import export, smollm2_points
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import points_of
+from rftlab.studies.rates import CELLS, points_at, scores
+from rftlab.studies.reference import COLUMNS, reference, shipped
+from rftlab.studies.reproduce import Study, write_study
 
 
 def test_reference_runs_are_whole_studies():
@@ -55,7 +55,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
         store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
-    monkeypatch.setattr("studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
+    monkeypatch.setattr("rftlab.studies.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
     before = shipped().head(2).assign(pair="other")
     before.to_parquet(tmp_path / "language.parquet")

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from shared.curve import Curve
-from studies.endpoints import endpoint_table
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.figures import mean_curves, save, tradeoff, write_whole
-from studies.language import PHASES, costs, gains
-from studies.report import VERDICTS, Part, terminal_summary, write_report
-from studies.stats import interval
+from rftlab.shared.curve import Curve
+from rftlab.studies.endpoints import endpoint_table
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.figures import mean_curves, save, tradeoff, write_whole
+from rftlab.studies.language import PHASES, costs, gains
+from rftlab.studies.report import VERDICTS, Part, terminal_summary, write_report
+from rftlab.studies.stats import interval
 
 CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
 PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
@@ -91,7 +91,7 @@ def test_report_is_self_contained(written):
 
 @pytest.mark.parametrize("name", ["page.css", "theory.html.j2"])
 def test_columns_of_pages_fit_a_phone(name):
-    on_screen = (files("studies") / "templates" / name).read_text().partition("@media print")[0]
+    on_screen = (files("rftlab.studies") / "templates" / name).read_text().partition("@media print")[0]
     assert not re.search(r"repeat\(\d", on_screen)
     assert all(int(width) <= 360 for width in re.findall(r"minmax\((\d+)px", on_screen))
 
@@ -163,7 +163,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
     figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
     before = save(figure, tmp_path, "figure", numbers).read_bytes()
-    monkeypatch.setattr("studies.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr("rftlab.studies.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
     assert (tmp_path / "figure.svg").read_bytes() == before

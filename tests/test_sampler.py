@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.correction import Correction
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from sim.config import Optimizer, Sampler
-from sim.environments import build
-from sim.ragged import SAMPLED
-from sim.run import simulate
-from sim.setup import is_general
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Optimizer, Sampler
+from rftlab.sim.environments import build
+from rftlab.sim.ragged import SAMPLED
+from rftlab.sim.run import simulate
+from rftlab.sim.setup import is_general
 from tests.small_worlds import equal_world, forced, gradients, learner_of, same, seen, softmax, styled, z_scores
 from tests.test_simulator import DESIGNS, SMALL, run_of
 

@@ -5,24 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import shared.weigh
-import sim.rounds
-import sim.run
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Clip, Reinforce
-from shared.design import Design
-from shared.errors import UserError
-from shared.estimator import Estimator
-from sim.config import Linear, Optimizer, Simulation, Tabular
-from sim.environments import build, tabular_world
-from sim.rounds import CHUNK, train_rounds
-from sim.run import Plain, Stopped, batches, rule_of, simulate
-from sim.setup import plan_of, start_state, work_of
-from sim.world import NO_ARM
-from studies.cards import preset
+import rftlab.shared.weigh
+import rftlab.sim.rounds
+import rftlab.sim.run
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
+from rftlab.sim.environments import build, tabular_world
+from rftlab.sim.rounds import CHUNK, train_rounds
+from rftlab.sim.run import Plain, Stopped, batches, rule_of, simulate
+from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.world import NO_ARM
+from rftlab.studies.cards import preset
 from tests.naive_sim import naive_curve
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
@@ -139,8 +139,8 @@ def test_average_gradient_check_can_fail():
 
 
 def test_the_simulator_calls_the_estimators_of_shared():
-    assert sim.rounds.weigh_into is shared.weigh.weigh_into
-    assert sim.rounds.advantages_into.__module__ == "shared.advantage"
+    assert rftlab.sim.rounds.weigh_into is rftlab.shared.weigh.weigh_into
+    assert rftlab.sim.rounds.advantages_into.__module__ == "rftlab.shared.advantage"
 
 
 def test_equal_runs_are_equal_and_seeds_are_independent_of_their_company():
@@ -199,7 +199,7 @@ def test_the_pieces_of_a_run_change_no_bit(name, tokens, monkeypatch):
     world = build(run.environment)
     whole = simulate(run, world).curve
     assert Plain(run, world).piece > 7
-    monkeypatch.setattr(sim.run, "PIECE", tokens)
+    monkeypatch.setattr(rftlab.sim.run, "PIECE", tokens)
     assert Plain(run, world).piece < 7
     assert same(simulate(run, world).curve, whole)
 
@@ -211,8 +211,8 @@ def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
         held.append(batches(*args))
         return held[-1]
 
-    monkeypatch.setattr(sim.run, "batches", chosen)
-    monkeypatch.setattr(sim.run, "PIECE", 1000)
+    monkeypatch.setattr(rftlab.sim.run, "batches", chosen)
+    monkeypatch.setattr(rftlab.sim.run, "PIECE", 1000)
     run = replace(run_of(DESIGNS["raw"]), design=replace(DESIGNS["raw"], rounds=10**9, eval_every=10**9))
     with pytest.raises(Stopped):
         simulate(run, build(SMALL), stopped=lambda: asked.append(0) or len(asked) == 4)

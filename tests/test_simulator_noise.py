@@ -7,21 +7,21 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.mask import Drift
-from shared.config.sampling import Sampling
-from shared.design import Design
-from shared.errors import UserError
-from shared.jit import jit
-from sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
-from sim.environments import build
-from sim.evaluation import pass_at_1
-from sim.forgetting import kept
-from sim.random import INTERFERENCE, ROLLOUT
-from sim.rounds import CHUNK, look
-from sim.run import General, Plain, simulate
-from sim.setup import plan_of, start_state, work_of
-from sim.world import World, contexts_of
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.mask import Drift
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.jit import jit
+from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from rftlab.sim.environments import build
+from rftlab.sim.evaluation import pass_at_1
+from rftlab.sim.forgetting import kept
+from rftlab.sim.random import INTERFERENCE, ROLLOUT
+from rftlab.sim.rounds import CHUNK, look
+from rftlab.sim.run import General, Plain, simulate
+from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.world import World, contexts_of
 from tests.naive_sim import NaiveRun, naive_curve, sigmoid
 from tests.small_worlds import same, with_estimator
 from tests.test_simulator import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores

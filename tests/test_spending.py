@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.averages import add, empty_averages
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.sampling import Sampling
-from shared.config.shaping import Length
-from shared.design import Design
-from shared.estimator import Estimator
-from shared.sampling import MOST, allocate
-from sim.environments import build
-from sim.run import General, batches, simulate
+from rftlab.shared.averages import add, empty_averages
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.sampling import MOST, allocate
+from rftlab.sim.environments import build
+from rftlab.sim.run import General, batches, simulate
 from tests.small_worlds import equal_world, forced, gradients, learner_of, mixed_world, same, seen, styled
 from tests.test_general import BASE, RUNS, WORLD, styled_run
 from tests.test_simulator import DESIGNS, SMALL, run_of

@@ -9,13 +9,13 @@ import sys
 import pytest
 from rich.console import Console
 
-from llm.lock import Busy, held, locked
-from llm.writing import write_file
-from shared.errors import UserError
-from studies import store
-from studies.points import Point
-from studies.reproduce import study_of, write_study
-from studies.status import duration, look, seconds_left, seconds_left_now, show
+from rftlab.llm.lock import Busy, held, locked
+from rftlab.llm.writing import write_file
+from rftlab.shared.errors import UserError
+from rftlab.studies import store
+from rftlab.studies.points import Point
+from rftlab.studies.reproduce import study_of, write_study
+from rftlab.studies.status import duration, look, seconds_left, seconds_left_now, show
 from tests.test_llm_lock import HOLDER
 from tests.vectors import ROOT
 
@@ -152,7 +152,7 @@ def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path
     assert not held(folder)
     glance = (folder / "lock").open("rb")
     fcntl.flock(glance, fcntl.LOCK_SH)
-    monkeypatch.setattr("llm.lock.time.sleep", lambda seconds: glance.close())
+    monkeypatch.setattr("rftlab.llm.lock.time.sleep", lambda seconds: glance.close())
     with locked(folder, print):
         assert held(folder)
 
@@ -176,7 +176,7 @@ def test_a_folder_without_a_study_is_one_line(tmp_path):
     with pytest.raises(UserError, match="holds no study; `rftlab reproduce --results"):
         show(Console(), root)
     done = subprocess.run(
-        [sys.executable, "-m", "studies.cli", "status", "--results", str(tmp_path / "nothing")],
+        [sys.executable, "-m", "rftlab.studies.cli", "status", "--results", str(tmp_path / "nothing")],
         capture_output=True,
         text=True,
         timeout=300,

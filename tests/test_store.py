@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from llm.writing import WRITING
-from shared.config.surrogate import Cispo, Clip, GeometricMean
-from shared.design import Design
-from shared.errors import UserError
-from sim.config import Linear, Optimizer, Simulation
-from sim.run import simulate
-from studies import reproduce, runner, store
-from studies.cards import preset
-from studies.points import Point, canonical, points_of
-from studies.provenance import provenance
-from studies.runner import Report, collect, run_points, split
-from studies.seal import read_sealed, sealed
+from rftlab.llm.writing import WRITING
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.run import simulate
+from rftlab.studies import reproduce, runner, store
+from rftlab.studies.cards import preset
+from rftlab.studies.points import Point, canonical, points_of
+from rftlab.studies.provenance import provenance
+from rftlab.studies.runner import Report, collect, run_points, split
+from rftlab.studies.seal import read_sealed, sealed
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
 QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
@@ -270,7 +270,7 @@ def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, k
     level, threads, engine, message = NOT_HERE[kind]
     manifest = reproduce.manifest_of(root, level)
     manifest.write_text("the study that is finished")
-    monkeypatch.setattr("studies.ray_runner.find_spec", lambda name: None)
+    monkeypatch.setattr("rftlab.studies.ray_runner.find_spec", lambda name: None)
     monkeypatch.setattr(reproduce, "has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
         reproduce.reproduce(Console(quiet=True), reproduce.study_of(level, [], 50, None), root, threads, True, engine)
@@ -321,7 +321,7 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed
 
 
 def test_every_shared_cell_runs_once():
-    from studies.experiments import EXPERIMENTS
+    from rftlab.studies.experiments import EXPERIMENTS
 
     planned = points_of(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
     assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25

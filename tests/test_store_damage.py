@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shared.errors import UserError
-from studies import store
-from studies.runner import collect, split
-from studies.scratch import sweep
-from studies.store import folder_of
+from rftlab.shared.errors import UserError
+from rftlab.studies import store
+from rftlab.studies.runner import collect, split
+from rftlab.studies.scratch import sweep
+from rftlab.studies.store import folder_of
 from tests.damage import old_files
 from tests.test_store import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 

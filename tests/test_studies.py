@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from shared.errors import UserError
-from studies.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, Part, judge, verdict_of
-from studies.cli_run import parse_run
-from studies.endpoints import agreement, endpoint_table, finals
-from studies.experiments import EXPERIMENTS, cells_of, experiment, label
-from studies.pairs import PAIRS, pair
-from studies.published import endpoints, published
-from studies.stats import interval
+from rftlab.shared.errors import UserError
+from rftlab.studies.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, Part, judge, verdict_of
+from rftlab.studies.cli_run import parse_run
+from rftlab.studies.endpoints import agreement, endpoint_table, finals
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, experiment, label
+from rftlab.studies.pairs import PAIRS, pair
+from rftlab.studies.published import endpoints, published
+from rftlab.studies.stats import interval
 
 
 def shape(name):

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from sim.config import Optimizer, Simulation, Tabular
-from sim.environments import build
-from sim.run import General
-from sim.style import longest
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.environments import build
+from rftlab.sim.run import General
+from rftlab.sim.style import longest
 from tests.naive_general import NaiveGeneral
 from tests.small_worlds import (
     equal_world,

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.design import Design
-from shared.prepare import prepare
-from shared.weigh import weigh
-from sim.config import Linear, Simulation
-from sim.environments import build
-from sim.run import simulate
-from sim.target import TARGETS, target_of
-from sim.tiles import tiles_of
-from studies.cards import preset
+from rftlab.shared.design import Design
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh
+from rftlab.sim.config import Linear, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.sim.target import TARGETS, target_of
+from rftlab.sim.tiles import tiles_of
+from rftlab.studies.cards import preset
 from tests.isa import NUMBA, can_run, numpy_beyond_avx2
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared.announce import Announcer
-from studies import terminal
-from studies.bridge.grid import PILOT_CELLS
-from studies.workers import workers
+from rftlab.shared.announce import Announcer
+from rftlab.studies import terminal
+from rftlab.studies.bridge.grid import PILOT_CELLS
+from rftlab.studies.workers import workers
 from tests.processes import hear_interrupts
 from tests.vectors import ROOT
 
-COMMAND = [sys.executable, "-m", "studies.cli"]
+COMMAND = [sys.executable, "-m", "rftlab.studies.cli"]
 ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
 PARSED = (
@@ -43,8 +43,8 @@ def test_a_command_line_is_parsed_without_heavy_packages(line):
     heavy = ("numba", "pandas", "scipy", "seaborn", "matplotlib", "pyarrow", "torch", "transformers")
     code = f"""
 import sys
-from studies.cli_commands import run
-from studies.terminal import guarded
+from rftlab.studies.cli_commands import run
+from rftlab.studies.terminal import guarded
 guarded(lambda: run({line.split()!r}))
 print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
 """
@@ -79,7 +79,7 @@ def test_a_closed_pipe_is_a_quiet_end(command):
 @pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
-    code = f"import sys; from studies.terminal import guarded, leave; leave(guarded(lambda: (print('few'), {end})[1]))"
+    code = f"import sys; from rftlab.studies.terminal import guarded, leave; leave(guarded(lambda: (print('few'), {end})[1]))"
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}
     reader, writer = os.pipe()
     os.close(reader)
@@ -93,7 +93,7 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
     """While it imports and compiles, into an empty cache: not at a certain place, but no place may answer with a traceback."""
     cold = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [*COMMAND, "run", "cell", "--quiet", "--results", str(tmp_path / "results")]
-    waiting = f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; from studies.cli import main; print('ready', flush=True); main()"
+    waiting = f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; from rftlab.studies.cli import main; print('ready', flush=True); main()"
     process = subprocess.Popen([sys.executable, "-c", waiting], env=cold, preexec_fn=hear_interrupts, **PIPES)
     assert process.stdout.readline() == "ready\n"
     time.sleep(delay)
@@ -106,7 +106,7 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
 def test_an_interrupt_where_nothing_can_be_raised_is_heard_all_the_same():
     code = """
 import signal, time
-from studies.terminal import guarded, leave, prepare
+from rftlab.studies.terminal import guarded, leave, prepare
 class Ending:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -131,7 +131,7 @@ def test_an_interrupted_pool_does_not_wait_for_its_threads():
 
 
 def test_a_process_leaves_although_a_thread_computes():
-    code = "import threading, time; from studies.terminal import leave; threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
+    code = "import threading, time; from rftlab.studies.terminal import leave; threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130
 
 
@@ -181,9 +181,9 @@ def event_of(module):
 
 def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tmp_path):
     announcer = Announcer(tmp_path)
-    for module in ("numba.core", "simple", "__main__", "sim.rounds", "sim.random", "sim.general", "shared.kl"):
+    for module in ("numba.core", "simple", "__main__", "rftlab.sim.rounds", "rftlab.sim.random", "rftlab.sim.general", "rftlab.shared.kl"):
         announcer.on_start(event_of(module))
-        announcer.on_start(event_of("sim.random"))  # a part of it
+        announcer.on_start(event_of("rftlab.sim.random"))  # a part of it
         announcer.on_end(None)
         announcer.on_end(None)
     said = capsys.readouterr().err.splitlines()
@@ -196,7 +196,7 @@ def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tm
 
 
 def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tmp_path):
-    code = "from shared.config.kl import KL, kl_rule; from shared.kl import kl_penalty; kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
+    code = "from rftlab.shared.config.kl import KL, kl_rule; from rftlab.shared.kl import kl_penalty; kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
     runs = [subprocess.run([sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}, timeout=200, **PIPES | {}) for _ in range(2)]
     assert [run.returncode for run in runs] == [0, 0]
     assert runs[0].stderr.count("\n") == 1 and runs[0].stderr.startswith("rftlab: compiling the estimators") and runs[1].stderr == ""

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import beta
 from scipy.stats import binom
 
-from shared.config.advantage import Advantage
-from studies.theory import algebra, objectives
-from studies.theory.curves import curves_w
-from studies.theory.models import (
+from rftlab.shared.config.advantage import Advantage
+from rftlab.studies.theory import algebra, objectives
+from rftlab.studies.theory.curves import curves_w
+from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     RLOO,
@@ -31,7 +31,7 @@ from studies.theory.models import (
     zscore,
     zscore_factor,
 )
-from studies.theory.objectives import BEST_MINUS_SECOND, SLOPE, P, pkpo
+from rftlab.studies.theory.objectives import BEST_MINUS_SECOND, SLOPE, P, pkpo
 
 CHECKS = algebra.CHECKS + objectives.CHECKS
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from studies.theory import ALL_CHECKS
-from studies.theory.check import FAIL, INCONCLUSIVE, PASS, estimated, exact, positive, rate, sampled, slope_of, verdict_of
+from rftlab.studies.theory import ALL_CHECKS
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, estimated, exact, positive, rate, sampled, slope_of, verdict_of
 
 DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30")
 

@@ -7,10 +7,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-import studies.theory.command as command
-from shared.errors import UserError
-from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, estimated, exact, positive
-from studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
+import rftlab.studies.theory.command as command
+from rftlab.shared.errors import UserError
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, estimated, exact, positive
+from rftlab.studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
 
 
 def made(name, good=True, caught=True, tier="fast", corrects=""):
@@ -126,7 +126,7 @@ def test_inequalities_print_as_such():
 
 
 def test_groups_hold_every_check_once():
-    from studies.theory import ALL_CHECKS, GROUPS
+    from rftlab.studies.theory import ALL_CHECKS, GROUPS
 
     ids = [check.id for check in ALL_CHECKS]
     assert len(set(ids)) == len(ids)

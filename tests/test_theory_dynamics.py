@@ -7,13 +7,13 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import expit, gamma, logit
 
-from shared.config.advantage import Advantage
-from shared.config.kl import KL
-from studies.theory import dynamics, learners, startup
-from studies.theory.curves import curves_plateau
-from studies.theory.dynamics import fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight
-from studies.theory.learners import GROUP_MEAN, GRPO, GRPO_POPULATION, RAW, RLOO, Learners, arms_speed, expected_gradient, expected_step, two_arms
-from studies.theory.startup import beta_moment, beta_nodes, never_solved, rounds_for_first_success
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.kl import KL
+from rftlab.studies.theory import dynamics, learners, startup
+from rftlab.studies.theory.curves import curves_plateau
+from rftlab.studies.theory.dynamics import fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight
+from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, GRPO_POPULATION, RAW, RLOO, Learners, arms_speed, expected_gradient, expected_step, two_arms
+from rftlab.studies.theory.startup import beta_moment, beta_nodes, never_solved, rounds_for_first_success
 
 
 def late_spike(beta1=0.9, beta2=0.999):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shared.errors import UserError
-from studies.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
-from studies.theory.evaluation import evaluations, normal_seeds, plug_in
+from rftlab.shared.errors import UserError
+from rftlab.studies.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
+from rftlab.studies.theory.evaluation import evaluations, normal_seeds, plug_in
 
 
 def plug_in_mean(n, k, p):

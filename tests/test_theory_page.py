@@ -5,12 +5,12 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-import studies.theory.command as command
-from studies.figures import save
-from studies.theory import curves, page
-from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison
-from studies.theory.command import Result
-from studies.theory.page import FIGURES, mathml, scripts, theory_section
+import rftlab.studies.theory.command as command
+from rftlab.studies.figures import save
+from rftlab.studies.theory import curves, page
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison
+from rftlab.studies.theory.command import Result
+from rftlab.studies.theory.page import FIGURES, mathml, scripts, theory_section
 from tests.test_theory_command import made
 
 VOID = {"img", "br", "meta", "link", "mspace"}
@@ -76,7 +76,7 @@ def test_no_corrections_no_figures_no_results(section):
 
 
 def test_every_formula_of_the_theory_is_mathml():
-    from studies.theory import ALL_CHECKS
+    from rftlab.studies.theory import ALL_CHECKS
 
     for check in ALL_CHECKS:
         converted = str(mathml(check))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from studies.theory import bandits
-from studies.theory.bandits import (
+from rftlab.studies.theory import bandits
+from rftlab.studies.theory.bandits import (
     drawn_regret,
     eliminated_regret,
     equal_grid,
@@ -17,8 +17,8 @@ from studies.theory.bandits import (
     missed,
     worst_regret,
 )
-from studies.theory.check import INCONCLUSIVE
-from studies.theory.regret import DIMENSIONS, fitted, limit_gap, objective, tilted, worst_of
+from rftlab.studies.theory.check import INCONCLUSIVE
+from rftlab.studies.theory.regret import DIMENSIONS, fitted, limit_gap, objective, tilted, worst_of
 
 HORIZONS = np.logspace(4, 12, 9)
 
@@ -164,7 +164,7 @@ def test_an_arm_never_pulled_counts_as_one_half():
 
 
 def test_too_few_runs_are_inconclusive_not_passed():
-    from studies.theory.check import sampled
+    from rftlab.studies.theory.check import sampled
 
     ends = minimax_grid(1e12, 4)
     worst, gap = worst_regret(ends)

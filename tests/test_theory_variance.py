@@ -6,22 +6,12 @@ from math import ceil, floor
 import numpy as np
 import pytest
 
-from sim.run import batches
-from studies.theory import replay, variance
-from studies.theory.curves import curves_replay, curves_variance
-from studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
-from studies.theory.replay import (
-    best_length,
-    enumerated_error,
-    longest_useful,
-    measured_error,
-    old_rates,
-    replayed,
-    vertex,
-    window_error,
-    worth,
-)
-from studies.theory.variance import (
+from rftlab.sim.run import batches
+from rftlab.studies.theory import replay, variance
+from rftlab.studies.theory.curves import curves_replay, curves_variance
+from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
+from rftlab.studies.theory.replay import best_length, enumerated_error, longest_useful, measured_error, old_rates, replayed, vertex, window_error, worth
+from rftlab.studies.theory.variance import (
     HISTOGRAMS,
     best_baseline,
     best_size,

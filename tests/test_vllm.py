@@ -12,14 +12,14 @@ if importlib.util.find_spec("vllm") is None:
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from llm.config import Compute, LLMRun, LoRA, Model
-from llm.lora import with_adapters
-from llm.policy import Policy
-from llm.random import EVALUATION, ROLLOUT
-from llm.rollouts import Draws, HFEngine, ignore
-from llm.train import train
-from llm.vllm_engine import BATCHED, VLLMEngine, seeds_of
-from shared.errors import UserError
+from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.lora import with_adapters
+from rftlab.llm.policy import Policy
+from rftlab.llm.random import EVALUATION, ROLLOUT
+from rftlab.llm.rollouts import Draws, HFEngine, ignore
+from rftlab.llm.train import train
+from rftlab.llm.vllm_engine import BATCHED, VLLMEngine, seeds_of
+from rftlab.shared.errors import UserError
 from tests.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from llm.config import Compute
-from llm.policy import Policy
-from llm.responses import Responses, packed
+from rftlab.llm.config import Compute
+from rftlab.llm.policy import Policy
+from rftlab.llm.responses import Responses, packed
 
 VOCABULARY = 20
 

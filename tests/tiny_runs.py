@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-import llm.samples
-from llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
-from llm.math_pool import Checks
-from llm.tasks.config import TaskConfig
-from llm.tasks.pools import Sizes
-from llm.train import Report, train
-from llm.verify import Scores
-from shared.config.kl import KL
-from shared.design import Design
-from shared.estimator import Estimator
+import rftlab.llm.samples
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model, Tiny
+from rftlab.llm.math_pool import Checks
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.train import Report, train
+from rftlab.llm.verify import Scores
+from rftlab.shared.config.kl import KL
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
 
 SIZES = Sizes(train=30, validation=20, test=20, pretrain=60)
 TINY = Tiny(width=16, heads=2, hidden=32, target=0.0, check_every=40, batch=30)
@@ -41,7 +41,7 @@ def even(verifier, responses, truths, pool):
 def one_cache(model_cache, monkeypatch):
     """Base models are trained once per test session, outside the user's cache; a reward within reach; one thread."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(model_cache))
-    monkeypatch.setattr(llm.samples, "score", even)
+    monkeypatch.setattr(rftlab.llm.samples, "score", even)
     torch.set_num_threads(1)
 
 

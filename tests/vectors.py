@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.advantage import advantages, whiten_into
-from shared.aggregation import shares
-from shared.averages import add, averages_of, difficulty_of, empty_averages
-from shared.config.advantage import Advantage, advantage_rule
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL, kl_rule
-from shared.config.ratio import Ratio, ratio_rule
-from shared.config.surrogate import Clip, Surrogate, surrogate_rule
-from shared.correction import corrections
-from shared.credit import optimal_token_baseline, token_advantages
-from shared.estimator import Estimator
-from shared.kl import kl_penalty
-from shared.pool import pool_of
-from shared.prepare import freeze, prepare, shaped_rewards
-from shared.replay import empty_windows, push, window_pool
-from shared.sampling import allocate, keep_shortest
-from shared.surrogate import surrogate
-from shared.weigh import masked, weigh
+from rftlab.shared.advantage import advantages, whiten_into
+from rftlab.shared.aggregation import shares
+from rftlab.shared.averages import add, averages_of, difficulty_of, empty_averages
+from rftlab.shared.config.advantage import Advantage, advantage_rule
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL, kl_rule
+from rftlab.shared.config.ratio import Ratio, ratio_rule
+from rftlab.shared.config.surrogate import Clip, Surrogate, surrogate_rule
+from rftlab.shared.correction import corrections
+from rftlab.shared.credit import optimal_token_baseline, token_advantages
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.kl import kl_penalty
+from rftlab.shared.pool import pool_of
+from rftlab.shared.prepare import freeze, prepare, shaped_rewards
+from rftlab.shared.replay import empty_windows, push, window_pool
+from rftlab.shared.sampling import allocate, keep_shortest
+from rftlab.shared.surrogate import surrogate
+from rftlab.shared.weigh import masked, weigh
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBSET = ROOT / "tests" / "golden"

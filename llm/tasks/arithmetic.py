@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from llm.tasks.pools import Sizes, below, pools
-from llm.tasks.task import Split, Task
-from shared.errors import check, check_choice
+from rftlab.llm.tasks.pools import Sizes, below, pools
+from rftlab.llm.tasks.task import Split, Task
+from rftlab.shared.errors import check, check_choice
 
 MODULUS = 97
 _STEP = re.compile(r"([-+*])([0-9]+)")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from llm.answers import boxed
-from llm.tasks.config import HUB
-from llm.tasks.files import Row, files_of, read_rows
-from llm.tasks.task import Split, Task
-from shared.errors import UserError, check, check_choice
+from rftlab.llm.answers import boxed
+from rftlab.llm.tasks.config import HUB
+from rftlab.llm.tasks.files import Row, files_of, read_rows
+from rftlab.llm.tasks.task import Split, Task
+from rftlab.shared.errors import UserError, check, check_choice
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from llm.tasks import arithmetic
-from llm.tasks.pools import Sizes
-from shared.errors import MOST_SEED, check, check_choice, check_count
+from rftlab.llm.tasks import arithmetic
+from rftlab.llm.tasks.pools import Sizes
+from rftlab.shared.errors import MOST_SEED, check, check_choice, check_count
 
 HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.parquet
 
-from shared.errors import UserError, check
+from rftlab.shared.errors import UserError, check
 
 FORMATS = (".parquet", ".jsonl")
 

@@ -1,8 +1,8 @@
 """Every task by its name."""
 
-from llm.tasks import arithmetic, benchmarks, words
-from llm.tasks.config import BENCHMARKS, TaskConfig
-from llm.tasks.task import Task
+from rftlab.llm.tasks import arithmetic, benchmarks, words
+from rftlab.llm.tasks.config import BENCHMARKS, TaskConfig
+from rftlab.llm.tasks.task import Task
 
 
 def load(config: TaskConfig) -> Task:

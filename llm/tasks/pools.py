@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from llm.tasks.task import Prompt, Split
-from shared.errors import check, check_count
+from rftlab.llm.tasks.task import Prompt, Split
+from rftlab.shared.errors import check, check_count
 
 MOST_PROBLEMS = 10**6
 """In a pool; so many are generated in half a minute."""

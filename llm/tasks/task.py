@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shared.errors import check, check_choice
+from rftlab.shared.errors import check, check_choice
 
 Prompt = list[dict[str, str]] | str
 """Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of llm/tasks/symbols.py."""

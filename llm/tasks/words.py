@@ -3,8 +3,8 @@
 from random import Random
 from typing import NamedTuple
 
-from llm.tasks.pools import Sizes, below, pools
-from llm.tasks.task import Task
+from rftlab.llm.tasks.pools import Sizes, below, pools
+from rftlab.llm.tasks.task import Task
 
 NAMES = (
     "Ada",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
 BaselineKind = Literal["none", "group_mean", "leave_one_out", "batch_mean", "length_weighted", "second_best", "greedy", "moving_average", "value", "optimal"]

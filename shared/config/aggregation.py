@@ -6,7 +6,7 @@ Shares are computed once per optimiser batch; a micro-batch takes a slice of the
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 AggregationKind = Literal["token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean"]
 EmptyRule = Literal["skip", "count"]

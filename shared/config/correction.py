@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]

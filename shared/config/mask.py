@@ -7,7 +7,7 @@ micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the
 from dataclasses import astuple, dataclass
 from typing import Literal, NamedTuple, get_args
 
-from shared.errors import check, check_choice
+from rftlab.shared.errors import check, check_choice
 
 
 @dataclass(frozen=True)

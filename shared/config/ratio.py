@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from shared.errors import check, check_choice, code_of
+from rftlab.shared.errors import check, check_choice, code_of
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
 TOKEN, SEQUENCE, SEQUENCE_TOKEN, PRODUCT = range(4)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shared.errors import check_choice, check_count
+from rftlab.shared.errors import check_choice, check_count
 
 Budget = Literal["equal", "difficulty"]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.config.kl import NONE
-from shared.errors import check, check_finite
+from rftlab.shared.config.kl import NONE
+from rftlab.shared.errors import check, check_finite
 
 
 @dataclass(frozen=True)

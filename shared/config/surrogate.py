@@ -8,7 +8,7 @@ import math
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from shared.errors import check, check_finite
+from rftlab.shared.errors import check, check_finite
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from studies.bridge.levels import CurveSet
-from studies.claims import Finals
-from studies.endpoints import SPLITS
-from studies.evalstats import winners_curse
-from studies.stats import CONFIDENCE
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.claims import Finals
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.evalstats import winners_curse
+from rftlab.studies.stats import CONFIDENCE
 
 DRAWS = 4000
 FEWEST = 3
@@ -172,7 +172,7 @@ def standard_error(own: CurveSet, cells: list[str]) -> float:
 
 
 def curse(own: CurveSet, cells: list[str]) -> float:
-    """By how much the best of the cells looks better on test than it is, on average (`studies.evalstats.winners_curse`)."""
+    """By how much the best of the cells looks better on test than it is, on average (`rftlab.studies.evalstats.winners_curse`)."""
     if len(cells) < 2:
         return 0.0
     error, means = standard_error(own, cells), own.finals.test[cells].mean()

@@ -14,13 +14,13 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
-from shared.errors import UserError
-from sim.config import Simulation
-from sim.environments import build
-from sim.run import simulate
-from studies.bridge.evidence import Evidence
-from studies.bridge.knobs import world_of
-from studies.workers import workers
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.bridge.evidence import Evidence
+from rftlab.studies.bridge.knobs import world_of
+from rftlab.studies.workers import workers
 
 ENOUGH = 24.0
 """Effective number of particles that annealing keeps."""

@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from llm.folders import folder_below
-from studies import store
-from studies.about import commit, versions
-from studies.bridge import compare_figures
-from studies.bridge.agreement import DRAWS, Agreement, Best, Estimate, agree, best, common_cells, resample
-from studies.bridge.curves import AXES
-from studies.bridge.diagnostics import pass_rates, rates_table
-from studies.bridge.levels import CurveSet
-from studies.bridge.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, Row, Side, claim_verdicts, compare_claims
-from studies.claims import short
-from studies.experiments import EXPERIMENTS, Experiment, label
-from studies.figures import write_numbers, write_whole
-from studies.progress import steps_of
-from studies.report import Plan, draw_all, signed, template
-from studies.scratch import check_writable
+from rftlab.llm.folders import folder_below
+from rftlab.studies import store
+from rftlab.studies.about import commit, versions
+from rftlab.studies.bridge import compare_figures
+from rftlab.studies.bridge.agreement import DRAWS, Agreement, Best, Estimate, agree, best, common_cells, resample
+from rftlab.studies.bridge.curves import AXES
+from rftlab.studies.bridge.diagnostics import pass_rates, rates_table
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.bridge.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, Row, Side, claim_verdicts, compare_claims
+from rftlab.studies.claims import short
+from rftlab.studies.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.figures import write_numbers, write_whole
+from rftlab.studies.progress import steps_of
+from rftlab.studies.report import Plan, draw_all, signed, template
+from rftlab.studies.scratch import check_writable
 
 SYMBOLS = {AGREE: "✓", DISAGREE: "✗", UNDECIDED: "?", SINGLE: "–"}
 STYLES = dict(zip(SYMBOLS, ("green", "red", "yellow", "dim"), strict=True))

@@ -7,15 +7,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from studies.bridge.agreement import common_cells
-from studies.bridge.curves import AXES, at_budget, mean_lines
-from studies.bridge.diagnostics import BINS, dynamics, signal_to_noise
-from studies.bridge.levels import CurveSet
-from studies.claims import short
-from studies.endpoints import SPLITS
-from studies.experiments import Experiment, label
-from studies.figures import BAND, BAR, BARS, DASHES, DOT, GREY, HOLLOW, PALETTE, Drawn, bar_lengths, key, legend, name_axis, styled
-from studies.stats import interval
+from rftlab.studies.bridge.agreement import common_cells
+from rftlab.studies.bridge.curves import AXES, at_budget, mean_lines
+from rftlab.studies.bridge.diagnostics import BINS, dynamics, signal_to_noise
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.claims import short
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import Experiment, label
+from rftlab.studies.figures import BAND, BAR, BARS, DASHES, DOT, GREY, HOLLOW, PALETTE, Drawn, bar_lengths, key, legend, name_axis, styled
+from rftlab.studies.stats import interval
 
 COLUMNS = 5
 _SHADES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#b5de2b", "#fde725")
@@ -59,7 +59,7 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
 
 
 def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, explained: dict) -> None:
-    """The legend of studies.figures; published numbers are a level of their own here, with its colour."""
+    """The legend of rftlab.studies.figures; published numbers are a level of their own here, with its colour."""
     legend(figure, handles, numbers.assign(published=np.nan), explained)
 
 

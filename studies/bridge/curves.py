@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from studies.bridge.levels import CurveSet
-from studies.endpoints import SPLITS
-from studies.experiments import Experiment, label
-from studies.figures import mean_curves
-from studies.stats import interval
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import Experiment, label
+from rftlab.studies.figures import mean_curves
+from rftlab.studies.stats import interval
 
 
 class Axis(NamedTuple):

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shared.config.advantage import Advantage
-from shared.design import Design
-from sim.config import Simulation
-from sim.environments import build
-from sim.products import places
-from sim.run import Plain
-from sim.world import Contexts
-from studies import store
-from studies.bridge.levels import CurveSet
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.points import Point
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.design import Design
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.products import places
+from rftlab.sim.run import Plain
+from rftlab.sim.world import Contexts
+from rftlab.studies import store
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.points import Point
 
 EDGES = np.array([0.0, 0.02, 0.25, 0.5, 0.75, 0.98, 1.0])
 BINS = ("0 to 0.02", "to 0.25", "to 0.5", "to 0.75", "to 0.98", "to 1")

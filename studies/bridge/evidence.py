@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.curve import Curve
-from shared.design import Design
-from studies.bridge.knobs import LONG, SHORT, Facts, paced
-from studies.bridge.pilot import Pilot
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.studies.bridge.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.bridge.pilot import Pilot
 
 SEED_NOISE = 0.02
 """Standard deviation of Pass@1 over training seeds, about that of the `tiny` reference runs (0.015 and 0.023)."""

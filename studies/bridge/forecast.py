@@ -8,25 +8,25 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from llm.folders import kind_of
-from shared.design import Design
-from shared.errors import UserError, check
-from studies.bridge import plain
-from studies.bridge.calibrate import Posterior
-from studies.bridge.evidence import evidence_of
-from studies.bridge.grid import CELLS, PILOT_CELLS
-from studies.bridge.knobs import answer_rates
-from studies.bridge.passrates import moments
-from studies.bridge.pilot import Pilot, pilot_from, rollouts_of
-from studies.bridge.pilot_store import file_of, read_pilot, shipped_base, shipped_pairs
-from studies.bridge.posterior_store import calibrated
-from studies.bridge.predict import Forecast, ends_of, predict
-from studies.bridge.score import RAW, finals
-from studies.experiments import label
-from studies.pairs import start_at
-from studies.progress import steps_of
-from studies.reference import shipped
-from studies.reproduce import threads_of
+from rftlab.llm.folders import kind_of
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.bridge import plain
+from rftlab.studies.bridge.calibrate import Posterior
+from rftlab.studies.bridge.evidence import evidence_of
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS
+from rftlab.studies.bridge.knobs import answer_rates
+from rftlab.studies.bridge.passrates import moments
+from rftlab.studies.bridge.pilot import Pilot, pilot_from, rollouts_of
+from rftlab.studies.bridge.pilot_store import file_of, read_pilot, shipped_base, shipped_pairs
+from rftlab.studies.bridge.posterior_store import calibrated
+from rftlab.studies.bridge.predict import Forecast, ends_of, predict
+from rftlab.studies.bridge.score import RAW, finals
+from rftlab.studies.experiments import label
+from rftlab.studies.pairs import start_at
+from rftlab.studies.progress import steps_of
+from rftlab.studies.reference import shipped
+from rftlab.studies.reproduce import threads_of
 
 CLOSE = 0.02
 """A design that is this near to the best one is as good."""

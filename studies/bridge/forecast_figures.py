@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from studies.claims import short
-from studies.figures import DOT, GREY, HOLLOW, PALETTE, Drawn, key, pretty, styled
+from rftlab.studies.claims import short
+from rftlab.studies.figures import DOT, GREY, HOLLOW, PALETTE, Drawn, key, pretty, styled
 
 _TRUTH = PALETTE[3]
 

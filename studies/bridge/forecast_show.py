@@ -5,12 +5,12 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from studies.bridge.calibrate import Posterior
-from studies.bridge.forecast import CLOSE, Grid, checks, fits, knob_table
-from studies.bridge.pilot import Pilot
-from studies.bridge.plain import PLAIN
-from studies.bridge.score import LEVEL, rank_agreement
-from studies.claims import short
+from rftlab.studies.bridge.calibrate import Posterior
+from rftlab.studies.bridge.forecast import CLOSE, Grid, checks, fits, knob_table
+from rftlab.studies.bridge.pilot import Pilot
+from rftlab.studies.bridge.plain import PLAIN
+from rftlab.studies.bridge.score import LEVEL, rank_agreement
+from rftlab.studies.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""

@@ -1,8 +1,8 @@
 """The grid of designs that forecasts are made for, and those of it that a pilot runs."""
 
-from shared.design import Design
-from shared.errors import check, check_choice
-from studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check, check_choice
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
 
 CELLS: dict[str, Design] = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
 """The grid: the 25 designs of the seven experiments by their labels."""

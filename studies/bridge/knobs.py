@@ -15,8 +15,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtri
 
-from sim.config import Linear, Optimizer, Simulation
-from sim.environments import build
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.environments import build
 
 Scale = Literal["log", "logit", "linear"]
 _PROBE = 512

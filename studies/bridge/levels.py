@@ -8,23 +8,23 @@ from typing import Literal, NamedTuple, get_args
 import pandas as pd
 from rich.console import Console
 
-from llm.config import LLMRun
-from llm.folders import folder_below, folders_in
-from shared.curve import Curve
-from shared.errors import check, check_choice
-from studies import store
-from studies.claims import Finals
-from studies.cli_common import Engine, check_size
-from studies.endpoints import SPLITS, finals
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.export import smollm2_points
-from studies.figures import pretty
-from studies.pairs import PAIRS, SIZES, Pair, pair, start_at
-from studies.points import Point, points_of
-from studies.published import published
-from studies.reference import shipped
-from studies.reproduce import Study, finish_points, has_study, read_study, threads_of
-from studies.runner import collect
+from rftlab.llm.config import LLMRun
+from rftlab.llm.folders import folder_below, folders_in
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import check, check_choice
+from rftlab.studies import store
+from rftlab.studies.claims import Finals
+from rftlab.studies.cli_common import Engine, check_size
+from rftlab.studies.endpoints import SPLITS, finals
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.export import smollm2_points
+from rftlab.studies.figures import pretty
+from rftlab.studies.pairs import PAIRS, SIZES, Pair, pair, start_at
+from rftlab.studies.points import Point, points_of
+from rftlab.studies.published import published
+from rftlab.studies.reference import shipped
+from rftlab.studies.reproduce import Study, finish_points, has_study, read_study, threads_of
+from rftlab.studies.runner import collect
 
 LevelName = Literal["sim", "llm", "published"]
 SEEDS = 5
@@ -50,7 +50,7 @@ class CurveSet(NamedTuple):
 
     asked: Asked
     curves: pd.DataFrame
-    """Rows of `studies.runner.Results.curves`; none at level published, which has endpoints alone."""
+    """Rows of `rftlab.studies.runner.Results.curves`; none at level published, which has endpoints alone."""
     finals: Finals
     """Pass@1 after training: a row per seed, a column per cell and `base`; one row where numbers are published."""
     responses: dict[str, int]

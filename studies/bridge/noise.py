@@ -16,11 +16,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from studies.bridge.pilot import Gradient
+from rftlab.studies.bridge.pilot import Gradient
 
 
 class Products(Protocol):
-    """What is known of the gradients: see `llm.probe.Products`."""
+    """What is known of the gradients: see `rftlab.llm.probe.Products`."""
 
     group: int
     block: np.ndarray

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from studies.bridge.evidence import Evidence, Observed
-from studies.bridge.grid import CELLS
-from studies.bridge.knobs import LONG, Facts, informed
-from studies.endpoints import SPLITS
-from studies.experiments import BASELINE, label
-from studies.pairs import PAIRS, pair, start_at
-from studies.published import published
+from rftlab.studies.bridge.evidence import Evidence, Observed
+from rftlab.studies.bridge.grid import CELLS
+from rftlab.studies.bridge.knobs import LONG, Facts, informed
+from rftlab.studies.endpoints import SPLITS
+from rftlab.studies.experiments import BASELINE, label
+from rftlab.studies.pairs import PAIRS, pair, start_at
+from rftlab.studies.published import published
 
 ROUNDING = 0.01 / np.sqrt(12)
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import betaln, expit, gammaln, xlog1py, xlogy
 from scipy.stats import chi2
 
-from shared.errors import check
+from rftlab.shared.errors import check
 
 GRID = np.linspace(0.0, 1.0, 201)
 """Rates of the nonparametric fit."""

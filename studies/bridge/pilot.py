@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from shared.curve import Curve
-from shared.design import Design
-from shared.errors import check
-from studies.bridge.grid import CELLS, PILOT_CELLS, check_cells
-from studies.pairs import start_at
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS, check_cells
+from rftlab.studies.pairs import start_at
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""

@@ -13,22 +13,22 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from llm.ask import VERSION, Ask
-from llm.config import LLMRun, config_of
-from shared.errors import UserError, check
-from studies import store
-from studies.bridge import pilot_store
-from studies.bridge.grid import CELLS, check_cells
-from studies.bridge.noise import analysed
-from studies.bridge.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
-from studies.cli_common import NEEDS_LLM, Engine, has_llm
-from studies.pairs import start_at
-from studies.points import Point, schedule
-from studies.reproduce import finish_points, threads_of
-from studies.runner import collect
+from rftlab.llm.ask import VERSION, Ask
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.shared.errors import UserError, check
+from rftlab.studies import store
+from rftlab.studies.bridge import pilot_store
+from rftlab.studies.bridge.grid import CELLS, check_cells
+from rftlab.studies.bridge.noise import analysed
+from rftlab.studies.bridge.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
+from rftlab.studies.cli_common import NEEDS_LLM, Engine, has_llm
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point, schedule
+from rftlab.studies.reproduce import finish_points, threads_of
+from rftlab.studies.runner import collect
 
 if TYPE_CHECKING:
-    from llm.probe import Asked, Probed
+    from rftlab.llm.probe import Asked, Probed
 
 _PROCESSES = multiprocessing.get_context("spawn")
 Kept = TypeVar("Kept", Base, Pilot)
@@ -170,7 +170,7 @@ def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
 def _work(run: LLMRun, ask: Ask, connection: Connection) -> None:
     """What the process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    from llm.probe import Told, probe
+    from rftlab.llm.probe import Told, probe
 
     told = Told(
         step=lambda done, total: connection.send(("step", (done, total))),

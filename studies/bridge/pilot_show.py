@@ -6,10 +6,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from studies.bridge.grid import CELLS
-from studies.bridge.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
-from studies.bridge.pilot import QUANTILES, Answers, Gradient, Pilot, Spent
-from studies.pairs import start_at
+from rftlab.studies.bridge.grid import CELLS
+from rftlab.studies.bridge.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
+from rftlab.studies.bridge.pilot import QUANTILES, Answers, Gradient, Pilot, Spent
+from rftlab.studies.pairs import start_at
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24

@@ -3,7 +3,7 @@
     results/pilot/<pair>/base.json     what was measured on the base model
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all runs
 
-A file says what it is of (`config`) and has a checksum (studies/seal.py). `python -m studies.bridge.pilot_store RESULTS` takes the measurements of base
+A file says what it is of (`config`) and has a checksum (studies/seal.py). `python -m rftlab.studies.bridge.pilot_store RESULTS` takes the measurements of base
 models in a results folder as those of the package (`make pilots`).
 """
 
@@ -15,15 +15,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from llm.folders import below, folder_below, folders_in, kind_of, remove
-from llm.writing import reported, write_file
-from shared.errors import UserError, check
-from studies.bridge.grid import CELLS
-from studies.bridge.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
-from studies.seal import read_sealed, sealed
+from rftlab.llm.folders import below, folder_below, folders_in, kind_of, remove
+from rftlab.llm.writing import reported, write_file
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.bridge.grid import CELLS
+from rftlab.studies.bridge.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
+from rftlab.studies.seal import read_sealed, sealed
 
 FORMAT = 2
-SHIPPED = files("studies") / "data" / "pilots.json"
+SHIPPED = files("rftlab.studies") / "data" / "pilots.json"
 
 
 class Damaged(Exception):

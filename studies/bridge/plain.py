@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from shared.design import Design
-from studies.bridge.evidence import Evidence
+from rftlab.shared.design import Design
+from rftlab.studies.bridge.evidence import Evidence
 
 PLAIN = ("still", "gain", "sigmoid")
 PARAMETERS = 3

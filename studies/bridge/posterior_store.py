@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-import sim
-from llm.folders import below, kind_of, read_file, remove
-from llm.writing import reported, write_file
-from studies.bridge.calibrate import NOTHING, Posterior, Progress, calibrate
-from studies.bridge.evidence import Evidence
+from rftlab import sim
+from rftlab.llm.folders import below, kind_of, read_file, remove
+from rftlab.llm.writing import reported, write_file
+from rftlab.studies.bridge.calibrate import NOTHING, Posterior, Progress, calibrate
+from rftlab.studies.bridge.evidence import Evidence
 
 
 def calibrated(root: Path, pair: str, evidence: Evidence, seed: int, threads: int, progress: Progress, remark: Callable[[str], None]) -> Posterior:

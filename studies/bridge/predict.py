@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.design import Design
-from sim.environments import build
-from sim.run import simulate
-from studies.bridge.calibrate import Posterior, Progress
-from studies.bridge.evidence import DISCREPANCY, SEED_NOISE
-from studies.workers import workers
+from rftlab.shared.design import Design
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.bridge.calibrate import Posterior, Progress
+from rftlab.studies.bridge.evidence import DISCREPANCY, SEED_NOISE
+from rftlab.studies.workers import workers
 
 REACH = 1.5
 """Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""

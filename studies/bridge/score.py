@@ -14,19 +14,19 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from shared.design import Design
-from shared.errors import check
-from studies.bridge import plain
-from studies.bridge.calibrate import Progress
-from studies.bridge.evidence import Evidence, evidence_of
-from studies.bridge.grid import CELLS, PILOT_CELLS
-from studies.bridge.paper import paper_evidence, paper_truth
-from studies.bridge.pilot import pilot_from
-from studies.bridge.pilot_store import shipped_base, shipped_pairs
-from studies.bridge.posterior_store import calibrated
-from studies.bridge.predict import predict
-from studies.experiments import BASELINE, label
-from studies.pairs import start_at
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check
+from rftlab.studies.bridge import plain
+from rftlab.studies.bridge.calibrate import Progress
+from rftlab.studies.bridge.evidence import Evidence, evidence_of
+from rftlab.studies.bridge.grid import CELLS, PILOT_CELLS
+from rftlab.studies.bridge.paper import paper_evidence, paper_truth
+from rftlab.studies.bridge.pilot import pilot_from
+from rftlab.studies.bridge.pilot_store import shipped_base, shipped_pairs
+from rftlab.studies.bridge.posterior_store import calibrated
+from rftlab.studies.bridge.predict import predict
+from rftlab.studies.experiments import BASELINE, label
+from rftlab.studies.pairs import start_at
 
 RAW = label(BASELINE)
 LEVEL = 0.8

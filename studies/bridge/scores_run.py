@@ -6,16 +6,16 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from llm.folders import folder_below
-from llm.writing import write_file
-from studies.bridge.forecast_figures import score_figure
-from studies.bridge.forecast_show import show_scores
-from studies.bridge.score import Case, language_cases, paper_cases, partial_cases, score, summary
-from studies.figures import save
-from studies.progress import steps_of
-from studies.reference import shipped
-from studies.reproduce import threads_of
-from studies.scratch import check_writable
+from rftlab.llm.folders import folder_below
+from rftlab.llm.writing import write_file
+from rftlab.studies.bridge.forecast_figures import score_figure
+from rftlab.studies.bridge.forecast_show import show_scores
+from rftlab.studies.bridge.score import Case, language_cases, paper_cases, partial_cases, score, summary
+from rftlab.studies.figures import save
+from rftlab.studies.progress import steps_of
+from rftlab.studies.reference import shipped
+from rftlab.studies.reproduce import threads_of
+from rftlab.studies.scratch import check_writable
 
 CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: partial_cases(shipped()), "paper": paper_cases}
 """What can be scored."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from studies.bridge.agreement import Estimate, curse
-from studies.bridge.levels import CurveSet
-from studies.claims import CLAIMS, Claim, Finals, Part
-from studies.stats import CONFIDENCE
+from rftlab.studies.bridge.agreement import Estimate, curse
+from rftlab.studies.bridge.levels import CurveSet
+from rftlab.studies.claims import CLAIMS, Claim, Finals, Part
+from rftlab.studies.stats import CONFIDENCE
 
 PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
 """Sign of a quantity: its interval lies above 0, below 0, holds 0; or the level has no number."""

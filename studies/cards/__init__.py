@@ -2,10 +2,10 @@
 
 import hashlib
 
-from shared.errors import check, check_choice
-from shared.estimator import Estimator
-from studies.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
-from studies.cards.card import Card, knobs_of
+from rftlab.shared.errors import check, check_choice
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
+from rftlab.studies.cards.card import Card, knobs_of
 
 FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
 CARDS: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}

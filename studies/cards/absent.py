@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from studies.cards.card import Card
+from rftlab.studies.cards.card import Card
 
 _card = partial(Card, family="Not here", estimator=None)
 

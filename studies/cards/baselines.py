@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from studies.cards.card import Card
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
 
 _card = partial(Card, family="Baselines from elsewhere", rollouts=1)
 TOKEN_MEAN = Aggregation("token_mean")
@@ -83,6 +83,6 @@ CARDS = (
         formula="A = r - b*;  b* = E[r |s|²] / E[|s|²]",
         bias="Unbiased, W = 1, with the least variance that one number per context can give; any other baseline costs (b-b*)² E|s|² more.",
         checks=("T10",),
-        note="Computable in the simulator alone. For tokens of a real model shared.credit.optimal_token_baseline has the estimate that verl calls OTB.",
+        note="Computable in the simulator alone. For tokens of a real model rftlab.shared.credit.optimal_token_baseline has the estimate that verl calls OTB.",
     ),
 )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import NamedTuple
 
-from shared.config.sampling import Sampling
-from shared.estimator import Estimator
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.estimator import Estimator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from shared.config.aggregation import Aggregation
-from shared.config.correction import Correction
-from shared.config.surrogate import Clip
-from shared.estimator import Estimator
-from studies.cards.card import Card
-from studies.cards.paper import ZSCORE
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.paper import ZSCORE
 
 _card = partial(Card, family="The sampler is not the trainer")
 

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.sampling import Sampling
-from shared.config.shaping import Length
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from studies.cards.card import Card
-from studies.cards.paper import GRPO_BIAS, ZSCORE
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.paper import GRPO_BIAS, ZSCORE
 
 _card = partial(Card, family="Groups and batches")
 TOKEN_MEAN = Aggregation("token_mean")

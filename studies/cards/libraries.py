@@ -3,14 +3,14 @@
 import math
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from studies.cards.card import Card
-from studies.cards.paper import GRPO_BIAS
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.paper import GRPO_BIAS
 
 _card = partial(Card, family="Conventions of libraries")
 TOKEN_MEAN = Aggregation("token_mean")

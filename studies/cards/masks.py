@@ -3,14 +3,14 @@
 import math
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.mask import ClipCov, Divergence, Drift, KLCov
-from shared.config.surrogate import Cispo, Clip
-from shared.estimator import Estimator
-from studies.cards.card import Card
-from studies.cards.paper import ZSCORE
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.surrogate import Cispo, Clip
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.paper import ZSCORE
 
 _card = partial(Card, family="Masks on tokens and responses")
 TOKEN_MEAN = Aggregation("token_mean")

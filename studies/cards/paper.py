@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.surrogate import Clip, Reinforce
-from shared.estimator import Estimator
-from studies.cards.card import Card
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
 
 PAPER_KL = KL("k3", 0.001)
 ZSCORE = Advantage("group_mean", "group_std")

@@ -3,14 +3,14 @@
 import math
 from functools import partial
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.ratio import Ratio
-from shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Sapo, Vespo
-from shared.estimator import Estimator
-from studies.cards.card import Card
-from studies.cards.paper import ZSCORE
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Sapo, Vespo
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.paper import ZSCORE
 
 _card = partial(Card, family="Ratios and clips")
 TOKEN_MEAN, SEQUENCE_MEAN = Aggregation("token_mean"), Aggregation("seq_mean_token_mean")

@@ -8,16 +8,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.ratio import Ratio
-from shared.config.sampling import Sampling
-from shared.errors import check_choice
-from shared.estimator import Estimator
-from studies.cards import CARDS
-from studies.cards.card import Card, all_knobs
-from studies.cards.libraries import AGG_MODES
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.errors import check_choice
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import CARDS
+from rftlab.studies.cards.card import Card, all_knobs
+from rftlab.studies.cards.libraries import AGG_MODES
 
 _CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
 _BASELINE = {

@@ -4,8 +4,8 @@ A check (studies/theory/check.py) compares what a formula says with what the est
 its mutant, a wrong estimator, on which it must fail. Ids T and S are the statements of the study, D those that were derived for it.
 """
 
-from studies.theory import algebra, dynamics, evaluation, objectives, regret, replay, variance
-from studies.theory.check import Check
+from rftlab.studies.theory import algebra, dynamics, evaluation, objectives, regret, replay, variance
+from rftlab.studies.theory.check import Check
 
 _FOUND = {
     "Estimator algebra": algebra.CHECKS + objectives.CHECKS,

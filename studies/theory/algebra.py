@@ -3,12 +3,12 @@
 import numpy as np
 from scipy.special import beta
 
-from shared.config.advantage import Advantage
-from shared.pool import Pool
-from shared.prepare import prepare
-from shared.weigh import weigh
-from studies.theory.check import Check, Comparison, exact, sampled
-from studies.theory.models import (
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh
+from rftlab.studies.theory.check import Check, Comparison, exact, sampled
+from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     RLOO,

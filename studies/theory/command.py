@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from shared.errors import check as require
-from studies.theory import GROUPS
-from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, verdict_of
+from rftlab.shared.errors import check as require
+from rftlab.studies.theory import GROUPS
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, verdict_of
 
 COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 CAUGHT = {FAIL: "green", PASS: "red", INCONCLUSIVE: "red"}

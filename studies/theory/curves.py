@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from studies.theory.bandits import equal_grid, minimax_grid, worst_regret
-from studies.theory.dynamics import plateau_times
-from studies.theory.models import RLOO, beta_rates, measured_factor, zscore
-from studies.theory.replay import measured_error, old_rates
-from studies.theory.variance import budget_terms, total_variance
+from rftlab.studies.theory.bandits import equal_grid, minimax_grid, worst_regret
+from rftlab.studies.theory.dynamics import plateau_times
+from rftlab.studies.theory.models import RLOO, beta_rates, measured_factor, zscore
+from rftlab.studies.theory.replay import measured_error, old_rates
+from rftlab.studies.theory.variance import budget_terms, total_variance
 
 
 def curves_plateau(points: int = 61) -> pd.DataFrame:

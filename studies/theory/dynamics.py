@@ -9,13 +9,13 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.estimator import Estimator
-from sim.config import Optimizer
-from sim.optimizer import ascend, rates_of
-from studies.theory.check import Check, Comparison, exact, rate, sampled
-from studies.theory.learners import (
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Optimizer
+from rftlab.sim.optimizer import ascend, rates_of
+from rftlab.studies.theory.check import Check, Comparison, exact, rate, sampled
+from rftlab.studies.theory.learners import (
     GROUP_MEAN,
     GRPO,
     GRPO_POPULATION,
@@ -30,7 +30,7 @@ from studies.theory.learners import (
     time_to_learn,
     two_arms,
 )
-from studies.theory.startup import CHECKS as START
+from rftlab.studies.theory.startup import CHECKS as START
 
 
 def zscore_weight(k: int, p: float, ddof: int = 1) -> float:

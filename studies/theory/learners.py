@@ -10,19 +10,19 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, gammaln, logit
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.surrogate import Reinforce
-from shared.design import Design
-from shared.estimator import Estimator, rule_of
-from shared.pool import Pool
-from shared.prepare import prepare
-from shared.weigh import weigh
-from sim.config import Optimizer, Simulation, Tabular
-from sim.environments import tabular_world
-from sim.rounds import train_rounds
-from sim.setup import plan_of, start_state, work_of
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh
+from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.environments import tabular_world
+from rftlab.sim.rounds import train_rounds
+from rftlab.sim.setup import plan_of, start_state, work_of
 
 NO_KL = KL("none")
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)

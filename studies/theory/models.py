@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import binom, roots_jacobi
 
-from shared.config.advantage import Advantage
-from shared.config.aggregation import Aggregation
-from shared.config.kl import KL
-from shared.config.surrogate import Reinforce, Surrogate
-from shared.estimator import Estimator
-from shared.pool import Pool
-from shared.prepare import prepare
-from shared.weigh import weigh
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Reinforce, Surrogate
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh
 
 REINFORCE = Reinforce()
 RAW, MEAN, RLOO = Advantage("none"), Advantage("group_mean"), Advantage("leave_one_out")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.config.advantage import Advantage
-from shared.prepare import prepare
-from shared.weigh import weigh
-from studies.cards import preset
-from studies.theory.algebra import FOUR_ARMS
-from studies.theory.check import Check, Comparison, exact, positive
-from studies.theory.models import (
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh
+from rftlab.studies.cards import preset
+from rftlab.studies.theory.algebra import FOUR_ARMS
+from rftlab.studies.theory.check import Check, Comparison, exact, positive
+from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     all_groups,

@@ -13,11 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from studies import theory_figures
-from studies.figures import Drawn, save
-from studies.theory import curves
-from studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
-from studies.theory.command import Result, expected_text, grouped, interval_text, number
+from rftlab.studies import theory_figures
+from rftlab.studies.figures import Drawn, save
+from rftlab.studies.theory import curves
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
+from rftlab.studies.theory.command import Result, expected_text, grouped, interval_text, number
 
 SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5

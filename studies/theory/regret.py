@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shared.config.kl import KL, kl_rule
-from shared.kl import kl_penalty
-from studies.theory.bandits import (
+from rftlab.shared.config.kl import KL, kl_rule
+from rftlab.shared.kl import kl_penalty
+from rftlab.studies.theory.bandits import (
     drawn_regret,
     eliminated_regret,
     equal_grid,
@@ -17,7 +17,7 @@ from studies.theory.bandits import (
     missed,
     worst_regret,
 )
-from studies.theory.check import Check, Comparison, exact, positive, rate, sampled, slope_of
+from rftlab.studies.theory.check import Check, Comparison, exact, positive, rate, sampled, slope_of
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5

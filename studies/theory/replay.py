@@ -6,23 +6,11 @@ last w visits before the current one.
 
 import numpy as np
 
-from shared.config.advantage import Advantage
-from shared.pool import Pool
-from shared.replay import empty_windows, push, window_pool
-from studies.theory.check import Check, Comparison, exact, positive, rate, sampled
-from studies.theory.models import (
-    MEAN,
-    RLOO,
-    all_groups,
-    binomial,
-    constant,
-    groups_by_count,
-    softmax,
-    weighted_moments,
-    weights,
-    zscore,
-    zscore_factor,
-)
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.pool import Pool
+from rftlab.shared.replay import empty_windows, push, window_pool
+from rftlab.studies.theory.check import Check, Comparison, exact, positive, rate, sampled
+from rftlab.studies.theory.models import MEAN, RLOO, all_groups, binomial, constant, groups_by_count, softmax, weighted_moments, weights, zscore, zscore_factor
 
 
 def replayed(visits: np.ndarray) -> Pool:

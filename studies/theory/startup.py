@@ -3,14 +3,14 @@
 import numpy as np
 from scipy.special import betaln, expit, logit, roots_sh_jacobi
 
-from shared.design import Design
-from shared.estimator import Estimator, rule_of
-from sim.config import Optimizer, Simulation, Tabular
-from sim.rounds import train_rounds
-from sim.setup import plan_of, start_state, work_of
-from sim.world import World, contexts_of
-from studies.theory.check import Check, Comparison, exact, positive, sampled
-from studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.rounds import train_rounds
+from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.world import World, contexts_of
+from rftlab.studies.theory.check import Check, Comparison, exact, positive, sampled
+from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
 
 
 def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: float) -> int:

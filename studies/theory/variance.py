@@ -9,10 +9,10 @@ from itertools import combinations, product
 import numpy as np
 from scipy.optimize import brentq
 
-from shared.config.advantage import Advantage
-from sim.run import batches
-from studies.theory.check import Check, Comparison, exact, positive, sampled
-from studies.theory.models import (
+from rftlab.shared.config.advantage import Advantage
+from rftlab.sim.run import batches
+from rftlab.studies.theory.check import Check, Comparison, exact, positive, sampled
+from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     RLOO,

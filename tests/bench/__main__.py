@@ -19,17 +19,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from shared.estimator import rule_of
-from shared.prepare import prepare
-from shared.weigh import weigh_into
-from sim.config import Simulation
-from sim.environments import build
-from sim.run import order_of, simulate
-from sim.target import TARGET
-from studies.cards import preset
-from studies.experiments import EXPERIMENTS, cells_of, label
-from studies.pairs import start_at
-from studies.points import Point
+from rftlab.shared.estimator import rule_of
+from rftlab.shared.prepare import prepare
+from rftlab.shared.weigh import weigh_into
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import order_of, simulate
+from rftlab.sim.target import TARGET
+from rftlab.studies.cards import preset
+from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.pairs import start_at
+from rftlab.studies.points import Point
 from tests.bench import cell as peer_cell
 from tests.isa import ONE_THREAD, only_avx2
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 
-from llm.meter import peak_megabytes
-from llm.tasks.config import TaskConfig
-from llm.tasks.load import load
-from llm.tasks.task import Task
+from rftlab.llm.meter import peak_megabytes
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Task
 
 BETA = 0.001
 """Coefficient of the KL penalty."""

@@ -17,20 +17,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from llm.config import LLMRun
-from llm.devices import Device, device_of
-from llm.duration import UTILISATION, Assumed, duration_of
-from llm.footprint import memory_of
-from llm.math_pool import MathPool
-from llm.meter import Meter
-from llm.models import load_data, load_model
-from llm.plan import Plan, plan_of
-from llm.policy import Policy
-from llm.shapes import Shape, shape_of
-from llm.train import engine_for, threads_of
-from llm.trainer import Trainer
-from shared.errors import UserError
-from studies.cli_train import parse_train
+from rftlab.llm.config import LLMRun
+from rftlab.llm.devices import Device, device_of
+from rftlab.llm.duration import UTILISATION, Assumed, duration_of
+from rftlab.llm.footprint import memory_of
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.meter import Meter
+from rftlab.llm.models import load_data, load_model
+from rftlab.llm.plan import Plan, plan_of
+from rftlab.llm.policy import Policy
+from rftlab.llm.shapes import Shape, shape_of
+from rftlab.llm.train import engine_for, threads_of
+from rftlab.llm.trainer import Trainer
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli_train import parse_train
 
 
 class DeviceMeter(Meter):

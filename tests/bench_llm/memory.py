@@ -18,22 +18,22 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import llm.rollouts
-from llm.config import Compute, LLMRun, LoRA, Model
-from llm.footprint import memory_of
-from llm.lora import with_adapters
-from llm.meter import peak_megabytes, reset_peak
-from llm.models import load_model
-from llm.policy import Frozen, Policy
-from llm.random import ROLLOUT
-from llm.rollouts import Draws, HFEngine
-from llm.shapes import shape_of
-from llm.tasks.config import TaskConfig
-from llm.update import accumulate, optimizer_of, step
-from shared.config.kl import KL
-from shared.design import Design
-from shared.estimator import Estimator
-from shared.prepare import prepare
+import rftlab.llm.rollouts
+from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.footprint import memory_of
+from rftlab.llm.lora import with_adapters
+from rftlab.llm.meter import peak_megabytes, reset_peak
+from rftlab.llm.models import load_model
+from rftlab.llm.policy import Frozen, Policy
+from rftlab.llm.random import ROLLOUT
+from rftlab.llm.rollouts import Draws, HFEngine
+from rftlab.llm.shapes import shape_of
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.update import accumulate, optimizer_of, step
+from rftlab.shared.config.kl import KL
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import prepare
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
 CASES = ("kept", "checkpointing", "adapters", "adapters checkpointing")
@@ -180,13 +180,13 @@ def _sample(run: LLMRun, policy: Policy):
 
 def _watch_cache(memory: Memory) -> list[float]:
     """MB whenever a token is about to be picked."""
-    seen, pick = [], llm.rollouts.pick
+    seen, pick = [], rftlab.llm.rollouts.pick
 
     def watched(*arguments):
         seen.append(memory.now())
         return pick(*arguments)
 
-    llm.rollouts.pick = watched
+    rftlab.llm.rollouts.pick = watched
     return seen
 
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import torch
 
-import llm.meter
-from llm.config import AdamW, Compute, LLMRun, Model
-from llm.math_pool import MathPool
-from llm.models import load_data, load_model
-from llm.policy import Policy
-from llm.rollouts import HFEngine
-from llm.tasks.config import TaskConfig
-from llm.trainer import Trainer
-from shared.config.kl import KL
-from shared.design import Design
-from studies.cards import preset
+import rftlab.llm.meter
+from rftlab.llm.config import AdamW, Compute, LLMRun, Model
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.models import load_data, load_model
+from rftlab.llm.policy import Policy
+from rftlab.llm.rollouts import HFEngine
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.trainer import Trainer
+from rftlab.shared.config.kl import KL
+from rftlab.shared.design import Design
+from rftlab.studies.cards import preset
 from tests.bench_llm.case import BETA, Case, Clock, given, report
 
 SMALL = Compute(micro_tokens=512, logit_rows=128, gradient_checkpointing=True)
@@ -40,7 +40,7 @@ def main() -> None:
     """Rounds, one after the other."""
     case = given(sys.argv[1])
     torch.set_num_threads(case.threads)
-    llm.meter.reset_peak = lambda device: None  # the peak of the whole process is wanted
+    rftlab.llm.meter.reset_peak = lambda device: None  # the peak of the whole process is wanted
     run = run_of(case, sys.argv[2:] == ["small"])
     model, codec = load_model(run)
     policy = Policy(model, run.compute, run.temperature)

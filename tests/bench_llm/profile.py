@@ -12,16 +12,16 @@ from contextlib import contextmanager
 
 import torch
 
-from llm.config import Compute
-from llm.devices import Device
-from llm.duration import STREAMING, UTILISATION, Assumed, duration_of
-from llm.math_pool import MathPool
-from llm.meter import Meter
-from llm.models import load_data, load_model
-from llm.policy import Policy
-from llm.rollouts import HFEngine
-from llm.shapes import shape_of
-from llm.trainer import Round, Trainer
+from rftlab.llm.config import Compute
+from rftlab.llm.devices import Device
+from rftlab.llm.duration import STREAMING, UTILISATION, Assumed, duration_of
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.meter import Meter
+from rftlab.llm.models import load_data, load_model
+from rftlab.llm.policy import Policy
+from rftlab.llm.rollouts import HFEngine
+from rftlab.llm.shapes import shape_of
+from rftlab.llm.trainer import Round, Trainer
 from tests.bench_llm.case import Case
 from tests.bench_llm.ours import NEVER, SMALL, run_of
 

@@ -4,8 +4,8 @@ import random
 import resource
 import time
 
-from llm.math_pool import MathPool
-from llm.verify import in_doubt, score
+from rftlab.llm.math_pool import MathPool
+from rftlab.llm.verify import in_doubt, score
 
 RIGHT = 0.3
 STEPS, STEP = 500, 0.02

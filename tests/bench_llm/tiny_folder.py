@@ -5,10 +5,10 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from llm.config import Tiny
-from llm.tasks.config import TaskConfig
-from llm.tasks.symbols import END, PAD, START, SYMBOLS
-from llm.tiny import pretrained
+from rftlab.llm.config import Tiny
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS
+from rftlab.llm.tiny import pretrained
 
 
 def write_tiny(folder: Path) -> None:
