@@ -20,6 +20,7 @@ from rftlab.llm.smollm2 import smollm2_folder
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split, fitting
 from rftlab.llm.tiny import pretrained
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 
 
@@ -51,9 +52,7 @@ class Data(NamedTuple):
     """Checksum of the whole task."""
 
 
-def load_model(
-    run: LLMRun, progress: Callable[[int, float], None] = lambda step, rate: None, remark: Callable[[str], None] = lambda text: None
-) -> tuple[nn.Module, Codec]:
+def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> tuple[nn.Module, Codec]:
     """The base model, float32, on its device, with the run's adapters; and its codec.
 
     progress, remark: as for `rftlab.llm.tiny.pretrained`.

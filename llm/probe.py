@@ -25,6 +25,7 @@ from rftlab.llm.samples import Judge, Samples, joined
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.update import accumulate
 from rftlab.llm.verify import well_formed
+from rftlab.shared.callbacks import noop
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.errors import check
@@ -83,10 +84,10 @@ class Probed(NamedTuple):
 class Told(NamedTuple):
     """How a probe tells of its progress."""
 
-    step: Callable[[int, int], None] = lambda done, total: None
+    step: Callable[[int, int], None] = noop
     """Questions done of all: asked, and then gone through for each estimator."""
-    pretraining: Callable[[int, float], None] = lambda step, rate: None
-    remark: Callable[[str], None] = lambda text: None
+    pretraining: Callable[[int, float], None] = noop
+    remark: Callable[[str], None] = noop
 
 
 def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
@@ -142,7 +143,7 @@ def _answers(run: LLMRun, engine: Engine, judge: Judge, split: Problems, chosen:
     return samples, Asked(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
 
 
-def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = lambda more: None) -> Products:
+def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop) -> Products:
     """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to each, an even number.
 
     step: told of every question that is done.

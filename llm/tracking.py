@@ -14,6 +14,7 @@ from typing import Literal
 
 from rftlab.llm.folders import file_below, folder_below, kind_of, read_file, read_json
 from rftlab.llm.writing import reported, write_file
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 
 Tracker = Callable[[int, dict[str, float]], None]
@@ -23,7 +24,7 @@ Kind = Literal["none", "tensorboard", "wandb"]
 def tracker_of(kind: Kind, folder: Path) -> Tracker:
     """The tracker of the run in a folder. Raises UserError where its package is missing."""
     if kind == "none":
-        return lambda round, columns: None
+        return noop
     return {"tensorboard": TensorBoard, "wandb": WandB}[kind](folder)
 
 

@@ -33,6 +33,7 @@ from rftlab.llm.rollouts import Engine, HFEngine
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.trainer import Trainer
 from rftlab.llm.writing import reported, sweep, write_file
+from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.errors import check
 
@@ -54,13 +55,13 @@ class Outcome(NamedTuple):
 class Report(NamedTuple):
     """How a run tells of its progress."""
 
-    rounds: Callable[[int], None] = lambda rounds: None
+    rounds: Callable[[int], None] = noop
     """Rounds done, after each."""
-    evaluated: Tracker = lambda round, columns: None
+    evaluated: Tracker = noop
     """The round and what was measured, columns of the curve and metrics, after each evaluation."""
-    remark: Callable[[str], None] = lambda text: None
+    remark: Callable[[str], None] = noop
     """What a user should know."""
-    pretraining: Callable[[int, float], None] = lambda step, rate: None
+    pretraining: Callable[[int, float], None] = noop
     """Steps and Pass@1 of the base model's own training."""
 
 
@@ -172,7 +173,7 @@ def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> 
 
 def _write_tables(folder: Path, progress: Progress) -> None:
     with reported(folder, KEPT):
-        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(curve_of(progress.rows)._asdict()))))
+        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(curve_of(progress.rows).to_frame())))
         write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
 
 

@@ -12,5 +12,6 @@ Glossary (shapes in brackets)
     pool      the baseline set: per group, the rewards that give its mean and spread
     old_logp  (T,)    log-probability under the policy that sampled;  ref_logp (T,) under the base policy
     share     (T,)    the part of each token's objective in the batch objective (the aggregation)
-All arrays are float64 or int64. The package needs numpy and numba alone and has no effects beyond its compile cache.
+All arrays are float64 or int64. The package needs numpy and numba alone, and pandas where a curve is asked
+for as a data frame. It has no effects beyond its compile cache.
 """

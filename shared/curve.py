@@ -1,8 +1,11 @@
 """The learning curve of one run: what every level measures, and what every figure and table reads."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Curve(NamedTuple):
@@ -31,6 +34,12 @@ class Curve(NamedTuple):
     """Share of contexts whose advantages are all zero."""
     grad_norm: np.ndarray
     """Euclidean norm of the gradient of an update."""
+
+    def to_frame(self) -> "pd.DataFrame":
+        """The curve as a data frame: a row for each evaluation."""
+        import pandas as pd  # here, because estimators are used without it
+
+        return pd.DataFrame(self._asdict())
 
 
 def curve_of(rows: list[tuple]) -> Curve:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.shared.callbacks import never, noop
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
 from rftlab.sim.config import Sampler, Simulation, check_plain
+from rftlab.sim.environments import build
 from rftlab.sim.evaluation import pass_at_1
 from rftlab.sim.general import general_rounds
 from rftlab.sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
@@ -105,11 +107,12 @@ class General(Plain):
         return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 
-def simulate(run: Simulation, world: World, progress: Callable[[int], None] = lambda rounds: None, stopped: Callable[[], bool] = lambda: False) -> Outcome:
+def simulate(run: Simulation, world: World | None = None, progress: Callable[[int], None] = noop, stopped: Callable[[], bool] = never) -> Outcome:
     """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit.
 
-    Raises Stopped soon after `stopped` begins to return True.
+    world: what `build` makes of the run's environment, made here if left out. Raises Stopped soon after `stopped` begins to return True.
     """
+    world = build(run.environment) if world is None else world
     design, began = run.design, time.perf_counter()
     learner = (General if is_general(run, world) else Plain)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"

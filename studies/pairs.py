@@ -8,7 +8,7 @@ llm: a real language model and how it is trained. Models of the paper run with i
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, get_args, overload
 
 from rftlab.llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
@@ -100,6 +100,12 @@ def usual_pairs(level: Level) -> tuple[str, ...]:
     return pairs_at("sim") if level == "sim" else tuple(name for name in pairs_at("llm") if PAIRS[name].model == TINY)
 
 
+@overload
+def start_at(name: str, level: Literal["sim"]) -> Simulation: ...
+@overload
+def start_at(name: str, level: Literal["llm"]) -> LLMRun: ...
+@overload
+def start_at(name: str, level: Level) -> Simulation | LLMRun: ...
 def start_at(name: str, level: Level) -> Simulation | LLMRun:
     """The run from which those of a pair start at a level. Raises UserError for a pair that the level does not have."""
     found = getattr(pair(name), level)

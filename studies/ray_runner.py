@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.llm.writing import reason, write_file
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 from rftlab.studies import store
 from rftlab.studies.llm_runner import check_all_done, ordered, read_finished, train_point
@@ -174,7 +175,7 @@ def _work(mark: _Mark, point: Point, identity: str) -> _Result:
     try:
         _check_machine(mark, point, identity)
         if point.level == "sim":
-            return _Result(simulate_point(mark.root, point, _WORLDS, lambda seconds: None), remarks)
+            return _Result(simulate_point(mark.root, point, _WORLDS, noop), remarks)
         return _Result(_trained(mark.root, point, remarks), remarks)
     except UserError as error:
         return _Result(error, remarks)

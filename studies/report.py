@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.llm.folders import folder_below
+from rftlab.shared.callbacks import noop
 from rftlab.studies import figures
 from rftlab.studies.endpoints import SPLITS, agreement
 from rftlab.studies.experiments import BASELINE, Experiment, label
@@ -62,7 +63,7 @@ def write_report(
     about: dict[str, str],
     notes: list[str],
     theory: str = "",
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: Callable[[int, int], object] = noop,
 ) -> Path:
     """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from rftlab.llm.writing import reason
+from rftlab.shared.callbacks import never
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
@@ -104,7 +105,7 @@ def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> N
             raise
 
 
-def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = lambda: False) -> Stored:
+def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never) -> Stored:
     """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped` says so."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
@@ -138,7 +139,7 @@ def collect(root: Path, points: list[Point]) -> Results:
 
 def long_form(pair: str, design: Design, curve: Curve, metrics: pd.DataFrame | None) -> pd.DataFrame:
     """A run as rows of `Results.curves`."""
-    frame = pd.DataFrame(curve._asdict())
+    frame = curve.to_frame()
     frame.insert(0, "pair", pair)
     frame.insert(1, "cell", label(design))
     frame.insert(2, "planned_rounds", design.rounds)

@@ -91,7 +91,7 @@ def folder_of(root: Path, point: Point) -> Path:
 def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
     """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
     frame = io.BytesIO()
-    pd.DataFrame(outcome.curve._asdict()).to_parquet(frame, index=False)
+    outcome.curve.to_frame().to_parquet(frame, index=False)
     done = {"curve_sha256": hashlib.sha256(frame.getvalue()).hexdigest(), "diverged_at": outcome.diverged_at, **about}
     files = {"config.json": canonical(point.config), "curve.parquet": frame.getvalue(), "done.json": sealed(done, _plain(point))}
     target = folder_of(root, point)

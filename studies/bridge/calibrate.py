@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
@@ -95,8 +96,8 @@ def calibrate(
     seed: int,
     threads: int,
     known: np.ndarray = NOTHING,
-    keep: Keep = lambda found: None,
-    progress: Progress = lambda done, total: None,
+    keep: Keep = noop,
+    progress: Progress = noop,
 ) -> Posterior:
     """The posterior of the simulator's parameters.
 

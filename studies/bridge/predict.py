@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.shared.callbacks import noop
 from rftlab.shared.design import Design
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
@@ -48,9 +49,7 @@ class Forecast(NamedTuple):
         return low, high
 
 
-def predict(
-    posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = lambda done, total: None
-) -> Forecast:
+def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop) -> Forecast:
     """Forecast of cells with their rounds. questions: of the test set; progress: told the parameter sets done, and all of them."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]

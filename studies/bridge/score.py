@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from rftlab.shared.callbacks import noop
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.bridge import plain
@@ -103,9 +104,7 @@ def paper_cases() -> list[Case]:
     return cases
 
 
-def score(
-    root: Path, case: Case, seed: int, threads: int, progress: Progress = lambda done, total: None, remark: Callable[[str], None] = print
-) -> pd.DataFrame:
+def score(root: Path, case: Case, seed: int, threads: int, progress: Progress = noop, remark: Callable[[str], None] = print) -> pd.DataFrame:
     """A row per held-out cell: truth (mean over seeds), simulated, forecast, low, high, covered (share of seeds within), and each plain forecast.
 
     The calibration is kept in the results folder `root`, as that of any pair.

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import check as require
 from rftlab.studies.theory import GROUPS
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, verdict_of
@@ -40,7 +41,7 @@ def run(check: Check, mutant: bool = False) -> Result:
     return Result(check, comparisons, verdict_of(comparisons), time.perf_counter() - began)
 
 
-def run_all(checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = lambda check, done: None) -> list[Result]:
+def run_all(checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = noop) -> list[Result]:
     """Run checks, or their mutants, in order; `tell` hears of each before and after."""
     results = []
     for check in checks:

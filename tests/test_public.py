@@ -1,0 +1,78 @@
+"""What `import rftlab as rl` gives."""
+
+import ast
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rftlab as rl
+from rftlab.sim.environments import build
+from tests.vectors import ROOT
+
+SOURCE = Path(rl.__file__).read_text()
+TRAINER = {"train"}
+"""Names that need the extra `llm`."""
+
+
+def known_to_type_checkers() -> dict[str, str]:
+    """Public names and their modules, as type checkers read them."""
+    block = next(node for node in ast.parse(SOURCE).body if isinstance(node, ast.If))
+    return {alias.asname: node.module for node in block.body for alias in node.names}
+
+
+def test_type_checkers_and_python_know_the_same_names():
+    assert known_to_type_checkers() == rl._HOME
+    assert set(rl._HOME) <= set(dir(rl))
+
+
+@pytest.mark.parametrize("name", sorted(set(rl._HOME) - TRAINER))
+def test_every_name_is_there_and_in_the_table_of_contents(name):
+    assert getattr(rl, name) is not None and name in rl.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'rftlab' has no attribute 'nonsense'"):
+        rl.nonsense  # noqa: B018
+
+
+def test_importing_it_loads_nothing_heavy():
+    heavy = ("numpy", "numba", "pandas", "torch", "rftlab.shared", "rftlab.sim", "rftlab.llm", "rftlab.studies")
+    code = f"import sys, rftlab; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout == "[]\n"
+
+
+def small_run():
+    run = rl.start_at("qwen-gsm8k", "sim")
+    return replace(run, environment=rl.Linear(n_train=64, n_test=16, n_features=16))
+
+
+def designs():
+    return [rl.Design(batch_size=8, rollouts=k, rounds=8, eval_every=4, estimator=rl.preset("rloo")) for k in (2, 4)]
+
+
+def test_a_sweep_is_its_runs_one_after_another():
+    run, told = small_run(), []
+    world = build(run.environment)
+    alone = [rl.simulate(replace(run, design=design, seed=seed), world).curve.to_frame() for design in designs() for seed in range(2)]
+    found = rl.sweep(run, designs(), seeds=2, threads=2, progress=lambda done, total: told.append((done, total)))
+    own = list(alone[0].columns.drop("seconds"))
+    pd.testing.assert_frame_equal(found[own], pd.concat(alone, ignore_index=True)[own])
+    assert found["rollouts_per_context"].tolist() == [2] * 6 + [4] * 6 and found["diverged_at"].isna().all()
+    assert told == [(n, 4) for n in range(1, 5)]
+
+
+def test_a_world_is_made_where_none_is_given():
+    run = replace(small_run(), design=designs()[0])
+    given, made = (rl.simulate(run, world).curve.test_pass_at_1 for world in (build(run.environment), None))
+    np.testing.assert_array_equal(given, made)
+
+
+@pytest.mark.parametrize(("options", "message"), [({"seeds": 0}, "seeds = 0"), ({"threads": -1}, "threads = -1"), ({"designs": []}, "designs names none")])
+def test_a_sweep_says_what_is_allowed(options, message):
+    with pytest.raises(rl.UserError, match=message):
+        rl.sweep(**{"start": small_run(), "designs": designs(), **options})
