@@ -17,10 +17,10 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: $(VENV)/installed-llm
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(wildcard tests/test_llm_*.py) tests/test_estimators_autograd.py
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py
 
 test-vllm: $(VENV)/installed-vllm
-	$(BIN)/python -m pytest tests/test_vllm.py
+	$(BIN)/python -m pytest tests/llm/test_vllm.py
 
 trainer: $(VENV)/installed-trainer
 
@@ -39,12 +39,12 @@ pins:
 
 reference: $(VENV)/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 tiny-sign97 --seeds 3
-	$(BIN)/python -m rftlab.studies.export results
+	$(BIN)/python -m rftlab.studies.tools.export results
 
 reference-smollm2: $(VENV)/installed-vllm
 	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
 	$(SMOLLM2_CELL) --preset paper_text --batch-size 32 --rollouts 8
-	$(BIN)/python -m rftlab.studies.export results
+	$(BIN)/python -m rftlab.studies.tools.export results
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -59,7 +59,7 @@ bench-llm: $(VENV)/installed-bench-llm
 pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
 	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4
-	$(BIN)/python -m rftlab.studies.bridge.pilot_store results
+	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:
 	rm -rf .venv .venv-newest build *.egg-info
@@ -84,8 +84,8 @@ $(VENV)/installed-llm: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,llm,lora,ray]'
 	touch $@
 
-$(VENV)/installed-vllm: $(VENV)/installed-llm tests/install_vllm.py
-	$(BIN)/python -m tests.install_vllm $(PINS)
+$(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
+	$(BIN)/python -m tests.support.install_vllm $(PINS)
 	touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed-test

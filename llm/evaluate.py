@@ -3,11 +3,11 @@
 import numpy as np
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.math_pool import Checks
-from rftlab.llm.models import Data, Problems
+from rftlab.llm.engines.rollouts import Draws, Engine
+from rftlab.llm.models.load import Data, Problems
 from rftlab.llm.random import EVALUATION
-from rftlab.llm.rollouts import Draws, Engine
-from rftlab.llm.samples import Judge
+from rftlab.llm.rewards.math_pool import Checks
+from rftlab.llm.training.samples import Judge
 from rftlab.shared.errors import check
 
 UNSEEN = 1 << 31

@@ -13,7 +13,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 
 def files_of(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
-    """Files for `rftlab.llm.writing.write_folder`. Moments have the names `<parameter>/<tensor>`."""
+    """Files for `rftlab.shared.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
     named = dict(parameters)
     weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
     moments = {f"{name}/{key}": value.contiguous() for name, parameter in named.items() for key, value in optimizer.state.get(parameter, {}).items()}

@@ -1,6 +1,6 @@
 """What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and between responses.
 
-Gradients are those of the trainer (`rftlab.llm.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
+Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
 independent groups, so their difference shows what comes from sampling and their mean what comes from the question. No gradient is kept but for
 sums over blocks of questions: BLOCKS vectors as long as the model, in the machine's memory.
 """
@@ -14,17 +14,17 @@ import torch
 
 from rftlab.llm.ask import BLOCKS, Ask
 from rftlab.llm.config import LLMRun
+from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.evaluate import UNSEEN, subset
-from rftlab.llm.math_pool import MathPool
-from rftlab.llm.models import Problems, load_data, load_model
-from rftlab.llm.policy import Policy
+from rftlab.llm.models.load import Problems, load_data, load_model
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.responses import Responses
 from rftlab.llm.random import PROBE
-from rftlab.llm.responses import Responses
-from rftlab.llm.rollouts import Draws, Engine
-from rftlab.llm.samples import Judge, Samples, joined
+from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.rewards.verify import well_formed
 from rftlab.llm.train import engine_for, threads_of
-from rftlab.llm.update import accumulate
-from rftlab.llm.verify import well_formed
+from rftlab.llm.training.samples import Judge, Samples, joined
+from rftlab.llm.training.update import accumulate
 from rftlab.shared.callbacks import noop
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Reinforce

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from rftlab.llm.folders import file_below, folder_below, kind_of, read_file, read_json
-from rftlab.llm.writing import reported, write_file
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import reported, write_file
+from rftlab.shared.folders import file_below, folder_below, kind_of, read_file, read_json
 
 Tracker = Callable[[int, dict[str, float]], None]
 Kind = Literal["none", "tensorboard", "wandb"]

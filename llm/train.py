@@ -1,8 +1,8 @@
 """One run of a language model: from a configuration to a learning curve, in a folder from which it can be resumed.
 
 config.json                     the canonical configuration
-checkpoints/000100/             llm/checkpoint.py
-rollouts/000001-000100.parquet  llm/records.py
+checkpoints/000100/             llm/training/checkpoint.py
+rollouts/000001-000100.parquet  llm/training/records.py
 curve.parquet, metrics.parquet  as returned, after every evaluation
 lock                            llm/lock.py
 """
@@ -18,24 +18,24 @@ import pandas as pd
 import pyarrow
 import torch
 
-from rftlab.llm.checkpoint import Progress, check_config, recorded, resume, save
-from rftlab.llm.codec import Codec
 from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.engines.rollouts import Engine, HFEngine
 from rftlab.llm.evaluate import evaluate
-from rftlab.llm.folders import FILE, entries, folder_below, kind_of, read_json
 from rftlab.llm.lock import locked
-from rftlab.llm.math_pool import MathPool
 from rftlab.llm.meter import within_memory
-from rftlab.llm.models import load_data, load_model
-from rftlab.llm.policy import Policy
-from rftlab.llm.records import parquet, table_of, write_rollouts
-from rftlab.llm.rollouts import Engine, HFEngine
+from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.text.codec import Codec
 from rftlab.llm.tracking import Tracker
-from rftlab.llm.trainer import Trainer
-from rftlab.llm.writing import reported, sweep, write_file
+from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
+from rftlab.llm.training.records import parquet, table_of, write_rollouts
+from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.errors import check
+from rftlab.shared.files import reported, sweep, write_file
+from rftlab.shared.folders import FILE, entries, folder_below, kind_of, read_json
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
@@ -106,7 +106,7 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
     """The engine that the run names, with the weights of a policy."""
     if run.compute.engine == "hf":
         return HFEngine(policy, codec.stops)
-    from rftlab.llm.vllm_engine import VLLMEngine
+    from rftlab.llm.engines.vllm import VLLMEngine
 
     return VLLMEngine(run, policy, codec)
 

@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from rftlab.sim.run import simulate as simulate
     from rftlab.studies.cards import CARDS as CARDS
     from rftlab.studies.cards import preset as preset
-    from rftlab.studies.pairs import PAIRS as PAIRS
-    from rftlab.studies.pairs import start_at as start_at
-    from rftlab.studies.sweep import sweep as sweep
+    from rftlab.studies.paper.pairs import PAIRS as PAIRS
+    from rftlab.studies.paper.pairs import start_at as start_at
+    from rftlab.studies.runs.sweep import sweep as sweep
 
 _HOMES = {
     "rftlab.llm.config": ("AdamW", "Compute", "Evaluation", "LLMRun", "LoRA", "Model"),
@@ -93,8 +93,8 @@ _HOMES = {
     "rftlab.sim.config": ("Linear", "Optimizer", "Sampler", "Simulation", "Tabular"),
     "rftlab.sim.run": ("simulate",),
     "rftlab.studies.cards": ("CARDS", "preset"),
-    "rftlab.studies.pairs": ("PAIRS", "start_at"),
-    "rftlab.studies.sweep": ("sweep",),
+    "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
+    "rftlab.studies.runs.sweep": ("sweep",),
 }
 """Where the public names are, as above for type checkers: importing rftlab imports none of them, so that the command line starts at once."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

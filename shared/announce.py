@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rftlab.shared.numba_parts import event
 
-PURPOSES = {"rftlab.sim.general": "the simulator's general round", "rftlab.sim": "the simulator", "rftlab.shared": "the estimators"}
+PURPOSES = {"rftlab.sim.round.general": "the simulator's general round", "rftlab.sim": "the simulator", "rftlab.shared": "the estimators"}
 """What compiled functions are for, by the beginning of their module's name; the longest that fits."""
 
 

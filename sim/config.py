@@ -14,7 +14,7 @@ MOST_TOKENS = 1000
 MOST_LOGIT = 1e20
 """Of the base policy; arms that do not exist have -1e30."""
 MOST_ARMS = 16
-"""Columns of a block of logits (`rftlab.sim.simd.LANES`)."""
+"""Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Linear:
     forgetting: float = 0.0
     """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training changed of a logit."""
     style_tokens: float = 0.0
-    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/style.py)."""
+    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/policy/style.py)."""
     length_by_style: float = 0.0
     """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
     length_jitter: float = 0.0
@@ -167,7 +167,7 @@ class Sampler:
 
 
 def further(run, style_tokens: float) -> list[str]:
-    """Names of what a run asks for that only `rftlab.sim.general` does."""
+    """Names of what a run asks for that only `rftlab.sim.round.general` does."""
     estimator = run.design.estimator
     asked = {
         "sampler": run.sampler != Sampler(),
@@ -182,7 +182,7 @@ def further(run, style_tokens: float) -> list[str]:
 
 
 def check_plain(problem, asked: list[str]) -> None:
-    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `rftlab.sim.world.World`, that only `rftlab.sim.rounds` simulates."""
+    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `World`, that only `rftlab.sim.round.plain` simulates."""
     usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
     fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
     check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")

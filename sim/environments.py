@@ -4,7 +4,7 @@ import numpy as np
 
 from rftlab.shared.jit import entry
 from rftlab.sim.config import Environment, Linear, Tabular
-from rftlab.sim.style import style_of
+from rftlab.sim.policy.style import style_of
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
 

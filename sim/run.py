@@ -12,9 +12,9 @@ from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
 from rftlab.sim.config import Sampler, Simulation, check_plain
 from rftlab.sim.environments import build
-from rftlab.sim.evaluation import pass_at_1
-from rftlab.sim.general import general_rounds
-from rftlab.sim.rounds import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
+from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.general import general_rounds
+from rftlab.sim.round.plain import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
 from rftlab.sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from rftlab.sim.world import World
 
@@ -52,7 +52,7 @@ def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) 
 
 
 class Plain:
-    """The learner of a run that asks for nothing but what `rftlab.sim.rounds` does."""
+    """The learner of a run that asks for nothing but what `rftlab.sim.round.plain` does."""
 
     def __init__(self, run: Simulation, world: World):
         self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
@@ -85,7 +85,7 @@ class Plain:
 
 
 class General(Plain):
-    """The learner of a run that asks for more (`rftlab.sim.general`)."""
+    """The learner of a run that asks for more (`rftlab.sim.round.general`)."""
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)

@@ -8,20 +8,20 @@ from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MOST
 from rftlab.sim.config import further
-from rftlab.sim.general import Memory
-from rftlab.sim.optimizer import rates_of
-from rftlab.sim.products import BLOCK
-from rftlab.sim.ragged import Ragged
-from rftlab.sim.random import key_of
-from rftlab.sim.responses import Choices, View
-from rftlab.sim.rounds import CHUNK, Plan, State, Work
-from rftlab.sim.simd import LANES, aligned_zeros
-from rftlab.sim.style import WORDS, longest
+from rftlab.sim.lanes.random import key_of
+from rftlab.sim.lanes.simd import LANES, aligned_zeros
+from rftlab.sim.policy.products import BLOCK
+from rftlab.sim.policy.style import WORDS, longest
+from rftlab.sim.round.general import Memory
+from rftlab.sim.round.optimizer import rates_of
+from rftlab.sim.round.plain import CHUNK, Plan, State, Work
+from rftlab.sim.round.ragged import Ragged
+from rftlab.sim.round.responses import Choices, View
 from rftlab.sim.world import World
 
 
 def is_general(run, world: World) -> bool:
-    """Whether a run asks for anything that only `rftlab.sim.general` does."""
+    """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
     return bool(further(run, world.style.tokens))
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.sim.simd import LANES, aligned_zeros
+from rftlab.sim.lanes.simd import LANES, aligned_zeros
 
 
 class Contexts(NamedTuple):
@@ -25,7 +25,7 @@ class Contexts(NamedTuple):
 
 
 class Style(NamedTuple):
-    """Style tokens of a response (sim/style.py): mean number, how it depends on the arm's style, its spread, number of styles, slope of a token."""
+    """Style tokens of a response (sim/policy/style.py): mean number, how it depends on the arm's style, its spread, number of styles, slope of a token."""
 
     tokens: float
     by_style: float
@@ -47,13 +47,13 @@ class World(NamedTuple):
     nuisance: float
     style: Style = NO_STYLE
     answer_tokens: int = 1
-    """Tokens of an answer; the arms of token s are s A/T .. (s+1) A/T - 1 (sim/spelling.py)."""
+    """Tokens of an answer; the arms of token s are s A/T .. (s+1) A/T - 1 (sim/policy/spelling.py)."""
     surprise: float = 0.0
-    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/noise.py)."""
+    """Share of the nuisance's variance that goes with |e - pi|^2 (sim/round/noise.py)."""
     interference: float = 0.0
-    """Weight of what a context teaches another one (sim/noise.py)."""
+    """Weight of what a context teaches another one (sim/round/noise.py)."""
     forgetting: float = 0.0
-    """How fast the base policy fades (sim/forgetting.py)."""
+    """How fast the base policy fades (sim/policy/forgetting.py)."""
 
     @property
     def n_parameters(self) -> int:

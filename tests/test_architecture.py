@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rftlab.sim.config import MOST_ARMS
-from rftlab.sim.simd import LANES
+from rftlab.sim.lanes.simd import LANES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("shared", "sim", "llm", "studies")
@@ -19,11 +19,11 @@ PURE = {"numpy", "numba", "llvmlite"}
 FRAMES = ("shared/curve.py",)
 """Where `shared` may ask for pandas: results as data frames."""
 DRAWING = (
-    "studies/figures.py",
-    "studies/league_figure.py",
-    "studies/theory_figures.py",
-    "studies/bridge/compare_figures.py",
-    "studies/bridge/forecast_figures.py",
+    "studies/report/figures.py",
+    "studies/league/figure.py",
+    "studies/theory/figures.py",
+    "studies/compare/figures.py",
+    "studies/forecast/figures.py",
 )
 CONFINED = {
     "torch": ("llm/",),
@@ -33,7 +33,7 @@ CONFINED = {
     "peft": ("llm/",),
     "datasets": ("llm/",),
     "math_verify": ("llm/",),
-    "ray": ("studies/ray_runner.py",),
+    "ray": ("studies/runs/ray_runner.py",),
     "seaborn": DRAWING,
     "matplotlib": DRAWING,
 }
@@ -87,7 +87,7 @@ def test_tests_import_what_is_installed(path):
         ("studies/x.py", "import sim.run"),
         ("shared/x.py", "from rftlab import sim"),
         ("shared/x.py", "import scipy"),
-        ("sim/x.py", "from rftlab.llm.trainer import train"),
+        ("sim/x.py", "from rftlab.llm.training.trainer import train"),
         ("llm/x.py", "def f():\n    import rftlab.sim.run"),
         ("studies/x.py", "import torch"),
         ("studies/x.py", "import seaborn as sns"),
@@ -120,7 +120,7 @@ def test_a_lambda_in_a_signature_is_found(source):
 
 def test_the_simulator_path_never_imports_torch():
     extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray")
-    parts = ("cli_commands", "cli_train", "league_run", "report", "bridge.pilot_run", "bridge.pilot_show")
+    parts = ("cli.commands", "cli.train", "league.run", "report.report", "pilot.run", "pilot.show")
     modules = ", ".join(f"rftlab.studies.{part}" for part in parts)
     code = f"import sys, {modules}, rftlab.sim.run; print([m for m in {extra} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -138,7 +138,7 @@ def test_as_many_arms_are_allowed_as_vectors_have_lanes():
 
 
 def test_a_configuration_of_the_trainer_is_read_without_torch():
-    code = "import sys, rftlab.llm.config, rftlab.llm.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    code = "import sys, rftlab.llm.config, rftlab.llm.rewards.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -188,15 +188,13 @@ HIDE = {
     ("hidden", "said"), [("CPUDispatcher", "numba.core.registry.CPUDispatcher"), ("cgutils", "numba.core.cgutils"), ("_nrt", "the option _nrt of njit")]
 )
 def test_a_numba_without_a_part_is_one_line(hidden, said):
-    code = f"import sys, numba; {HIDE[hidden]}; from rftlab.studies import terminal; sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
+    code = f"import sys, numba; {HIDE[hidden]}; from rftlab.studies.cli import terminal; sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     line = f"rftlab: numba {version('numba')} lacks {said}, which compiled code needs; allowed: the version in constraints.txt\n"
     assert (done.returncode, done.stderr) == (2, line)
 
 
-@pytest.mark.parametrize(
-    ("path", "ours"), [("llm/folders.py", {"rftlab.shared"}), ("llm/writing.py", {"rftlab.llm", "rftlab.shared"}), ("shared/errors.py", set())]
-)
+@pytest.mark.parametrize(("path", "ours"), [("shared/folders.py", {"rftlab.shared"}), ("shared/files.py", {"rftlab.shared"}), ("shared/errors.py", set())])
 def test_what_comes_first_needs_the_standard_library(path, ours):
     assert imports_of((ROOT / path).read_text()) - sys.stdlib_module_names == ours
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rftlab.llm.answers import boxed
+from rftlab.llm.rewards.answers import boxed
 from rftlab.llm.tasks.config import HUB
 from rftlab.llm.tasks.files import Row, files_of, read_rows
 from rftlab.llm.tasks.task import Split, Task

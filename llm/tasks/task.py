@@ -33,7 +33,7 @@ class Task:
 
     name: str
     verifier: str
-    """Name of the rules in llm/verify.py."""
+    """Name of the rules in llm/rewards/verify.py."""
     splits: dict[str, Split]
     unanswered: dict[str, int] = field(default_factory=dict)
     """Problems of a split that were left out because the benchmark gives no answer to them."""

@@ -13,7 +13,7 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer
-from rftlab.sim.optimizer import ascend, rates_of
+from rftlab.sim.round.optimizer import ascend, rates_of
 from rftlab.studies.theory.check import Check, Comparison, exact, rate, sampled
 from rftlab.studies.theory.learners import (
     GROUP_MEAN,

@@ -4,9 +4,9 @@ import numpy as np
 from scipy import stats
 from scipy.stats import binom
 
-from rftlab.sim.evaluation import pass_at_1
+from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
-from rftlab.studies.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
+from rftlab.studies.results.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
 from rftlab.studies.theory.check import Check, Comparison, estimated, exact, positive, sampled
 from rftlab.studies.theory.learners import RAW, Learners, two_arms
 

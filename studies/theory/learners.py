@@ -21,7 +21,7 @@ from rftlab.shared.prepare import prepare
 from rftlab.shared.weigh import weigh
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
-from rftlab.sim.rounds import train_rounds
+from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 
 NO_KL = KL("none")

@@ -13,9 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from rftlab.studies import theory_figures
-from rftlab.studies.figures import Drawn, save
-from rftlab.studies.theory import curves
+from rftlab.studies.report.figures import Drawn, save
+from rftlab.studies.theory import curves, figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
 from rftlab.studies.theory.command import Result, expected_text, grouped, interval_text, number
 
@@ -52,7 +51,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-weights",
         curves.curves_w,
-        theory_figures.weights,
+        figures.weights,
         "GRPO favours very easy and very hard contexts (T3, T4, D3).",
         "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all contexts alike, "
         "large groups favour the extremes.",
@@ -60,7 +59,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-variance",
         curves.curves_variance,
-        theory_figures.variance,
+        figures.variance,
         "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
         "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as named. "
         "Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its least variance. "
@@ -69,7 +68,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-plateau",
         curves.curves_plateau,
-        theory_figures.plateau,
+        figures.plateau,
         "How long a plateau lasts (T19, T20).",
         "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), the natural gradient ln(1/p₀). "
         "With K = 8 GRPO is faster by a constant factor only.",
@@ -77,7 +76,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-replay",
         curves.curves_replay,
-        theory_figures.replay,
+        figures.replay,
         "How many past visits a replayed baseline should use (T17, D2).",
         "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a visit, by drift of the pass rate per visit; "
         "dots mark the best window.",
@@ -85,7 +84,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-regret",
         curves.curves_regret,
-        theory_figures.regret,
+        figures.regret,
         "A few batches are enough if they grow (T26, T28).",
         "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the best possible rate. "
         "Equal batches, that is a constant batch size, lose as soon as the first one is longer than T needs.",
@@ -141,7 +140,7 @@ def _drawn(folder: Path | None) -> list[dict]:
 
 
 def _template():
-    folder = Path(__file__).resolve().parent.parent / "templates"
+    folder = Path(__file__).parents[1] / "templates"
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     capitalise = lambda text: text[:1].upper() + text[1:].rstrip(".")  # noqa: E731
     environment.filters |= {

@@ -6,7 +6,7 @@ from scipy.special import betaln, expit, logit, roots_sh_jacobi
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.sim.config import Optimizer, Simulation, Tabular
-from rftlab.sim.rounds import train_rounds
+from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.world import World, contexts_of
 from rftlab.studies.theory.check import Check, Comparison, exact, positive, sampled

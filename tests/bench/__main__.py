@@ -1,7 +1,7 @@
 """Our simulator beside its peers, in one process on one core: `make bench`, or `python -m tests.bench --help`.
 
 Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included, compilation not;
-medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2 (`tests/isa.py`), for which the process
+medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2 (`tests/support/isa.py`), for which the process
 starts itself again. The grid is the time of 2,000 rounds of every cell. Results are not checked here but in the test suite.
 """
 
@@ -24,14 +24,14 @@ from rftlab.shared.prepare import prepare
 from rftlab.shared.weigh import weigh_into
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
+from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import order_of, simulate
-from rftlab.sim.target import TARGET
 from rftlab.studies.cards import preset
-from rftlab.studies.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.pairs import start_at
-from rftlab.studies.points import Point
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.runs.points import Point
 from tests.bench import cell as peer_cell
-from tests.isa import ONE_THREAD, only_avx2
+from tests.support.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
 PEERS = ("numpy", "torch", "jax")

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from rftlab.llm.smollm2 import smollm2_folder
+from rftlab.llm.models.smollm2 import smollm2_folder
 from tests.bench_llm.case import Case, Measured, argument
 from tests.bench_llm.tiny_folder import write_tiny
 

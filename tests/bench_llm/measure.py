@@ -17,20 +17,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from rftlab.llm.budget.devices import Device, device_of
+from rftlab.llm.budget.duration import UTILISATION, Assumed, duration_of
+from rftlab.llm.budget.footprint import memory_of
+from rftlab.llm.budget.plan import Plan, plan_of
+from rftlab.llm.budget.shapes import Shape, shape_of
 from rftlab.llm.config import LLMRun
-from rftlab.llm.devices import Device, device_of
-from rftlab.llm.duration import UTILISATION, Assumed, duration_of
-from rftlab.llm.footprint import memory_of
-from rftlab.llm.math_pool import MathPool
 from rftlab.llm.meter import Meter
-from rftlab.llm.models import load_data, load_model
-from rftlab.llm.plan import Plan, plan_of
-from rftlab.llm.policy import Policy
-from rftlab.llm.shapes import Shape, shape_of
+from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.train import engine_for, threads_of
-from rftlab.llm.trainer import Trainer
+from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.errors import UserError
-from rftlab.studies.cli_train import parse_train
+from rftlab.studies.cli.train import parse_train
 
 
 class DeviceMeter(Meter):

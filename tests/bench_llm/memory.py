@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import rftlab.llm.rollouts
+import rftlab.llm.engines.rollouts
+from rftlab.llm.budget.footprint import memory_of
+from rftlab.llm.budget.shapes import shape_of
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
-from rftlab.llm.footprint import memory_of
-from rftlab.llm.lora import with_adapters
+from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.meter import peak_megabytes, reset_peak
-from rftlab.llm.models import load_model
-from rftlab.llm.policy import Frozen, Policy
+from rftlab.llm.models.load import load_model
+from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.policy import Frozen, Policy
 from rftlab.llm.random import ROLLOUT
-from rftlab.llm.rollouts import Draws, HFEngine
-from rftlab.llm.shapes import shape_of
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.update import accumulate, optimizer_of, step
+from rftlab.llm.training.update import accumulate, optimizer_of, step
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -180,13 +180,13 @@ def _sample(run: LLMRun, policy: Policy):
 
 def _watch_cache(memory: Memory) -> list[float]:
     """MB whenever a token is about to be picked."""
-    seen, pick = [], rftlab.llm.rollouts.pick
+    seen, pick = [], rftlab.llm.engines.rollouts.pick
 
     def watched(*arguments):
         seen.append(memory.now())
         return pick(*arguments)
 
-    rftlab.llm.rollouts.pick = watched
+    rftlab.llm.engines.rollouts.pick = watched
     return seen
 
 

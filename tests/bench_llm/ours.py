@@ -10,12 +10,12 @@ import torch
 
 import rftlab.llm.meter
 from rftlab.llm.config import AdamW, Compute, LLMRun, Model
-from rftlab.llm.math_pool import MathPool
-from rftlab.llm.models import load_data, load_model
-from rftlab.llm.policy import Policy
-from rftlab.llm.rollouts import HFEngine
+from rftlab.llm.engines.rollouts import HFEngine
+from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.trainer import Trainer
+from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.studies.cards import preset

@@ -11,8 +11,8 @@ from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rftlab.llm.math_pool import MathPool
-from rftlab.llm.verify import score
+from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.rewards.verify import score
 from tests.bench_llm.case import BETA, Case, Clock, given, problems, report
 
 ROWS = 8

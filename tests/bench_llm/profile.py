@@ -1,6 +1,6 @@
 """Where a round goes, beside the floor of each phase: `python -m tests.bench_llm.profile --source FOLDER`.
 
-The floor is the plan's own arithmetic (`llm/duration.py`) at all of this machine's speed instead of an assumed part of it: products at the rate of a large
+The floor is the plan's own arithmetic (`llm/budget/duration.py`) at all of this machine's speed, not an assumed part of it: products at the rate of a large
 matrix product in torch, bytes at the rate of a large copy, both measured here, before and after the rounds, the faster one counts. Processor seconds on one
 thread, so that other work on the machine disturbs little.
 """
@@ -12,16 +12,16 @@ from contextlib import contextmanager
 
 import torch
 
+from rftlab.llm.budget.devices import Device
+from rftlab.llm.budget.duration import STREAMING, UTILISATION, Assumed, duration_of
+from rftlab.llm.budget.shapes import shape_of
 from rftlab.llm.config import Compute
-from rftlab.llm.devices import Device
-from rftlab.llm.duration import STREAMING, UTILISATION, Assumed, duration_of
-from rftlab.llm.math_pool import MathPool
+from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.meter import Meter
-from rftlab.llm.models import load_data, load_model
-from rftlab.llm.policy import Policy
-from rftlab.llm.rollouts import HFEngine
-from rftlab.llm.shapes import shape_of
-from rftlab.llm.trainer import Round, Trainer
+from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.training.trainer import Round, Trainer
 from tests.bench_llm.case import Case
 from tests.bench_llm.ours import NEVER, SMALL, run_of
 

@@ -4,8 +4,8 @@ import random
 import resource
 import time
 
-from rftlab.llm.math_pool import MathPool
-from rftlab.llm.verify import in_doubt, score
+from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.rewards.verify import in_doubt, score
 
 RIGHT = 0.3
 STEPS, STEP = 500, 0.02

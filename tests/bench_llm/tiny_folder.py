@@ -6,9 +6,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rftlab.llm.config import Tiny
+from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS
-from rftlab.llm.tiny import pretrained
 
 
 def write_tiny(folder: Path) -> None:

@@ -1,0 +1,97 @@
+"""What a run would need, before it runs: memory against a device's, time, and the smallest change that makes it fit."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations, product
+from typing import NamedTuple
+
+from rftlab.llm.budget.devices import GPUS, Device
+from rftlab.llm.budget.duration import Assumed, Duration, duration_of
+from rftlab.llm.budget.footprint import Memory, memory_of
+from rftlab.llm.budget.shapes import Shape, adapted, shape_of
+from rftlab.llm.config import LLMRun
+
+SLACK = 0.05
+"""Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
+LEAST = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows": 16}
+"""A change goes no lower."""
+
+
+class Plan(NamedTuple):
+    """A run on a device."""
+
+    run: LLMRun
+    shape: Shape
+    device: Device
+    memory: Memory
+    duration: Duration
+    assumed: Assumed
+
+    @property
+    def room(self) -> float:
+        """Bytes that the run may use."""
+        return (1 - SLACK) * self.device.memory
+
+    @property
+    def disk(self) -> float:
+        """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is being written."""
+        return 3 * 12.0 * self.shape.trained
+
+    def memory_with(self, **change) -> Memory:
+        """Memory with other values of fields of `compute`."""
+        return memory_of(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase has room."""
+        return self.memory.peak <= self.room
+
+
+def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> Plan:
+    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it has not. shape: where it is known."""
+    shape = adapted(shape or shape_of(run.model), run.lora)
+    return Plan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
+
+
+def smallest_change(plan: Plan) -> dict[str, float | int | bool] | None:
+    """Fields of `compute` and the values with which the run fits; None where none of what is tried does.
+
+    Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
+    """
+    return next((change for change in changes(plan.run, plan.shape) if plan.memory_with(**change).peak <= plan.room), None)
+
+
+def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
+    """Values of fields of `compute` that save memory, each from the smallest change on; the most harmless field first.
+
+    Less cache and fewer rows sample fewer responses side by side, shorter passes use an accelerator less, checkpointing computes a third more.
+    """
+    compute, found = run.compute, {}
+    if compute.engine == "vllm":
+        longest = run.model.prompt_limit + run.model.response_limit
+        least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
+        found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
+    for name in ("logit_rows", "micro_tokens", "sample_rows"):
+        found[name] = [value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= LEAST[name]]
+    found["gradient_checkpointing"] = [] if compute.gradient_checkpointing else [True]
+    return found
+
+
+def _lower(value: float, less: Callable[[float], float]) -> Iterator[float]:
+    while (value := less(value)) > 0:
+        yield value
+
+
+def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]]:
+    """Every change that is tried, in order."""
+    known = knobs(run, shape)
+    for count in range(1, len(known) + 1):
+        for names in combinations(known, count):
+            places = product(*(range(len(known[name])) for name in names))
+            for place in sorted(places, key=lambda place: (sum(place), place)):
+                yield {name: known[name][i] for name, i in zip(names, place, strict=True)}
+
+
+def where_it_fits(plan: Plan) -> list[str]:
+    """Names of known GPUs on which the run fits as it is."""
+    return [gpu.name for gpu in GPUS.values() if plan.memory.peak <= (1 - SLACK) * gpu.memory]

@@ -1,0 +1,204 @@
+"""An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
+
+Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own, a function of (seed, stream,
+round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is updated.
+
+vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one engine and one such model.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import warnings
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rftlab.llm.config import LLMRun
+from rftlab.llm.engines.rollouts import Draws, Listener, Prompts, Rollouts, ignore
+from rftlab.llm.meter import trim_heap
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.random import philox
+from rftlab.llm.text.codec import Codec
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import reported, write_file
+
+TESTED = "0.32"
+"""The version of vLLM that this was tested with; its interfaces change from version to version."""
+BLOCK = 32
+"""Tokens of a block of the cache: prompts are shared in whole blocks."""
+BATCHED = 8192
+"""Tokens of prompts that are read at a time."""
+LITTLE = 0.01
+"""Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given, and the policy is there already."""
+_IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+
+
+class VLLMEngine:
+    """Samples with vLLM."""
+
+    def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
+        """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing, too old, or cannot hold the model."""
+        vllm, self.run, self.stops = _vllm(), run, sorted(codec.stops)
+        self.cuda = torch.device(run.compute.device).type == "cuda"
+        if not self.cuda:
+            _keep_weights_plain()
+            _keep_llvm_quiet()
+        with warnings.catch_warnings(action="ignore"), _told("vLLM cannot be started"):
+            self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
+        policy.model.base_model.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
+        self.parameters, self.asleep = vllm.SamplingParams, False
+        self.sync(policy)
+
+    def sync(self, policy: Policy) -> None:
+        """Take over the weights of the policy, and forget what was computed with the old ones."""
+        with _told("vLLM did not take the weights"):
+            if self.asleep:
+                self.engine.wake_up(tags=["weights"])
+            self.engine.apply_model(lambda model: _load(model, policy))
+            if self.asleep:
+                self.engine.wake_up(tags=["kv_cache"])
+                self.asleep = False
+            self.engine.reset_prefix_cache()
+
+    def rest(self) -> None:
+        """Give the GPU's memory back until the next sync; on a CPU, what sampling freed."""
+        if not self.cuda:
+            trim_heap()
+            return
+        with _told("vLLM cannot sleep"):
+            self.engine.sleep(level=2)
+        self.asleep = True
+
+    def sample(
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
+    ) -> Rollouts:
+        """As `Engine.sample`."""
+        group = np.repeat(np.arange(len(prompts)), counts)
+        rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+        common = {"temperature": temperature, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.stops, "ignore_eos": True, "detokenize": False}
+        settings = [self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)]
+        with _told("vLLM failed while sampling"):
+            found = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
+        tokens, starts = packed([one.token_ids for one in found])
+        logp = [at[token].logprob for one in found for token, at in zip(one.token_ids, one.logprobs, strict=True)]
+        finished = np.array([one.finish_reason == "stop" for one in found], dtype=bool)
+        return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
+
+    def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: Listener) -> list:
+        """What vLLM makes of requests, in their order."""
+        names = self.engine.enqueue(requests, settings, use_tqdm=False)  # a number, and random characters that outputs leave out
+        place = {name.partition("-")[0]: i for i, name in enumerate(names)}
+        core, found = self.engine.llm_engine, {}
+        while core.has_unfinished_requests():
+            now = {place[output.request_id]: output.outputs[0] for output in core.step() if output.finished}
+            ended([(group[i], one.token_ids) for i, one in now.items()])
+            found |= now
+        return [found[i] for i in range(len(requests))]
+
+
+def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
+    """A seed below 2^63 for each response (n,), of prompts and rollouts with these numbers."""
+    counters = np.stack([np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)])
+    words = philox(draws.seed, counters)
+    return [int(high >> np.uint64(1)) << 32 | int(low) for high, low in zip(words[0], words[1], strict=True)]
+
+
+def _vllm():
+    os.environ.update({name: os.environ.get(name, value) for name, value in _IN_PROCESS.items()})
+    try:
+        import vllm
+    except ImportError as error:
+        raise UserError(f"compute.engine = 'vllm': {error}; allowed: hf, or pip install 'vllm=={TESTED}.*' (docs/llm.md)") from None
+    tested = vllm.__version__.startswith(f"{TESTED}.")
+    check(tested, f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {TESTED}, pip install 'vllm=={TESTED}.*'")
+    return vllm
+
+
+def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
+    """What vLLM is made with for a run. folder: of the architecture."""
+    compute = run.compute
+    free = {"gpu_memory_utilization": LITTLE} if cuda else {}
+    return free | {
+        "model": str(folder),
+        "load_format": "dummy",
+        "skip_tokenizer_init": True,
+        "trust_remote_code": False,
+        "dtype": "bfloat16" if compute.precision == "bf16" else "float32",
+        "max_model_len": run.model.prompt_limit + run.model.response_limit,
+        "max_num_seqs": compute.sample_rows,
+        "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
+        "block_size": BLOCK,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": cuda,  # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
+        "max_num_batched_tokens": max(BATCHED, run.model.prompt_limit + run.model.response_limit),
+        "logprobs_mode": "processed_logprobs",
+        "enforce_eager": not cuda,
+        "enable_sleep_mode": cuda,
+        "distributed_executor_backend": "uni",
+        "generation_config": "vllm",
+        "seed": 0,
+    }
+
+
+def config_folder(model: torch.nn.Module) -> Path:
+    """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM finds compiled kernels by its name."""
+    config = json.dumps(model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}, default=str, sort_keys=True).encode()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "vllm"
+    folder = cache / hashlib.sha256(config).hexdigest()[:16]
+    with reported(folder):
+        write_file(folder / "config.json", config)
+    return folder
+
+
+def _load(model: torch.nn.Module, policy: Policy) -> None:
+    with torch.no_grad():
+        model.load_weights((name, weight.detach()) for name, weight in policy.weights())
+
+
+@cache
+def _keep_weights_plain() -> None:
+    """On a CPU, have vLLM multiply by its parameters as they are.
+
+    It would pack copies of them for its kernels, and a later load would leave some of the copies stale without a word, a tied head's among them.
+    """
+    from vllm.model_executor.layers import utils
+
+    def plain(layer: torch.nn.Module, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    utils.dispatch_cpu_unquantized_gemm = plain
+
+
+@cache
+def _keep_llvm_quiet() -> None:
+    """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers to any name: to `__dict__` as well."""
+    from llvmlite.binding.ffi import lib
+
+    kind = type(lib)
+    answer = kind.__getattr__
+
+    def named(library, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return answer(library, name)
+
+    kind.__getattr__ = named
+
+
+@contextmanager
+def _told(what: str):
+    """An error of vLLM as one line; its own parts raise what they like."""
+    try:
+        yield
+    except UserError:  # of a listener
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).debug(what, exc_info=True)
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{what}: {said[:300]}; finished rounds up to the last checkpoint are kept") from error

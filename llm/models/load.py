@@ -1,0 +1,144 @@
+"""From a configuration to a model that can be trained, its codec, and the problems that fit it."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from rftlab.llm.budget.shapes import raw_config
+from rftlab.llm.config import SMOLLM2, TINY, LLMRun
+from rftlab.llm.models.smollm2 import smollm2_folder
+from rftlab.llm.models.tiny import pretrained
+from rftlab.llm.policy.lora import library, with_adapters
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split, fitting
+from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec
+from rftlab.shared.callbacks import noop
+from rftlab.shared.errors import UserError, check
+
+
+class Problems(NamedTuple):
+    """A split as a model reads it."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    """(n,) ids of each prompt."""
+    answers: tuple[str, ...]
+    """(n,)"""
+    numbers: tuple[int, ...]
+    """(n,) their numbers in the split of the task, from 0, which has those with longer prompts too."""
+
+    def take(self, rows) -> "Problems":
+        """Some of the problems."""
+        return Problems(*(tuple(column[i] for i in rows) for column in self))
+
+
+class Data(NamedTuple):
+    """The problems of a run."""
+
+    verifier: str
+    train: Problems
+    test: Problems
+    """Those of `evaluation.split`."""
+    left_out: dict[str, int]
+    """Problems of a split whose prompts are too long."""
+    sha256: str
+    """Checksum of the whole task."""
+
+
+def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> tuple[nn.Module, Codec]:
+    """The base model, float32, on its device, with the run's adapters; and its codec.
+
+    progress, remark: as for `rftlab.llm.models.tiny.pretrained`.
+    Raises UserError for a source that has not all of it, a device that is not there, and adapters that cannot be made.
+    """
+    library(run.lora)
+    try:
+        torch.empty(1, device=run.compute.device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and its build of torch") from None
+    if run.model.source == TINY:
+        model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
+    else:
+        model, codec = _from_source(str(smollm2_folder(remark)) if run.model.source == SMOLLM2 else run.model.source)
+    room = getattr(model.config, "max_position_embeddings", None)
+    longest = run.model.prompt_limit + run.model.response_limit
+    check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
+    try:
+        return with_adapters(model.to(run.compute.device), run.lora, run.seed), codec
+    except RuntimeError as error:
+        raise UserError(f"compute.device = {run.compute.device!r}: the model does not fit: {_line(error)}") from None
+
+
+def _from_source(source: str) -> tuple[nn.Module, Codec]:
+    local = Path(source).is_dir()
+    for package in ("transformers", "huggingface_hub"):
+        logging.getLogger(package).setLevel(logging.ERROR)
+    disable_progress_bar()
+    with _told(source, "configuration"):
+        raw_config(source)
+    with _told(source, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
+    with _told(source, "causal language model"):
+        safe = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+        model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
+    missing = sorted(info["missing_keys"])
+    check(
+        not missing, f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; allowed: a folder with all weights"
+    )
+    return model, TextCodec(tokenizer, model.generation_config, model.get_input_embeddings().num_embeddings)
+
+
+@contextmanager
+def _told(source: str, what: str) -> Iterator[None]:
+    """Raise UserError where a part of a model cannot be read."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # the library raises what its many parts raise
+        raise UserError(f"model.source = {source!r}: no {what} can be read: {_said(error, source)}") from None
+
+
+def _said(error: Exception, source: str) -> str:
+    """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it is not run."""
+    if "trust_remote_code" in str(error):
+        return "it needs code that comes with the model, which is never run; allowed: a model that transformers knows by itself"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, GatedRepoError):
+            return f"its owner must grant access: accept the terms at https://huggingface.co/{source}, then `hf auth login`, or HF_TOKEN in the environment"
+        if isinstance(cause, RepositoryNotFoundError):
+            return "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment"
+        cause = cause.__cause__ or cause.__context__
+    return _line(error)
+
+
+def _line(error: Exception) -> str:
+    """What an error says, as the part of one line."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= 200 else said[:197] + "..."
+
+
+def load_data(run: LLMRun, codec: Codec) -> Data:
+    """The training problems and the unseen ones; those with longer prompts than the limit are left out and counted."""
+    task = load(run.task)
+    parts, left_out = {}, {}
+    for name in ("train", run.evaluation.split):
+        problems = _encoded(task[name], codec)
+        rows = fitting(problems.prompts, run.model.prompt_limit)
+        left_out[name], parts[name] = len(problems.prompts) - len(rows), problems.take(rows)
+    train, size = parts["train"], run.design.batch_size
+    n = len(train.answers)
+    check(size <= n, f"batch_size = {size} is larger than the training set; allowed: 1 to {n}")
+    return Data(task.verifier, train, parts[run.evaluation.split], left_out, task.sha256)
+
+
+def _encoded(split: Split, codec: Codec) -> Problems:
+    return Problems(tuple(map(tuple, codec.encode(split.prompts))), split.answers, tuple(range(len(split))))

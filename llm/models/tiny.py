@@ -1,0 +1,168 @@
+"""The `tiny` model: a small Llama that learns its base policy from the corpus of an arithmetic task, stopped where it knows a little.
+
+Trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny`; on one machine equal configurations give equal weights.
+Beside a model's folder there is one of its training, `<model>.reading`: its lock, and until the model is there its last checkpoint.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rftlab.llm.config import Compute, Tiny
+from rftlab.llm.engines.rollouts import Draws, HFEngine
+from rftlab.llm.lock import locked
+from rftlab.llm.moments import MOMENTS, WEIGHTS, files_of, restore
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.random import EVALUATION, batch_rows
+from rftlab.llm.rewards.verify import score
+from rftlab.llm.tasks import symbols
+from rftlab.llm.tasks.arithmetic import KINDS, corpus
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split
+from rftlab.llm.text.codec import SymbolCodec
+from rftlab.shared.callbacks import noop
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import reported, sweep, verify_folder, write_folder
+from rftlab.shared.folders import kind_of, read_json, remove
+
+VERSION = 1
+"""Raised when a change makes equal configurations give other weights."""
+LAST, STATE = "last", "state.json"
+"""Name of the checkpoint of a training."""
+LONGEST = 64
+"""Tokens that a response may have while the target is looked at."""
+LOOKS = 4
+"""Responses to each validation problem in a look at Pass@1."""
+
+
+def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> LlamaForCausalLM:
+    """The base model of a task, from the cache or trained now; a training that was killed goes on from its last checkpoint.
+
+    progress: told steps and Pass@1; remark: what a user should know.
+    """
+    folder = _cache() / _identity(task, tiny)
+    if not _whole(folder):
+        reading = folder.with_name(f"{folder.name}.reading")
+        with locked(reading, remark, waiting=f"{folder}: another process trains this base model; waiting until it is there"):
+            if not _whole(folder):
+                _read_into(folder, reading / LAST, task, tiny, progress, remark)
+    model = build(tiny)
+    model.load_state_dict(load_file(folder / WEIGHTS))
+    return model
+
+
+def _whole(folder: Path) -> bool:
+    """Whether a folder is there and undamaged."""
+    try:
+        verify_folder(folder, (WEIGHTS,))
+    except ValueError:
+        return False
+    return True
+
+
+def _read_into(folder: Path, last: Path, task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], remark: Callable[[str], None]) -> None:
+    sweep(last.parent)
+    model = read_corpus(task, tiny, progress, last, remark)
+    config = json.dumps({"task": asdict(task), "tiny": asdict(tiny)}, indent=1).encode()
+    with reported(folder, also=SafetensorError):
+        write_folder(folder, {"config.json": config, WEIGHTS: lambda path: save_file(model.state_dict(), path)})
+    remove(last)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "tiny"
+
+
+def _identity(task: TaskConfig, tiny: Tiny) -> str:
+    """Everything that the weights depend on."""
+    facts = {"version": VERSION, "task": asdict(task), "tiny": asdict(tiny), "symbols": symbols.SYMBOLS, "corpus": KINDS[task.name].styles.__dict__}
+    return f"{task.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
+
+
+def build(tiny: Tiny) -> LlamaForCausalLM:
+    """The untrained model."""
+    config = LlamaConfig(
+        vocab_size=len(symbols.SYMBOLS),
+        hidden_size=tiny.width,
+        intermediate_size=tiny.hidden,
+        num_hidden_layers=tiny.layers,
+        num_attention_heads=tiny.heads,
+        bos_token_id=symbols.START,
+        eos_token_id=symbols.END,
+        pad_token_id=symbols.PAD,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(tiny.seed)
+        return LlamaForCausalLM(config)
+
+
+def read_corpus(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], last: Path, remark: Callable[[str], None]) -> LlamaForCausalLM:
+    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after every look that does not end it.
+
+    Raises UserError where the target stays out of reach.
+    """
+    problems, model = load(task), build(tiny)
+    everything = _read(corpus(problems["pretrain"], KINDS[task.name].styles, tiny.seed))
+    policy, n = Policy(model, Compute()), len(everything.prompts)
+    optimizer = torch.optim.AdamW(model.parameters(), tiny.rate, (0.9, 0.99), weight_decay=0.0, fused=True)
+    done, reached = _resume(last, model, optimizer, remark)
+    for step in range(done + 1, tiny.most_steps + 1):
+        logp, _ = policy.log_probs(everything, batch_rows(n, min(tiny.batch, n), tiny.seed, step - 1))
+        (-logp.mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % tiny.check_every == 0 or step == tiny.most_steps:
+            reached = look(policy, problems["validation"], step)
+            progress(step, reached)
+            if reached >= tiny.target:
+                return model
+            _save(last, model, optimizer, step, reached)
+    raise UserError(f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.most_steps = {tiny.most_steps} steps; allowed: a target that is reached")
+
+
+def _read(pairs: list[tuple[str, str]]) -> Responses:
+    """Prompts and their responses, one to each."""
+    tokens, starts = packed([[*symbols.encode(response), symbols.END] for _, response in pairs])
+    return Responses(tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts)
+
+
+def _save(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, step: int, reached: float) -> None:
+    facts = json.dumps({"step": step, "reached": reached}).encode()
+    with reported(last, "the last checkpoint stays, run the same command again to go on from it", SafetensorError):
+        write_folder(last, {STATE: facts, **files_of(model.named_parameters(), optimizer)})
+
+
+def _resume(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, remark: Callable[[str], None]) -> tuple[int, float]:
+    """Steps done and the Pass@1 that was reached; what is damaged is not used."""
+    if not kind_of(last):
+        return 0, 0.0
+    try:
+        verify_folder(last, (STATE, WEIGHTS, MOMENTS))
+    except ValueError as damage:
+        remark(f"damaged, the base model is trained from the beginning: {damage}")
+        return 0, 0.0
+    restore(last, model.named_parameters(), optimizer)
+    facts = read_json(last / STATE)
+    return facts["step"], facts["reached"]
+
+
+def look(policy: Policy, split: Split, step: int) -> float:
+    """Strict Pass@1 on a split, sampled."""
+    codec, n = SymbolCodec(), len(split)
+    prompts = tuple(map(tuple, codec.encode(split.prompts)))
+    rollouts = HFEngine(policy, codec.stops).sample(prompts, np.arange(n), np.full(n, LOOKS), Draws(0, EVALUATION, step), 1.0, LONGEST)
+    responses = rollouts.responses
+    texts = [codec.decode(responses.response(i)) for i in range(len(responses.group))]
+    return float(score("arithmetic", texts, [split.answers[g] for g in responses.group], None).strict.mean())

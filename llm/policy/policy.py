@@ -1,0 +1,151 @@
+"""A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole batch."""
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from rftlab.llm.config import Compute
+from rftlab.llm.policy.attention import GROUPED, group_heads
+from rftlab.llm.policy.head import Reading, token_log_probs
+from rftlab.llm.policy.lora import adapted_layers, turned_off, whole_weights
+from rftlab.llm.policy.mapped import Mapped
+from rftlab.llm.policy.packing import ALONE, PAIRS, Sharing, micro_batches, read
+from rftlab.llm.policy.responses import Responses, token_indices
+
+
+def compute_again(model: nn.Module) -> None:
+    """Have a model in train mode keep what its blocks read alone, and compute them again in the backward pass."""
+    named = hasattr(model, "activation_checkpointing_enable")  # since transformers 5.20; vLLM 0.32 takes older ones alone
+    (model.activation_checkpointing_enable if named else model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
+class Policy:
+    """A model whose next-token distribution is softmax(head(body(ids)) / temperature)."""
+
+    def __init__(self, model: nn.Module, compute: Compute, temperature: float = 1.0):
+        """model: a Hugging Face causal language model; its dropout is turned off."""
+        self.model, self.compute, self.temperature = model, compute, temperature
+        self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if takes_masks(model) else ALONE
+        silence_dropout(model)
+        group_heads(model)
+        if compute.gradient_checkpointing:
+            compute_again(model)
+        self.settle()
+
+    def reference(self) -> "Frozen | Unadapted":
+        """The policy before it learns, for as long as one likes: the same model without its adapters, or else a frozen copy."""
+        return Unadapted(self) if adapted_layers(self.model) else Frozen(self)
+
+    def settle(self) -> None:
+        """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is kept in the other only."""
+        if self.compute.gradient_checkpointing or self.model.training:
+            self.model.train(self.compute.gradient_checkpointing and torch.is_grad_enabled())
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Everything that is trained, tied weights once: adapters alone where there are any."""
+        return ((name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All weights, tied ones once, under the names of the model without adapters, which are added to them one tensor at a time."""
+        return whole_weights(self.model)
+
+    def base_checksum(self) -> str:
+        """Of the weights as they are, adapters left out; those of the base model before training, and at any time where there are adapters."""
+        digest = hashlib.sha256()
+        for name, parameter in self.model.named_parameters():
+            if ".lora_" not in name:
+                digest.update(name.encode())
+                digest.update(parameter.detach().cpu().contiguous().numpy())
+        return digest.hexdigest()
+
+    def micro_batches(self, responses: Responses) -> list[np.ndarray]:
+        """All rows, in parts that are small enough for one pass."""
+        return micro_batches(responses, self.compute.micro_tokens, self.sharing)
+
+    def log_probs(self, responses: Responses, rows: np.ndarray, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from.
+
+        Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as pays.
+        """
+        self.settle()
+        reading = read(responses, rows, self.sharing)
+        ids, positions, segment, places, targets, spread = (torch.from_numpy(array).to(self.compute.device) for array in reading)
+        arguments = {"position_ids": positions, "attention_mask": blinders(segment, self.model.dtype)} if reading.shared else {}
+        with autocast(self.compute):
+            hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
+            hidden = hidden.reshape(-1, hidden.shape[-1])[places]
+            columns = token_log_probs(self.model.get_output_embeddings(), hidden, targets, Reading(self.temperature, with_entropy, self.compute.logit_rows))
+        return columns if len(spread) == len(targets) else tuple(None if column is None else column.index_select(0, spread) for column in columns)
+
+    @torch.no_grad()
+    def all_log_probs(self, responses: Responses) -> np.ndarray:
+        """Log-probabilities (T,) float64 of all tokens, micro-batch by micro-batch, without a gradient."""
+        out = np.empty(len(responses.tokens))
+        for rows in self.micro_batches(responses):
+            out[token_indices(responses.starts, rows)] = self.log_probs(responses, rows)[0].cpu()
+        return out
+
+
+class Frozen(Policy):
+    """A copy of a policy that never learns. On a CPU its weights lie in a mapped file, so that they need memory in the phase that reads them alone."""
+
+    def __init__(self, policy: Policy):
+        weights = list(policy.model.parameters())
+        self.mapped = Mapped(weights) if torch.device(policy.compute.device).type == "cpu" else None
+        known = {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, self.mapped.tensors, strict=True)} if self.mapped else {}
+        model = copy.deepcopy(policy.model, known)
+        super().__init__(model.requires_grad_(False), policy.compute, policy.temperature)
+
+    def rest(self) -> None:
+        """Give back memory that is of no use until the next log-probabilities."""
+        if self.mapped:
+            self.mapped.rest()
+
+
+class Unadapted:
+    """The base policy inside a policy with adapters, which has the weights of both."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+
+    def all_log_probs(self, responses: Responses) -> np.ndarray:
+        """As `Policy.all_log_probs`, with the adapters turned off."""
+        with turned_off(self.policy.model):
+            return self.policy.all_log_probs(responses)
+
+    def rest(self) -> None:
+        """There is nothing to give back: the weights are those that are trained."""
+
+
+def autocast(compute: Compute):
+    """The context in which passes of the model run."""
+    return torch.autocast(torch.device(compute.device).type, torch.bfloat16, enabled=compute.precision == "bf16")
+
+
+def silence_dropout(model: nn.Module) -> None:
+    """Turn dropout off: the policy that is trained must be the policy that sampled."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def takes_masks(model: nn.Module) -> bool:
+    """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask allows, and has no other memory."""
+    config, takes = model.config, inspect.signature(model.base_model.forward).parameters
+    full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(config, "sliding_window", None)
+    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in ("sdpa", "eager", GROUPED)
+    return full and known and not getattr(model, "_is_stateful", False) and {"position_ids", "attention_mask"} <= takes.keys()
+
+
+def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own segment (S, L), and -inf elsewhere."""
+    asks, seen = segment[:, :, None], segment[:, None, :]
+    sees = ((seen == 0) | (seen == asks)).tril()
+    return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill_(~sees, -torch.inf)[:, None]

@@ -1,0 +1,46 @@
+"""The child of llm/text/chat.py: reads a chat template and chats, writes the texts that it makes of them. A template is a program that came with a model.
+
+Run as a script, so that it imports nothing of this package. It ends at the limit of memory or of time that it was given, whatever a template does.
+"""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+MEMORY = 1 << 30
+"""Bytes of address space for templates, beside what the libraries took."""
+
+
+def limit(seconds: int) -> None:
+    """Give this process so many seconds of a processor, and MEMORY, where the system can."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    with contextlib.suppress(OSError, ValueError):
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def texts_of(asked: dict) -> dict:
+    """The texts of all chats; or the number of the first that has none, and why."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    limit(asked["seconds"])
+    texts = []
+    for at, chat in enumerate(asked["chats"]):
+        try:
+            found, _ = render_jinja_template([chat], chat_template=asked["template"], add_generation_prompt=True, **asked["variables"])
+            longest = asked["longest"] + sum(len(message["content"]) for message in chat)
+            if len(found[0]) > longest:
+                raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")
+            texts += found
+        except MemoryError:
+            return {"at": at, "said": f"it needs more memory than {MEMORY >> 20} MB"}
+        except Exception as error:  # templates raise what they like
+            return {"at": at, "said": str(error) or type(error).__name__}
+    return {"texts": texts}
+
+
+if __name__ == "__main__":
+    json.dump(texts_of(json.load(sys.stdin)), sys.stdout)

@@ -1,0 +1,1 @@
+"""A round of training, and its checkpoints and records."""

@@ -1,0 +1,172 @@
+"""Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as JSON; nothing is pickled.
+
+    checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
+A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is used. Of a finished run of a
+study `state.json` alone is kept (`prune`): it has all that was measured.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+
+from rftlab.llm import moments
+from rftlab.llm.config import config_of
+from rftlab.llm.training.trainer import State, Trainer
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import reported, verify_folder, write_folder
+from rftlab.shared.folders import entries, folder_below, numbered, read_file, read_json, remove
+from rftlab.shared.replay import Windows
+
+KEPT = 2
+"""Checkpoints that stay."""
+STATE, ARRAYS = "state.json", "arrays.safetensors"
+TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
+_FACTS = {"config": dict, "state": dict, "meter": dict, "rows": list, "metrics": list, "seconds": float, "data": str, "next": dict}
+"""What a checkpoint says, and of which type."""
+
+
+class Progress(NamedTuple):
+    """What a run has measured so far."""
+
+    rows: list
+    """One tuple per evaluation, as `rftlab.shared.curve.curve_of` takes them."""
+    metrics: list
+    """One dictionary per evaluation."""
+    seconds: float
+
+
+def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
+    """Write the checkpoint of the present round, and remove those that are no longer kept."""
+    place = folder_below(folder, "checkpoints")
+    target = place / f"{trainer.state.round:06}"
+    files = {
+        **moments.files_of(trainer.policy.named_parameters(), trainer.optimizer),
+        ARRAYS: lambda path: save_arrays(_arrays(trainer.state), path),
+        STATE: json.dumps(_facts(trainer, progress), indent=1).encode(),
+    }
+    with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
+        write_folder(target, files)
+        for old in numbered(place)[:-KEPT]:
+            remove(old)
+
+
+def prune(folder: Path) -> None:
+    """Of a finished run keep what was measured, and drop weights and moments: three times the model, twice."""
+    place = folder_below(folder, "checkpoints")
+    last = numbered(place)[-1]
+    with reported(last, "the run is finished, and kept"):
+        write_folder(last, {STATE: read_file(last / STATE)})
+        for other in set(entries(place)) - {last}:  # damaged ones that were put aside too
+            remove(other)
+
+
+def _arrays(state: State) -> dict[str, np.ndarray]:
+    windows = {} if state.windows is None else state.windows._asdict()
+    return {f"windows.{name}": array for name, array in windows.items()} | ({} if state.averages is None else {"averages": state.averages})
+
+
+def _facts(trainer: Trainer, progress: Progress) -> dict:
+    state, meter = trainer.state, trainer.meter
+    counts = {name: getattr(state, name) for name in ("round", "position", "updates", "rollouts", "tokens", "totals")}
+    phases = {"seconds": meter.seconds, "peak": meter.peak}
+    identity = {"config": config_of(trainer.run), "data": trainer.data.sha256, "base": trainer.base}
+    return {**identity, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}
+
+
+def _next(trainer: Trainer) -> dict:
+    """The prompts that come next: their numbers, and a checksum of their ids."""
+    contexts = trainer.next_contexts()
+    ids = [trainer.data.train.prompts[c] for c in contexts]
+    return {"prompts": contexts.tolist(), "sha256": hashlib.sha256(json.dumps(ids).encode()).hexdigest()}
+
+
+def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
+    """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no weights.
+
+    Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
+    """
+    for place in reversed(numbered(folder_below(folder, "checkpoints"))):
+        try:
+            facts = _read(place, trainer.run.design.rounds)
+        except ValueError as damage:
+            remark(f"damaged, the checkpoint before it is used: {damage}")
+            _put_aside(place)
+            continue
+        check_config(place, facts["config"], config_of(trainer.run))
+        _restore(trainer, place, facts)
+        if trainer.state.round < trainer.run.design.rounds:
+            _restore_tensors(trainer, place)
+        return Progress([tuple(row) for row in facts["rows"]], facts["metrics"], facts["seconds"])
+    return None
+
+
+def recorded(folder: Path) -> dict | None:
+    """The configuration that the latest readable checkpoint says it is of; None where none does."""
+    for place in reversed(numbered(folder_below(folder, "checkpoints"))):
+        with suppress(OSError, ValueError):
+            facts = read_json(place / STATE)
+            if isinstance(facts, dict) and isinstance(facts.get("config"), dict):
+                return facts["config"]
+    return None
+
+
+def _read(place: Path, rounds: int) -> dict:
+    """What a checkpoint says, if all that it needs to be is there; tensors only where the run is to go on. Raises ValueError."""
+    verify_folder(place, (STATE, *TENSORS) if int(place.name) < rounds else (STATE,))
+    facts = read_json(place / STATE)
+    if not isinstance(facts, dict) or any(type(facts.get(name)) is not kind for name, kind in _FACTS.items()):
+        raise ValueError(f"{place / STATE} is not what a checkpoint says")
+    if facts["state"].get("round") != int(place.name):
+        raise ValueError(f"{place} is of another round than its name says")
+    return facts
+
+
+def _put_aside(place: Path) -> None:
+    """Rename a damaged checkpoint, so that those which are written again do not count as older ones."""
+    aside = place.with_name(f"damaged-{place.name}")
+    with reported(place):
+        remove(aside)
+        place.rename(aside)
+
+
+def check_config(place: Path, there: dict, here: dict) -> None:
+    """Raise UserError, naming the first field that differs, unless two configurations are equal."""
+    found, wanted = _flat(there), _flat(json.loads(json.dumps(here)))
+    for name in sorted(found.keys() | wanted.keys()):
+        if str(found.get(name)) != str(wanted.get(name)):
+            was, now = found.get(name, "absent"), wanted.get(name, "absent")
+            raise UserError(f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder")
+
+
+def _flat(config: dict, prefix: str = "") -> dict:
+    flat = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
+    for name, value in facts["state"].items():
+        setattr(trainer.state, name, value)
+    trainer.meter.seconds, trainer.meter.peak = dict(facts["meter"]["seconds"]), dict(facts["meter"]["peak"])
+    check(facts["data"] == trainer.data.sha256, f"{place} was trained on other data; name another folder, or the data that it was trained on")
+    check(facts.get("base") == trainer.base, f"{place} was trained from another base model than model.source has now; name another folder, or that model")
+    check(facts["next"] == _next(trainer), f"{place}: other prompts come next than when it was written; name another folder")
+
+
+def _restore_tensors(trainer: Trainer, place: Path) -> None:
+    state, arrays = trainer.state, load_arrays(place / "arrays.safetensors")
+    if state.windows is not None:
+        state.windows = Windows(arrays["windows.rewards"], arrays["windows.pushed"])
+    if state.averages is not None:
+        state.averages = arrays["averages"]
+    moments.restore(place, trainer.policy.named_parameters(), trainer.optimizer)
+    trainer.engine.sync(trainer.policy)

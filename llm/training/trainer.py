@@ -1,0 +1,237 @@
+"""The trainer: a round in numbered sections, from prompts to new weights."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.llm.config import LLMRun
+from rftlab.llm.engines.rollouts import Draws, Engine
+from rftlab.llm.meter import Meter
+from rftlab.llm.models.load import Data
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.policy.responses import token_indices
+from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
+from rftlab.llm.rewards.math_pool import Checks, MathPool
+from rftlab.llm.text.codec import Codec
+from rftlab.llm.training.canary import listen
+from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
+from rftlab.llm.training.update import accumulate, optimizer_of, rows_of, step
+from rftlab.shared.averages import add_into, averages_of, difficulty_of, empty_averages
+from rftlab.shared.config.mask import ClipCov
+from rftlab.shared.prepare import Batch, freeze, prepare, shaped_rewards
+from rftlab.shared.replay import Windows, empty_windows, push
+from rftlab.shared.sampling import allocate
+from rftlab.shared.weigh import masked
+
+
+@dataclass
+class State:
+    """Everything that a run changes besides the weights and the optimiser; a checkpoint holds it."""
+
+    windows: Windows | None
+    averages: np.ndarray | None
+    round: int = 0
+    """Rounds done."""
+    position: int = 0
+    """Batches of prompts taken from the order so far; more than rounds where groups are replaced."""
+    updates: int = 0
+    rollouts: int = 0
+    """Responses sampled so far, support and greedy ones included."""
+    tokens: int = 0
+    """Tokens of these."""
+    totals: dict[str, float] = field(default_factory=dict)
+    """Sums since the last evaluation."""
+
+    def add(self, **amounts: float) -> None:
+        """Add to the totals."""
+        for name, amount in amounts.items():
+            self.totals[name] = self.totals.get(name, 0.0) + float(amount)
+
+
+class Round(NamedTuple):
+    """What a round leaves for the records."""
+
+    index: int
+    samples: Samples
+    rewards: np.ndarray
+    """(R,) after penalties."""
+    advantages: np.ndarray
+    """(R,) of the first token of a response, and of all where there is no discount; nan for support rollouts."""
+    others: tuple[tuple[str, Samples], ...]
+    """Responses that were sampled and scored, and are no part of the update: role, which is dropped (groups without a signal that others replaced, or that
+    are too many) or greedy (for a baseline), and samples."""
+    diverged: bool
+    """Whether weights or a gradient are not finite, so that the round did not end."""
+
+
+def start_state(run: LLMRun, n_train: int) -> State:
+    """Before the first round."""
+    windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
+    return State(windows, empty_averages(n_train) if run.needs_averages else None)
+
+
+class Trainer:
+    """Policy, reference, engine and data of a run, with its state."""
+
+    def __init__(self, run: LLMRun, policy: Policy, engine: Engine, codec: Codec, data: Data, pool: MathPool):
+        """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
+        self.run, self.policy, self.engine, self.data, self.judge = run, policy, engine, data, Judge(data.verifier, codec, pool)
+        self.reference = policy.reference() if run.needs_reference else None
+        self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
+        """Checksum of the base model, where it is read after the first round too: as the reference, or under adapters."""
+        self.optimizer = optimizer_of(policy, run.optimizer)
+        self.meter = Meter(run.compute.device)
+        self.state = start_state(run, len(data.train.answers))
+
+    def next_contexts(self) -> np.ndarray:
+        """Numbers of the prompts that come next: epoch order, reshuffled, the last partial batch dropped."""
+        return batch_rows(len(self.data.train.answers), self.run.design.batch_size, self.run.seed, self.state.position)
+
+    def round(self) -> Round:
+        """Train for a round. Raises UserError where sampler and trainer disagree."""
+        run, state, estimator, index = self.run, self.state, self.run.design.estimator, self.state.round
+
+        # 1 prompts, 2 rollouts, 3 strict and flexible scores
+        samples, dropped = self._sample()
+        responses, rows = samples.rollouts.responses, np.flatnonzero(samples.trained)
+        tokens = token_indices(responses.starts, rows)
+        trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
+
+        # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their place
+        with self.meter.phase("log_probs"):
+            old, ref = self._log_probs(samples, rows, tokens)
+
+        # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
+        rewards = shaped_rewards(estimator, samples.strict, responses.starts, old, ref)
+        given, greedy = self._baseline(samples, rows)
+        self._remember(samples, rewards, rows)
+        pool, kept = baseline_sets(run.design, samples, rewards, state.windows)
+
+        # 6 freeze: advantages and shares, once for the round
+        anchor = None if ref is None else ref[tokens]
+        corrected = sampler_logp if estimator.correction.kind != "none" else None
+        columns = (samples.strict[rows], trained.group, trained.starts, old[tokens], anchor)
+        batch = prepare(estimator, *columns, pool=pool, baseline=given, sampler_logp=corrected)
+        batch = batch._replace(advantage=np.where(kept[batch.row], batch.advantage, 0.0))
+
+        # 7 updates, while engine and reference rest
+        self.engine.rest()
+        if self.reference is not None:
+            self.reference.rest()
+        with self.meter.phase("update"):
+            start_logp, diverged = self._update(trained, batch, old[tokens], anchor, corrected)
+
+        # 8 metrics
+        advantages = np.full(len(responses.group), np.nan)
+        advantages[rows] = batch.advantage[trained.starts[:-1]]
+        silent = np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
+        state.add(reward=rewards[rows].sum(), strict=samples.strict[rows].sum(), flexible=samples.flexible[rows].sum(), trained=len(rows))
+        state.add(silent=silent.sum(), contexts=len(silent), finished=samples.rollouts.finished[rows].sum(), length=trained.lengths.sum(), rounds=1)
+
+        # 9 canary: the round was on policy when it began; then sync
+        if not diverged:
+            state.add(canary=listen(sampler_logp, start_logp, run.threshold, index))
+            self.engine.sync(self.policy)
+            state.round += 1
+        return Round(index, samples, rewards, advantages, (*dropped, *greedy), diverged)
+
+    def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
+        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the dropped ones of each."""
+        design, found, left = self.run.design, None, []
+        for attempt in range(design.sampling.tries):
+            tried = self._try()
+            if design.sampling.tries == 1:
+                return tried, left
+            found, dropped = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
+            left.append(("dropped", dropped))
+            if len(found.contexts) == design.batch_size:
+                break
+        return found, left
+
+    def _try(self) -> Samples:
+        """Sample and score the next batch of prompts."""
+        run, state, contexts = self.run, self.state, self.next_contexts()
+        state.position += 1
+        counts = np.full(len(contexts), run.design.rollouts)
+        if run.design.sampling.budget == "difficulty":
+            counts = allocate(np.array([difficulty_of(state.averages, c) for c in contexts]), run.design.rollouts)
+        return self._scored(contexts, counts + run.design.support_rollouts, run.temperature, run.design.support_rollouts)
+
+    def _scored(self, contexts: np.ndarray, counts: np.ndarray, temperature: float, support: int) -> Samples:
+        """Scored responses to prompts, which count as spent."""
+        run, state = self.run, self.state
+        draws = Draws(run.seed, ROLLOUT, state.position - 1)  # the batch's number, not the round's: within a round a prompt may come up again
+        with self.meter.phase("sample"):
+            prompts, truths = zip(*((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True)
+            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.response_limit, self.judge.early(truths))
+        with self.meter.phase("score"):
+            samples, checks = self.judge.scored(rollouts, contexts, truths, support)
+        state.rollouts += len(samples.texts)
+        state.tokens += len(rollouts.logp)
+        self.count_checks(checks)
+        return samples
+
+    def count_checks(self, checks: Checks) -> None:
+        """Add what math-verify did to the totals."""
+        self.state.add(**{f"checks_{name}": amount for name, amount in checks._asdict().items()})
+
+    def _log_probs(self, samples: Samples, rows: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a penalty enters rewards."""
+        responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
+        if self.run.needs_reference and kl.place == "reward":
+            rows, tokens = np.arange(len(samples.texts)), slice(None)
+        old, ref = samples.rollouts.logp, None
+        if not self.run.on_policy:
+            old = np.full(len(responses.tokens), np.nan)
+            old[tokens] = self.policy.all_log_probs(responses.take(rows))
+        if self.reference is not None:
+            ref = np.full(len(responses.tokens), np.nan)
+            ref[tokens] = self.reference.all_log_probs(responses.take(rows))
+        return old, ref
+
+    def _baseline(self, samples: Samples, rows: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
+        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy responses that they come from."""
+        kind, group = self.run.design.estimator.advantage.baseline, samples.group[rows]
+        if kind == "greedy":
+            greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
+            return greedy.strict[group], [("greedy", greedy)]
+        return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None, []
+
+    def _remember(self, samples: Samples, rewards: np.ndarray, rows: np.ndarray) -> None:
+        """Push the trained rewards into the windows and averages of their prompts."""
+        if self.state.windows is not None:
+            push(self.state.windows, samples.contexts[samples.group[rows]], rewards[rows])
+        if self.state.averages is not None:
+            for g, context in enumerate(samples.contexts):
+                mine = rewards[rows][samples.group[rows] == g]
+                add_into(self.state.averages, context, self.run.design.estimator.advantage.decay, mine, 0, len(mine))
+
+    def _update(self, trained, batch: Batch, old: np.ndarray, anchor: np.ndarray | None, corrected: np.ndarray | None):
+        """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they ended at a gradient that is not finite."""
+        design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
+        size = design.batch_size // design.minibatches
+        for u in range(design.epochs * design.minibatches):
+            low = u % design.minibatches * size
+            rows = rows_of(trained.group, low, low + size)
+            mine, tokens, part = trained.take(rows), token_indices(trained.starts, rows), batch
+            if design.minibatches > 1:
+                now, base, sampler = (None if column is None else column[tokens] for column in (old, anchor, corrected))
+                part = freeze(estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler)
+            if self.run.compares_tokens:
+                current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
+                part = masked(estimator, part, current, self._keys(len(tokens)))
+            done = accumulate(self.policy, estimator, part, mine, on_policy)
+            norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
+            state.updates += 1
+            state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=len(done.logp))
+            if not math.isfinite(norm):
+                return old, True
+        return done.logp if on_policy else old, False
+
+    def _keys(self, n: int) -> np.ndarray | None:
+        """Random numbers (n,) for a mask that draws."""
+        if not isinstance(self.run.design.estimator.mask, ClipCov):
+            return None
+        return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), np.zeros(n, dtype=np.int64), 0, 1)[:, 0]

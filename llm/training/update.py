@@ -1,0 +1,76 @@
+"""One update of a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser steps."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rftlab.llm.config import AdamW
+from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.llm.training.objective import objective, part_of
+from rftlab.shared.aggregation import shares
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import Batch
+
+
+class Updated(NamedTuple):
+    """What an update was: its objective, sums over its tokens, and the log-probabilities (T,) at which it was weighed."""
+
+    objective: float
+    clipped: int
+    kl: float
+    logp: np.ndarray
+
+
+def optimizer_of(policy, spec: AdamW) -> torch.optim.Optimizer:
+    """AdamW at rest."""
+    parameters = [parameter for _, parameter in policy.named_parameters()]
+    return torch.optim.AdamW(parameters, spec.rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True)
+
+
+def rate_at(spec: AdamW, step: int) -> float:
+    """Learning rate of the step'th update, from 0."""
+    return spec.rate * min(1.0, (step + 1) / max(1, spec.warmup))
+
+
+def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, on_policy: bool = False) -> Updated:
+    """Add the gradient of -J, entropy bonus included, to the parameters of a policy, micro-batch by micro-batch.
+
+    J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding. policy: has micro_batches and log_probs.
+    on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not read.
+    """
+    bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
+    total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
+    for rows in policy.micro_batches(responses):
+        tokens = token_indices(responses.starts, rows)
+        logp, entropy = policy.log_probs(responses, rows, with_entropy=bonus is not None)
+        found[tokens] = logp.detach().cpu()
+        part = part_of(batch, tokens)
+        if on_policy:
+            part = part._replace(old_logp=found[tokens], ref_logp=found[tokens] if estimator.kl.anchor == "old" else part.ref_logp)
+        value, weighed = objective(estimator, part, logp)
+        if bonus is not None:
+            value = value + (torch.from_numpy(bonus[tokens]).to(entropy) * entropy).sum().to(value)
+        (-value).backward()
+        total, clipped, kl = total + float(value.detach()), clipped + weighed.clipped, kl + weighed.kl
+    return Updated(total, clipped, kl, found)
+
+
+def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:
+    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not finite; nan where a weight then is not."""
+    parameters = [parameter for _, parameter in policy.named_parameters()]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.clip))
+    if math.isfinite(norm):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(spec, index)
+        optimizer.step()
+        finite = math.isfinite(torch.stack([parameter.detach().sum() for parameter in parameters]).sum())
+        norm = norm if finite else math.nan
+    optimizer.zero_grad()
+    return norm
+
+
+def rows_of(batch_groups: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Rows whose group lies in low .. high-1."""
+    return np.flatnonzero((batch_groups >= low) & (batch_groups < high))

@@ -1,0 +1,140 @@
+"""Counter-based randomness: Philox 4x32-10 (Salmon et al. 2011), keyed by the seed, indexed by what is drawn.
+
+A number depends on (seed, round, context, rollout or lane, stream) alone. So results do not depend on the number of threads or on
+how seeds are grouped, a draw can be made again instead of stored, and two designs with one seed share their random numbers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.jit import entry, kernel
+from rftlab.sim.lanes.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
+from rftlab.sim.lanes.simd import LANES, bits_of, floats_of, floor, fma, keep_bits, lane_numbers, load, splat, sqrt, store, to_floats
+from rftlab.sim.lanes.vectormath import F, U, cos_turns, log
+from rftlab.sim.lanes.words import merge_words, upper_words, wide_product
+
+ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
+_MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = U(0x9E3779B9), U(0xBB67AE85)
+_UNIT = F(2.0**-24)
+
+
+class Key(NamedTuple):
+    """The two words of a seed."""
+
+    low: np.uint32
+    high: np.uint32
+
+
+def key_of(seed: int) -> Key:
+    """Key of a seed 0 .. 2^64 - 1."""
+    return Key(U(seed & 0xFFFFFFFF), U(seed >> 32))
+
+
+@kernel
+def _turn(c, k0, k1):
+    """One of Philox's ten rounds, of the even lanes; the odd ones hold what nobody reads."""
+    low, high = wide_product(c[0], splat(_MULTIPLY_0)), wide_product(c[2], splat(_MULTIPLY_1))
+    return upper_words(high) ^ c[1] ^ splat(k0), high, upper_words(low) ^ c[3] ^ splat(k1), low
+
+
+@kernel
+def _ten_turns(c, key):
+    """All ten."""
+    k0, k1 = key.low, key.high
+    for _ in range(10):
+        c, k0, k1 = _turn(c, k0, k1), U(k0 + _WEYL_0), U(k1 + _WEYL_1)
+    return c
+
+
+@kernel
+def _merge(even, odd):
+    return merge_words(even[0], odd[0]), merge_words(even[1], odd[1]), merge_words(even[2], odd[2]), merge_words(even[3], odd[3])
+
+
+@kernel
+def philox(key, c0, c1, c2, c3):
+    """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two vectors each.
+
+    Even and odd lanes apart, and two vectors of counters: four chains of multiplications, one after the other. A processor works on two of them at
+    once by itself; side by side in one loop they need 32 registers, more than most have.
+    """
+    a = splat(c0), c1[0], c2[0], splat(c3)
+    b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
+    c = splat(c0), c1[1], c2[1], splat(c3)
+    d = splat(c0), upper_words(c1[1]), upper_words(c2[1]), splat(c3)
+    a, b, c, d = _ten_turns(a, key), _ten_turns(b, key), _ten_turns(c, key), _ten_turns(d, key)
+    return _merge(a, b), _merge(c, d)
+
+
+@kernel
+def _unit(words):
+    """Uniforms in [0, 1) with 24 bits."""
+    return to_floats(words >> splat(U(8))) * splat(_UNIT)
+
+
+@entry
+def uniforms(key, round_index, contexts, count, stream, out):
+    """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
+
+    contexts (n,); count an np.int64, because a number written out is compiled as a type of its own; out (2, at least n count + 2 LANES)
+    float32, context by context. It holds the counters first: 16 at a time, of which those beyond a context's are overwritten by the next one's.
+    """
+    n, width = contexts.shape[0] * count, out.shape[1]
+    for row in range(contexts.shape[0]):
+        for draw in range(0, count, LANES):
+            store(out, row * count + draw, floats_of(splat(U(contexts[row]))))
+            store(out, width + row * count + draw, floats_of(splat(U(draw)) + lane_numbers()))
+    for first in range(0, n, 2 * LANES):
+        second = first + LANES
+        context = bits_of(load(out, first)), bits_of(load(out, second))
+        draw = bits_of(load(out, width + first)), bits_of(load(out, width + second))
+        v, w = philox(key, U(round_index), context, draw, stream)
+        store(out, first, _unit(v[0]))
+        store(out, second, _unit(w[0]))
+        store(out, width + first, _unit(v[1]))
+        store(out, width + second, _unit(w[1]))
+
+
+@kernel
+def _box_muller(w0, w1):
+    """Two vectors of standard normals from two of random words."""
+    radius = sqrt(splat(F(-2.0)) * log(fma(to_floats(w0 >> splat(U(8))), splat(_UNIT), splat(F(0.5 * _UNIT)))))
+    turn = _unit(w1)
+    quarter = turn + splat(F(0.75))
+    return radius * cos_turns(turn), radius * cos_turns(quarter - floor(quarter))
+
+
+@kernel
+def _store_normals(words, out, at):
+    """The 64 normals of four vectors of random words, those of each of 4 contexts together."""
+    a, b = _box_muller(words[0], words[1])
+    c, d = _box_muller(words[2], words[3])
+    store(out, at, quarter_0(a, b, c, d))
+    store(out, at + LANES, quarter_1(a, b, c, d))
+    store(out, at + 2 * LANES, quarter_2(a, b, c, d))
+    store(out, at + 3 * LANES, quarter_3(a, b, c, d))
+
+
+@kernel
+def _four_times(rows, first):
+    """Each of 4 rows in 4 lanes."""
+    lanes = splat(U(0))
+    for i in range(4):
+        lanes = lanes | bits_of(keep_bits(floats_of(splat(U(rows[first + i]))), U(15 << 4 * i)))
+    return lanes
+
+
+@entry
+def normals(key, round_index, rows, stream, out):
+    """16 standard normals for each context of rows (n,), n a multiple of 8: out (n, LANES) float32.
+
+    A context's normals come from 4 counters, by Box and Muller's transform; 4 contexts share the 16 lanes.
+    """
+    draw = lane_numbers() & splat(U(3))
+    for first in range(0, rows.shape[0], 8):
+        contexts = _four_times(rows, first), _four_times(rows, first + 4)
+        v, w = philox(key, U(round_index), contexts, (draw, draw), stream)
+        _store_normals(v, out, first * LANES)
+        _store_normals(w, out, (first + 4) * LANES)

@@ -1,0 +1,165 @@
+"""Tiles: sums of a product of matrices that stay in registers, as many as the target has.
+
+Arms are two vectors, their lower and their upper half, which meet features in pairs (`rftlab.sim.policy.products.places`). A tile is the logits of
+CONTEXTS contexts, to which features are added one pair after the other, for HALVES of their arms at once; or the gradient of PAIRS pairs
+of features, to which contexts are added.
+"""
+
+from typing import NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from rftlab.shared.numba_parts import cgutils
+from rftlab.sim.lanes.simd import FLOATS, INTS, LANES, LINE, address, call, floats
+from rftlab.sim.lanes.target import TARGET, Target
+
+
+class Tiles(NamedTuple):
+    """What stays in registers."""
+
+    contexts: int
+    """Contexts whose logits do."""
+    halves: int
+    """Halves of their arms at once: both halve the features to read, one leaves room for more contexts, so for fewer weights to read."""
+    pairs: int
+    """Pairs of features whose gradient does."""
+
+
+def tiles_of(target: Target) -> Tiles:
+    """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each want eight registers or more."""
+    vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
+    halves = 2 if vectors == 16 else 1
+    return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
+
+
+CONTEXTS, HALVES, PAIRS = tiles_of(TARGET)
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_WIDE = ir.VectorType(_I64, LANES // 2)
+STRIP = 128
+"""Contexts whose scores stay in the first-level cache while tiles of the gradient pass."""
+logits, gradient = types.UniTuple(floats, CONTEXTS * HALVES), types.UniTuple(floats, 2 * PAIRS)
+strip = types.CPointer(types.float32)
+
+
+def _pair(context, builder, array_type, array, index):
+    """The two float32 that begin at a flat position, in every pair of lanes."""
+    pair = builder.load(builder.bitcast(address(context, builder, array_type, array, index), _I64.as_pointer()))
+    pair.align = 4
+    first = builder.insert_element(ir.Constant(_WIDE, ir.Undefined), pair, _I32(0))
+    everywhere = builder.shuffle_vector(first, ir.Constant(_WIDE, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
+    return builder.bitcast(everywhere, FLOATS)
+
+
+def load_vectors(context, builder, array_type, array, index, count):
+    """So many vectors from a flat position on."""
+    pointer = builder.bitcast(address(context, builder, array_type, array, index), FLOATS.as_pointer())
+    found = [builder.load(builder.gep(pointer, [_I32(i)])) for i in range(count)]
+    for vector in found:
+        vector.align = 4
+    return found
+
+
+def _add(builder, pairs, weights, sums):
+    """Each pair of features times every vector of weights (or scores), added to its sums."""
+    found, n = [], len(weights)
+    for i, pair in enumerate(pairs):
+        found += [call(builder, "llvm.fma.v16f32", FLOATS, [pair, *both]) for both in zip(weights, sums[n * i : n * i + n], strict=True)]
+    return found
+
+
+@intrinsic
+def zeros(typingctx):
+    """A tile of zeros."""
+    return logits(), lambda context, builder, signature, args: ir.Constant(context.get_value_type(logits), None)
+
+
+@intrinsic
+def starts_of(typingctx, rows, first, width):
+    """Where the features of the contexts rows[first], rows[first + 1], ... begin, CONTEXTS numbers."""
+
+    def code(context, builder, signature, args):
+        numbers = [builder.load(address(context, builder, rows, args[0], builder.add(args[1], _I64(i)))) for i in range(CONTEXTS)]
+        return context.make_tuple(builder, signature.return_type, [builder.mul(number, args[2]) for number in numbers])
+
+    return types.UniTuple(types.intp, CONTEXTS)(rows, types.intp, types.intp), code
+
+
+@intrinsic
+def add_features(typingctx, sums, features, starts, k, theta, half):
+    """Sums of CONTEXTS contexts, whose features begin at `starts`, with features k, k + 1 times their weights added, from `half` of the arms on."""
+
+    def code(context, builder, signature, args):
+        place = builder.mul(builder.add(args[3], args[5]), _I64(LANES))
+        weights = load_vectors(context, builder, theta, args[4], place, HALVES)
+        pairs = [_pair(context, builder, features, args[1], builder.add(at, args[3])) for at in cgutils.unpack_tuple(builder, args[2])]
+        return context.make_tuple(builder, logits, _add(builder, pairs, weights, cgutils.unpack_tuple(builder, args[0])))
+
+    return logits(logits, features, starts, types.intp, theta, types.intp), code
+
+
+@intrinsic
+def new_strip(typingctx):
+    """Room on the stack for the scores of STRIP contexts with every lane doubled, which is how pairs of features meet them."""
+
+    def code(context, builder, signature, args):
+        place = cgutils.alloca_once(builder, ir.ArrayType(FLOATS, 2 * STRIP))
+        place.align = LINE
+        return builder.bitcast(place, ir.FloatType().as_pointer())
+
+    return strip(), code
+
+
+@intrinsic
+def double_into(typingctx, place, i, score):
+    """Put a context's scores into a strip, as its i-th."""
+
+    def code(context, builder, signature, args):
+        for half, at in enumerate(_halves(builder, *args[:2])):
+            lanes = ir.Constant(INTS, [half * LANES // 2 + lane // 2 for lane in range(LANES)])
+            builder.store(builder.shuffle_vector(args[2], args[2], lanes), at)
+        return context.get_dummy_value()
+
+    return types.void(strip, types.intp, floats), code
+
+
+@intrinsic
+def add_context(typingctx, sums, features, start, place, i):
+    """Sums of PAIRS pairs of features with a context added, the i-th of a strip, whose features of these pairs begin at `start`."""
+
+    def code(context, builder, signature, args):
+        scores = [builder.load(at) for at in _halves(builder, *args[3:])]
+        pairs = [_pair(context, builder, features, args[1], builder.add(args[2], _I64(2 * i))) for i in range(PAIRS)]
+        return context.make_tuple(builder, gradient, _add(builder, pairs, scores, cgutils.unpack_tuple(builder, args[0])))
+
+    return gradient(gradient, features, types.intp, strip, types.intp), code
+
+
+def _halves(builder, place, i):
+    """Pointers to the two vectors of the i-th context of a strip."""
+    vectors, first = builder.bitcast(place, FLOATS.as_pointer()), builder.mul(i, _I64(2))
+    return builder.gep(vectors, [first]), builder.gep(vectors, [builder.add(first, _I64(1))])
+
+
+@intrinsic
+def load_tile(typingctx, array, index):
+    """The tile that begins at flat position `index`."""
+
+    def code(context, builder, signature, args):
+        return context.make_tuple(builder, gradient, load_vectors(context, builder, array, *args, 2 * PAIRS))
+
+    return gradient(array, types.intp), code
+
+
+@intrinsic
+def store_tile(typingctx, array, index, sums):
+    """Write a tile to flat position `index`."""
+
+    def code(context, builder, signature, args):
+        pointer = builder.bitcast(address(context, builder, array, *args[:2]), FLOATS.as_pointer())
+        for i, part in enumerate(cgutils.unpack_tuple(builder, args[2])):
+            builder.store(part, builder.gep(pointer, [_I32(i)])).align = 4
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, gradient), code

@@ -1,0 +1,82 @@
+"""From logits to probabilities, for all contexts of a batch: of arms, and of the format.
+
+Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular one (float64).
+`work` is a `rftlab.sim.round.plain.Work` or a `rftlab.sim.round.responses.View`.
+"""
+
+import math
+
+from numba.extending import overload
+
+from rftlab.shared.jit import kernel
+from rftlab.sim.lanes.simd import LANES, absolute, fma, load, maximum, splat, store
+from rftlab.sim.lanes.vectormath import exp, log
+from rftlab.sim.policy.policy import F, is_linear
+from rftlab.sim.policy.spelling import softmax
+
+
+@kernel
+def find_probabilities(contexts, plan, theta, batch, base_kept, work):
+    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_kept: as `forgetting.kept` says."""
+    for r in range(batch.shape[0]):
+        work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
+    add_logs(work.norm, batch.shape[0], work.lse)
+    find_formats(contexts, plan, theta, batch, base_kept, work)
+
+
+@kernel
+def find_formats(contexts, plan, theta, batch, base_kept, work):
+    """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch."""
+    for r in range(batch.shape[0]):
+        work.formed[r] = contexts.base_format[batch[r]]
+    squash(work.formed, batch.shape[0], base_kept, plan.format_scale * theta[-1], work.format_logp)
+
+
+def add_logs(norms, n, lse):
+    """lse[:n] += log norms[:n]; what lies behind, up to a multiple of LANES, is overwritten."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(add_logs, jit_options={"error_model": "numpy"})
+def _add_logs(norms, n, lse):
+    return _add_logs_lanes if is_linear(norms) else _add_logs_scalar
+
+
+def _add_logs_lanes(norms, n, lse):
+    for r in range(0, n, LANES):
+        store(lse, r, load(lse, r) + log(load(norms, r)))
+
+
+def _add_logs_scalar(norms, n, lse):
+    for r in range(n):
+        lse[r] += math.log(norms[r])
+
+
+def squash(logits, n, kept, shift, logp):
+    """logits[:n] become the probabilities sigmoid(h) with h = kept logits + shift, logp (2, n or more) log-probabilities of 0 and 1; behind n as `add_logs`."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(squash, jit_options={"error_model": "numpy"})
+def _squash(logits, n, kept, shift, logp):
+    return _squash_lanes if is_linear(logits) else _squash_scalar
+
+
+def _squash_lanes(logits, n, kept, shift, logp):
+    zero, one = splat(F(0.0)), splat(F(1.0))
+    for r in range(0, n, LANES):
+        h = fma(load(logits, r), splat(F(kept)), splat(F(shift)))
+        rest = log(one + exp(zero - absolute(h)))
+        well = zero - maximum(zero - h, zero) - rest
+        store(logp, r, zero - maximum(h, zero) - rest)
+        store(logp, logp.shape[1] + r, well)
+        store(logits, r, exp(well))
+
+
+def _squash_scalar(logits, n, kept, shift, logp):
+    for r in range(n):
+        h = kept * logits[r] + shift
+        small = math.exp(-abs(h))
+        rest = math.log1p(small)
+        logits[r] = (1.0 if h >= 0.0 else small) / (1.0 + small)
+        logp[0, r], logp[1, r] = min(-h, 0.0) - rest, min(h, 0.0) - rest

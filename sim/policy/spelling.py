@@ -1,0 +1,171 @@
+"""The softmax policy over answers of one or several tokens; an answer is right where all its tokens are.
+
+Each of T tokens is a softmax of its own over A / T of the arms: token s has the arms s A/T .. (s+1) A/T - 1. The log-probability and the
+score of an answer are the sums of those of its tokens. With one token these are the functions of sim/policy/policy.py. With several there are
+two versions of each, as there: float32 with all tokens of a context in one register of 16 lanes, and float64.
+"""
+
+import math
+
+import numpy as np
+from numba.extending import overload
+
+from rftlab.shared.jit import kernel
+from rftlab.sim.lanes.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
+from rftlab.sim.lanes.vectormath import exp
+from rftlab.sim.policy import policy
+from rftlab.sim.policy.policy import F, is_linear, largest_of
+
+U = np.uint32
+_LOWEST = F(-3e38)
+
+
+def _has_one_token(plan_type) -> bool:
+    return len(plan_type.types[plan_type.fields.index("token_starts")]) == 1
+
+
+@kernel
+def _width(plan):
+    return plan.n_arms // len(plan.token_starts)
+
+
+@kernel
+def _lanes_of(plan, low):
+    """Bits of the lanes of the token that starts at arm `low`."""
+    return U(((1 << _width(plan)) - 1) << low)
+
+
+@kernel
+def _from_tops(plan, z):
+    """exp(z - the largest lane of the same token), and the sum of these largest."""
+    tops, sum_of_tops = splat(F(0.0)), 0.0
+    for low in plan.token_starts:
+        lanes = _lanes_of(plan, low)
+        top = largest(keep_bits(z, lanes) + keep_bits(splat(_LOWEST), ~lanes))
+        tops = tops + keep_bits(splat(top), lanes)
+        sum_of_tops += top
+    return exp(z - tops), sum_of_tops
+
+
+def softmax(plan, logits, row, probs):
+    """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of their sums of exp(logit - largest)."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(softmax, jit_options={"error_model": "numpy"})
+def _softmax(plan, logits, row, probs):
+    if _has_one_token(plan):
+        return lambda plan, logits, row, probs: policy.softmax(logits, row, probs)
+    return _softmax_lanes if is_linear(logits) else _softmax_scalar
+
+
+def _softmax_lanes(plan, logits, row, probs):
+    e, tops = _from_tops(plan, load(logits, row * LANES))
+    norms, product = splat(F(1.0)), F(1.0)
+    for low in plan.token_starts:
+        lanes = _lanes_of(plan, low)
+        norm = total(keep_bits(e, lanes))
+        norms = keep_bits(splat(norm), lanes) + keep_bits(norms, ~lanes)
+        product *= norm
+    store(probs, row * LANES, e / norms)
+    return tops, product
+
+
+def _softmax_scalar(plan, logits, row, probs):
+    width, tops, product = _width(plan), 0.0, 1.0
+    for low in plan.token_starts:
+        top, norm = largest_of(logits, row, low, low + width), 0.0
+        for a in range(low, low + width):
+            probs[row, a] = math.exp(logits[row, a] - top)
+            norm += probs[row, a]
+        for a in range(low, low + width):
+            probs[row, a] /= norm
+        tops, product = tops + top, product * norm
+    return tops, product
+
+
+@kernel
+def pick(plan, cdf, token, u):
+    """Arm of a token, for u in [0, 1); cdf (columns,) is the running total of the probabilities of all tokens, as of policy.cumulate."""
+    if len(plan.token_starts) == 1:
+        return policy.pick(cdf, u)
+    first = plan.token_starts[token]
+    last = first + _width(plan) - 1
+    before = cdf[first - 1] if first > 0 else 0.0
+    return min(max(_count_at_most(cdf, before + u * (cdf[last] - before)), first), last)
+
+
+def _count_at_most(cdf, bound):
+    raise NotImplementedError("compiled code only")
+
+
+@overload(_count_at_most, jit_options={"error_model": "numpy"})
+def _count(cdf, bound):
+    return _count_lanes if is_linear(cdf) else _count_scalar
+
+
+def _count_lanes(cdf, bound):
+    return count_at_most(load(cdf, 0), F(bound))
+
+
+def _count_scalar(cdf, bound):
+    arms = 0
+    while arms < cdf.shape[0] and cdf[arms] <= bound:
+        arms += 1
+    return arms
+
+
+def correct_probability(plan, logits, row, correct):
+    """Probability that the arm of every token is one whose bit is set in `correct`."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(correct_probability, jit_options={"error_model": "numpy"})
+def _correct_probability(plan, logits, row, correct):
+    if _has_one_token(plan):
+        return lambda plan, logits, row, correct: policy.correct_probability(logits, row, correct)
+    return _correct_lanes if is_linear(logits) else _correct_scalar
+
+
+def _correct_lanes(plan, logits, row, correct):
+    e, _ = _from_tops(plan, load(logits, row * LANES))
+    chance = 1.0
+    for low in plan.token_starts:
+        lanes = _lanes_of(plan, low)
+        chance *= total(keep_bits(e, correct & lanes)) / total(keep_bits(e, lanes))
+    return chance
+
+
+def _correct_scalar(plan, logits, row, correct):
+    width, chance = _width(plan), 1.0
+    for low in plan.token_starts:
+        top, norm, right = largest_of(logits, row, low, low + width), 0.0, 0.0
+        for a in range(low, low + width):
+            e = math.exp(logits[row, a] - top)
+            norm += e
+            if (correct >> U(a)) & U(1):
+                right += e
+        chance *= right / norm
+    return chance
+
+
+def squared_length(probs, row):
+    """sum_a probs[row, a]^2, over all tokens."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(squared_length, jit_options={"error_model": "numpy"})
+def _squared_length(probs, row):
+    return _squared_length_lanes if is_linear(probs) else _squared_length_scalar
+
+
+def _squared_length_lanes(probs, row):
+    p = load(probs, row * LANES)
+    return float(total(p * p))
+
+
+def _squared_length_scalar(probs, row):
+    length = 0.0
+    for a in range(probs.shape[1]):
+        length += probs[row, a] ** 2
+    return length

@@ -1,0 +1,78 @@
+"""Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's parameters.
+
+A response is the answer token (an arm with its format) and L style tokens. Style token t is a coin with its own random direction
+u_t of signs, one for each arm: it says 1 with probability sigmoid(h_t), h_t = slope u_t . (z - z_base), where z are the context's
+logits. So the base policy tosses fair coins, and as the policy learns its style drifts, which ratios and KL penalties see. The score
+of a token in the logits is slope (coin - sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to
+covariance nuisance^2 I, so with many tokens they become the Gaussian nuisance that the one-token simulator draws directly.
+
+L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
+"""
+
+import math
+
+from rftlab.shared.errors import check
+from rftlab.shared.jit import inner, jit
+from rftlab.sim.lanes.random import STYLE, philox
+from rftlab.sim.lanes.simd import LANES, lane_numbers, splat, store
+from rftlab.sim.lanes.vectormath import U
+from rftlab.sim.world import Style
+
+WORDS = 2 * LANES
+"""Tokens whose random words are drawn together."""
+STRIDE = 4096
+"""Counters of a rollout's tokens: more than the longest response."""
+HALF = math.log(0.5)
+
+
+def style_of(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
+    """The model's numbers; without style tokens the slope is 0."""
+    check(tokens >= 0, f"style tokens = {tokens}; allowed: 0 or more")
+    return Style(float(tokens), float(by_style), float(jitter), n_styles, 2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0)
+
+
+def longest(style: Style) -> int:
+    """Most style tokens of a response."""
+    return int(style.tokens * (1 + style.by_style) * (1 + style.jitter) + 0.5)
+
+
+@inner
+def length_of(style, arm, u):
+    """Style tokens of a response of that arm; u uniform in [0, 1)."""
+    side = 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
+    return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
+
+
+@inner
+def lean_of(style, signs, logits, base_logits, row, context, n_arms):
+    """h of a style token: its slope times its direction's part in the distance from the base policy."""
+    total = 0.0
+    for a in range(n_arms):
+        moved = logits[row, a] - base_logits[context, a]
+        total += moved if (signs >> U(a)) & U(1) else -moved
+    return style.slope * total
+
+
+@inner
+def coin_logp(lean, coin):
+    """Log-probability of a style token."""
+    h = lean if coin else -lean
+    return min(h, 0.0) - math.log1p(math.exp(-abs(h)))
+
+
+@inner
+def coin_probability(lean):
+    """Probability that a style token says 1."""
+    small = math.exp(-abs(lean))
+    return (1.0 if lean >= 0.0 else small) / (1.0 + small)
+
+
+@jit
+def words_into(key, round_index, context, draw, position, words):
+    """Random words (2, WORDS) of the style tokens from `position` on, of a rollout: directions, and coins."""
+    contexts, first = splat(U(context)), splat(U(draw * STRIDE + position)) + lane_numbers()
+    v, w = philox(key, U(round_index), (contexts, contexts), (first, first + splat(U(LANES))), STYLE)
+    store(words, 0, v[0])
+    store(words, LANES, w[0])
+    store(words, WORDS, v[1])
+    store(words, WORDS + LANES, w[1])

@@ -1,0 +1,1 @@
+"""A training round: sample, find baselines and advantages, update; and evaluation."""

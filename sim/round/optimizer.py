@@ -1,0 +1,83 @@
+"""Gradient ascent: Adam and SGD."""
+
+from typing import NamedTuple, get_args
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from rftlab.shared.jit import entry, kernel
+from rftlab.shared.sums import total_of_squares
+from rftlab.sim.config import Optimizer, OptimizerKind
+from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
+
+ADAM, SGD = range(2)
+
+
+class Rates(NamedTuple):
+    """An `Optimizer` as plain numbers, for kernels."""
+
+    kind: int
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+def rates_of(optimizer: Optimizer) -> Rates:
+    """The numbers that kernels take instead of an `Optimizer`."""
+    return Rates(get_args(OptimizerKind).index(optimizer.kind), optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
+
+
+def squared_length(values):
+    """Sum of the squares of values (n,)."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(squared_length, jit_options={"error_model": "numpy"})
+def _squared_length(values):
+    return _squared_length_lanes if values.dtype == types.float32 else _squared_length_scalar
+
+
+def _squared_length_lanes(values):
+    whole = values.shape[0] // (4 * LANES) * 4 * LANES
+    a = b = c = e = splat(np.float32(0.0))  # four, because each waits for the sum before it
+    for i in range(0, whole, 4 * LANES):
+        a, b = _add_square(values, i, a), _add_square(values, i + LANES, b)
+        c, e = _add_square(values, i + 2 * LANES, c), _add_square(values, i + 3 * LANES, e)
+    found = total((a + b) + (c + e))
+    for i in range(whole, values.shape[0]):
+        found += values[i] * values[i]
+    return found
+
+
+@kernel
+def _add_square(values, at, lanes):
+    return fma(load(values, at), load(values, at), lanes)
+
+
+def _squared_length_scalar(values):
+    return total_of_squares(values)
+
+
+@entry
+def ascend(rates, step, grad, mean, square, theta):
+    """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
+    number = theta.dtype.type
+    squared_norm = squared_length(grad)
+    if rates.kind == SGD:
+        for i in range(theta.shape[0]):
+            theta[i] += number(rates.rate) * grad[i]
+            grad[i] = number(0.0)
+        return squared_norm
+    beta1, beta2, eps = number(rates.beta1), number(rates.beta2), number(rates.eps)
+    one = number(1.0)
+    rate = number(rates.rate / (1.0 - rates.beta1**step))
+    scale = number(1.0 / (1.0 - rates.beta2**step))
+    for i in range(theta.shape[0]):
+        g = grad[i]
+        mean[i] = beta1 * mean[i] + (one - beta1) * g
+        square[i] = beta2 * square[i] + (one - beta2) * g * g
+        theta[i] += rate * mean[i] / (np.sqrt(scale * square[i]) + eps)
+        grad[i] = number(0.0)
+    return squared_norm

@@ -1,0 +1,189 @@
+"""The commands of the command line: `rftlab --help`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from rftlab.shared.errors import check
+from rftlab.studies.cards import PRESETS
+from rftlab.studies.cli.common import Common, PlanFlags, check_size
+from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.errors import one_line
+from rftlab.studies.cli.pilot import Pilot
+from rftlab.studies.cli.predict import Calibrate, Predict, Score
+from rftlab.studies.cli.screen import Screen
+from rftlab.studies.cli.terminal import check_room
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import Level, pairs_at
+
+_ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
+
+Pairs of the simulator: {", ".join(pairs_at("sim"))}.
+
+Pairs of level llm: {", ".join(pairs_at("llm"))}.
+
+Studies: {", ".join(EXPERIMENTS)}.
+
+Estimators ({len(PRESETS)}): rftlab estimators.
+"""
+
+
+@dataclass(frozen=True)
+class Reproduce(Common):
+    """All seven experiments, next to the published numbers, with verdicts and a report.
+
+    Safe to interrupt: run the same command again and it goes on where it stopped.
+    """
+
+    level: Level = "sim"
+    """What runs: the simulator, or real language models (they need the extra `llm`)."""
+    pairs: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=("--pair",), metavar="STR [STR ...]")] = None
+    """Model-dataset pairs; if left out all of the simulator, or the `tiny` ones."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    rounds: int | None = None
+    """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
+    whole_sets: bool = False
+    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed parts of them."""
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.rounds)
+
+    def execute(self, console: Console) -> int:
+        """Run the study and write its report, or show its plan."""
+        from rftlab.studies.cli.reproduce import reproduce, study_of
+
+        check(self.pairs != (), f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for the usual ones")
+        study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
+        if self.plan.dry_run:
+            from rftlab.studies.cli.plan import show_study
+
+            return 0 if show_study(console, study, self.results, self.plan) else 1
+        reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+        return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make the report of a results folder again, without running anything."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+    level: Level = "sim"
+    """Which of its studies."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Write the report."""
+        from rftlab.studies.cli.reproduce import read_study, write
+
+        write(console, read_study(self.results, self.level), self.results, self.quiet)
+        return 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time left."""
+
+    results: Path = Path("results")
+    """Results folder of `rftlab reproduce`."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from rftlab.studies.cli.status import show
+
+        show(console, self.results)
+        return 0
+
+
+@dataclass(frozen=True)
+class Estimators:
+    """Estimator cards: formula, ddof, eps, rule for a group of one, source."""
+
+    name: tyro.conf.Positional[str | None] = None
+    """One estimator; all of them if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Print the cards."""
+        from rftlab.studies.cards.show import show
+
+        show(console, self.name)
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check the installation: versions, threads, compile cache, free disk."""
+
+    results: Path = Path("results")
+    """Where results would go."""
+
+    def execute(self, console: Console) -> int:
+        """Print the facts; status 1 where there is a problem."""
+        from rftlab.studies.cli.doctor import examine
+
+        return 1 if examine(console, self.results) else 0
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval, verdict.
+
+    Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number of those two.
+    """
+
+    ids: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Checks to run, such as T14; all of them if left out."""
+    tier: Literal["all", "fast", "slow"] = "all"
+    """Only the fast or only the slow ones."""
+    mutants: bool = False
+    """Run each check's mutant instead, a wrong estimator on which it must FAIL."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def execute(self, console: Console) -> int:
+        """Run the checks."""
+        from rftlab.studies.theory.command import theory
+
+        return theory(console, self.ids, self.tier, self.mutants, self.quiet)
+
+
+COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)}
+
+
+def _parse(arguments: list[str]):
+    """The command of a command line."""
+    name = arguments[0]
+    if name in COMMANDS:
+        return tyro.cli(COMMANDS[name], prog=f"rftlab {name}", args=arguments[1:])
+    from rftlab.studies.cli.run import Run, parse_run
+    from rftlab.studies.cli.train import Train, parse_train
+
+    if name == "run":
+        return parse_run(arguments[1:])
+    if name == "train":
+        return parse_train(arguments[1:])
+    return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
+
+
+def _check_values(arguments: list[str]) -> None:
+    """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that name would be the present one."""
+    for flag, value in zip(["", *arguments], arguments, strict=False):
+        name, sign, given = value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
+        check(not sign or bool(given.strip()), f"{name} is given an empty value; allowed: one that is not empty")
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.cli.terminal.guarded` says in a line."""
+    _check_values(arguments)
+    with one_line():
+        command = _parse(arguments or ["--help"])
+    check_room()
+    return command.execute(Screen())

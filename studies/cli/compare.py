@@ -1,0 +1,56 @@
+"""The command line of `rftlab compare`: levels against each other."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+from rich.console import Console
+
+from rftlab.shared.errors import MOST_SEED, check_count
+from rftlab.studies.cli.common import Common, check_size
+
+AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
+
+
+@dataclass(frozen=True)
+class Compare(Common):
+    """Two or three levels side by side: does the cheap one tell what the expensive one does?
+
+    A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes from the results folder or
+    from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv 2601.22532 reports, endpoints alone. Pairs may differ.
+
+        rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
+        rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts
+        rftlab compare sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k
+
+    Writes RESULTS/compare-NAMES/compare.html: curves overlaid, errors and rank agreement with intervals, every claim with its sign at each level, and
+    where levels disagree the gradients' signal-to-noise, contexts without signal and pass rates behind it.
+    """
+
+    levels: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Two or three of LEVEL:PAIR; `rftlab --help` lists the pairs."""
+    axis: AxisName = "rounds"
+    """What curves are drawn against; trade-off curves stand where every design has spent as much. fraction: of the planned rounds."""
+    seeds: int | None = None
+    """Seeds of simulated levels; those of the folder's study if left out, else 5."""
+    rounds: int | None = None
+    """Rounds of simulated levels; those of the folder's study if left out, else the pair's own 2000."""
+    seed: int = 0
+    """Of the resampling."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.rounds)
+        check_count("seed", self.seed, 0, MOST_SEED)
+
+    def execute(self, console: Console) -> int:
+        """Load or simulate the levels, compare them, write the page."""
+        from rftlab.studies.compare.compare import write
+        from rftlab.studies.compare.levels import load, parse
+        from rftlab.studies.runs.store import open_store
+
+        asked = parse(list(self.levels))
+        root = open_store(self.results)
+        levels = load(console, asked, root, self.seeds, self.rounds, self.threads, self.quiet, self.engine)
+        write(console, levels, root, self.axis, self.seed, self.quiet)
+        return 0

@@ -1,0 +1,21 @@
+"""The console command: `rftlab --help`. It imports the rest of us where an interrupt is heard."""
+
+import sys
+
+from rftlab.studies.cli.terminal import guarded, leave, prepare
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    prepare()
+    leave(guarded(_status))
+
+
+def _status() -> int:
+    from rftlab.studies.cli.commands import run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The command line of `rftlab pilot`."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from rftlab.llm.ask import Ask
+from rftlab.studies.cli.common import Common
+from rftlab.studies.pilot.grid import PILOT_CELLS
+
+PAIR = "tiny-mix97"
+
+
+@dataclass(frozen=True)
+class Pilot(Common):
+    """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the curves of a few designs.
+
+    By default 4.9% of the rollouts of the whole grid of `tiny`. The runs are those of the grid, which finds them in the results folder and does not run them
+    again. Safe to interrupt: run the same command again and it goes on where it stopped.
+    """
+
+    pair: str = PAIR
+    """Model-dataset pair of level llm."""
+    designs: tuple[str, ...] = PILOT_CELLS
+    """Designs of the grid that are run, by their labels."""
+    rounds: int | None = None
+    """Rounds of these runs; the pair's own if left out. A shorter run is a run of its own: the grid does not use it."""
+    ask: Annotated[Ask, tyro.conf.arg(name="")] = field(default_factory=Ask)
+    """What is measured on the base model."""
+
+    def execute(self, console: Console) -> int:
+        """Measure, or read what was measured, and print it."""
+        from rftlab.studies.pilot.run import pilot, wanted
+        from rftlab.studies.pilot.show import show
+        from rftlab.studies.pilot.store import file_of
+
+        found = pilot(console, wanted(self.pair, self.designs, self.rounds, self.ask), self.results, self.threads, self.quiet, self.engine)
+        show(console, found)
+        console.print(f"pilot: {file_of(self.results, self.pair)}", markup=False, highlight=False, soft_wrap=True)
+        return 0

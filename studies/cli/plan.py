@@ -1,0 +1,160 @@
+"""Plans as tables: `rftlab train --dry-run`, `rftlab reproduce --level llm --dry-run`."""
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from rftlab.llm.budget.devices import device_of
+from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.footprint import PARTS
+from rftlab.llm.budget.plan import Plan, plan_of, smallest_change, where_it_fits
+from rftlab.llm.config import LLMRun
+from rftlab.shared.errors import check
+from rftlab.studies.cli.common import PlanFlags
+from rftlab.studies.cli.reproduce import Study
+from rftlab.studies.paper.questions import evaluated_on, questions_of
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import Point
+
+LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
+"""Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a factor of 1.5 or so."""
+SUMS = (8, 8)
+"""The same of arithmetic."""
+_PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
+
+
+def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
+    """Mean lengths and numbers of questions of a run."""
+    prompt, response = LENGTHS.get(run.task.name, SUMS)
+    there = (split.there for split in questions_of(run).values())
+    prompt = min(flags.prompt_tokens or prompt, run.model.prompt_limit)
+    return Assumed(prompt, min(flags.response_tokens or response, run.model.response_limit), *there)
+
+
+def planned(run: LLMRun, flags: PlanFlags) -> Plan:
+    """The plan of a run on the device that the flags and the run name."""
+    device = run.compute.device
+    check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
+    return plan_of(run, device_of(device, flags.gpu, run.compute.threads), assumed_of(run, flags))
+
+
+def show_run(console: Console, run: LLMRun, flags: PlanFlags) -> bool:
+    """Print the plan of a run; whether it fits."""
+    plan = planned(run, flags)
+    _head(console, plan)
+    console.print(_memory_table(plan))
+    _verdict(console, plan)
+    console.print(_time_table(plan))
+    _notes(console, plan)
+    return plan.fits
+
+
+def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> bool:
+    """Print the plan of a study of language models, finished runs in `root` left out; whether all of it fits."""
+    check(study.level == "llm", f"dry_run with level {study.level}: a plan is of language models; allowed: --level llm")
+    total, fitting = 0.0, True
+    points = study.points()
+    for name in study.pairs:
+        mine = [point for point in points if point.pair == name]
+        plans = {point.cell: planned(point.run, flags) for point in mine if point.run.seed == 0}
+        largest = max(plans.values(), key=lambda plan: plan.memory.peak)
+        _head(console, largest)
+        console.print(_memory_table(largest, "the cell that needs most"))
+        _verdict(console, largest)
+        left = Counter(point.cell for point in mine if not _finished(root, point))
+        console.print(_cells_table(plans, left, study.seeds))
+        _notes(console, largest)
+        hours = sum(count * plans[cell].duration.seconds / 3600 for cell, count in left.items())
+        console.print(f"{name}: {left.total()} of {len(mine)} runs to do, {hours:.1f} hours of the device", markup=False)
+        total, fitting = total + hours, fitting and largest.fits
+    runs = f"all experiments, {len(study.pairs)} pair{'s' * (len(study.pairs) > 1)}, seeds 0 to {study.seeds - 1}"
+    console.print(f"whole study ({runs}): {total:.1f} hours, one run at a time", style="bold", markup=False)
+    return fitting
+
+
+def _finished(root: Path, point: Point) -> bool:
+    try:
+        return store.read(root, point) is not None
+    except store.Damaged:
+        return False
+
+
+def _head(console: Console, plan: Plan) -> None:
+    note = f" ({plan.device.note})" if plan.device.note else ""
+    source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
+    adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
+    console.print(f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _memory_table(plan: Plan, what: str = "") -> Table:
+    memory, table = plan.memory, Table(title=f"peak memory in GB{', ' * bool(what)}{what}", title_justify="left", box=None)
+    table.add_column("part")
+    for phase in memory.phases:
+        table.add_column(_PHASES[phase], justify="right", style="bold" if phase == memory.peak_phase else "")
+    for part in PARTS:
+        values = [parts.get(part, 0.0) for parts in memory.phases.values()]
+        if any(values):
+            table.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    table.add_row("all", *(f"{memory.total(phase) / 1e9:.2f}" for phase in memory.phases))
+    return table
+
+
+def _verdict(console: Console, plan: Plan) -> None:
+    """Whether it fits; what would make it fit, where it does not."""
+
+    def say(text: str, style: str = "") -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
+    held, held_other = (found.phases["update"]["activations"] / 1e9 for found in (memory, plan.memory_with(gradient_checkpointing=other)))
+    say(f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
+    peak = f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has {plan.device.memory / 1e9:.1f} GB"
+    if plan.fits:
+        say(f"fits: {peak}", "green")
+        return
+    say(f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
+    change = smallest_change(plan)
+    if change:
+        flags = " ".join(f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}") for name, value in change.items())
+        say(f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)", "yellow")
+    else:
+        say("no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
+    say(f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
+
+
+def _time_table(plan: Plan) -> Table:
+    duration, table = plan.duration, Table(title="tokens and time", title_justify="left", box=None)
+    for name in ("", "tokens", "seconds"):
+        table.add_column(name, justify="right" if name else "left")
+    for phase, cost in duration.phases.items():
+        table.add_row(_PHASES[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
+    table.add_row("round", "", f"{duration.round_seconds:.2f}")
+    table.add_row("evaluation", f"{duration.evaluation.tokens:,}", f"{duration.evaluation.seconds:.2f}")
+    whole = duration.rounds * sum(cost.tokens for cost in duration.phases.values()) + duration.evaluations * duration.evaluation.tokens
+    table.add_row(f"{duration.rounds} rounds, {duration.evaluations} evaluations", f"{whole:,}", f"{duration.seconds:.0f} ({duration.seconds / 3600:.2f} h)")
+    return table
+
+
+def _cells_table(plans: dict[str, Plan], left: Counter, seeds: int) -> Table:
+    table = Table(title="runs, each with its evaluations", title_justify="left", box=None)
+    for name in ("cell", "rounds", "rollouts", "tokens", "hours", "to do"):
+        table.add_column(name, justify="left" if name == "cell" else "right")
+    for cell, plan in plans.items():
+        duration = plan.duration
+        numbers = (f"{duration.rounds * duration.rollouts:,}", f"{duration.sampled:,}", f"{duration.seconds / 3600:.2f}")
+        table.add_row(cell, str(duration.rounds), *numbers, f"{left[cell]} of {seeds}")
+    return table
+
+
+def _notes(console: Console, plan: Plan) -> None:
+    """What the numbers rest on."""
+    assumed = plan.assumed
+    lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"
+    speed = f"{UTILISATION:.0%} of the device's peak in passes"
+    console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
+    disk = f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no weights of a finished one."
+    console.print(disk, markup=False, highlight=False, soft_wrap=True)
+    text = f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the longest prompts and responses allowed."
+    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,102 @@
+"""The command lines of `rftlab calibrate`, `predict` and `score`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from rftlab.shared.errors import check_count
+from rftlab.studies.cli.common import check_threads
+
+
+@dataclass(frozen=True)
+class _Forecasting:
+    """What the commands have in common."""
+
+    results: Path = Path("results")
+    """Results folder with the pilot, and for what is found."""
+    seed: int = 0
+    """Of the calibration: its worlds, training runs and draws."""
+    threads: int = 0
+    """Threads; 0 means all cores. Results do not depend on it."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def __post_init__(self):
+        check_threads(self.threads)
+        check_count("seed", self.seed, 0, 2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Calibrate(_Forecasting):
+    """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the pilot determines.
+
+    A pair whose reference runs come with rftlab needs no pilot. Safe to interrupt: the same command goes on where it stopped.
+    """
+
+    pair: str = "tiny-mix97"
+    """Model-dataset pair of level llm."""
+
+    def execute(self, console: Console) -> int:
+        """Calibrate, and print what was found."""
+        from rftlab.studies.forecast.forecast import pilot_of, posterior_of
+        from rftlab.studies.forecast.show import show_posterior
+        from rftlab.studies.runs.store import open_store
+
+        pilot = pilot_of(self.results, self.pair)
+        open_store(self.results)
+        show_posterior(console, posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet), pilot)
+        return 0
+
+
+@dataclass(frozen=True)
+class Predict(_Forecasting):
+    """Forecast the whole grid of designs from a pilot, with intervals, next to three plain forecasts; and recommend a design.
+
+    Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
+    """
+
+    pair: str = "tiny-mix97"
+    """Model-dataset pair of level llm."""
+    budget: int | None = None
+    """Rollouts that a run may spend; any if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Forecast, print, write."""
+        from rftlab.shared.folders import folder_below
+        from rftlab.studies.forecast.figures import grid_figure
+        from rftlab.studies.forecast.forecast import check_budget, grid_of, pilot_of, posterior_of
+        from rftlab.studies.forecast.show import show_grid
+        from rftlab.studies.report.figures import save
+        from rftlab.studies.runs.store import open_store
+
+        pilot = pilot_of(self.results, self.pair)
+        check_budget(pilot, self.budget)
+        open_store(self.results)
+        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+        grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
+        show_grid(console, grid, pilot)
+        figure, numbers = grid_figure(grid.table, self.pair)
+        place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
+        console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
+        return 0
+
+
+@dataclass(frozen=True)
+class Score(_Forecasting):
+    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, or the paper's numbers from experiment 1 alone.
+
+    Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and a figure.
+    """
+
+    what: Literal["language", "smollm2", "paper"] = "language"
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: GSM8K pairs of arXiv 2601.22532."""
+
+    def execute(self, console: Console) -> int:
+        """Score, print, write."""
+        from rftlab.studies.forecast.scores import run_scores
+        from rftlab.studies.runs.store import open_store
+
+        run_scores(console, self.what, open_store(self.results), self.seed, self.threads, self.quiet)
+        return 0

@@ -1,0 +1,193 @@
+"""The command line of `rftlab run`: one study or one design, simulated or on a language model; or the league."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check, check_choice
+from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
+from rftlab.studies.cards import CARDS, preset
+from rftlab.studies.cli.common import Common, check_size, peek
+from rftlab.studies.league.rules import Rules
+from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
+from rftlab.studies.paper.pairs import LEVELS, start_at, usual_pairs
+
+SINGLE, LEAGUE = "cell", "league"
+SWITCHES = ("--quiet", "--no-quiet", "--help")
+"""Flags of the league that take no value."""
+
+
+@dataclass(frozen=True)
+class StudyCommand(Common):
+    """What a study has at every level."""
+
+    study: tyro.conf.Positional[str] = SINGLE
+    """Study, or `cell` for one design, or `league` for all estimators (`rftlab run league --help`)."""
+    pair: str = "qwen-gsm8k"
+    """Model-dataset pair."""
+    seeds: int = 5
+    """Seeds 0 .. N-1 of every run."""
+    preset: str = "paper_text"
+    """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of surrogate and mask."""
+    design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
+    """The design."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_size(self.seeds, self.design.rounds)
+
+    def start(self) -> Simulation | LLMRun:
+        """The run of which the study changes design and seed."""
+        raise NotImplementedError
+
+    def execute(self, console: Console) -> int:
+        """Run the study and print its endpoints."""
+        from rftlab.studies.cli.run_study import run_study
+
+        chosen = self._experiment()
+        for cell in chosen.cells:
+            check_filter(cell)
+        run_study(console, self, chosen, self.start(), self._changed(chosen.cells))
+        return 0
+
+    def _changed(self, cells: tuple[Design, ...]) -> list[str]:
+        """What is not the pair's own, so that the numbers published for the pair are no comparison."""
+        own, start = start_at(self.pair, self.level), self.start()
+        further = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
+        changed = [name for name in ("rounds", "sampling") if any(getattr(cell, name) != getattr(own.design, name) for cell in cells)]
+        return changed + [name for name in further if getattr(start, name) != getattr(own, name)]
+
+    def _experiment(self) -> Experiment:
+        """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
+        if self.study == SINGLE:
+            return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
+        check(self.study in EXPERIMENTS, f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}")
+        known, default = experiment(self.study), start_of(self.preset)
+        for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
+            given = getattr(self.design, name)
+            check(given == getattr(default, name), f"{name} = {given}: study {self.study} sets it for each of its cells; use study {SINGLE} for one design")
+        return replace(known, cells=tuple(self._adapted(cell) for cell in known.cells))
+
+    def _adapted(self, cell: Design) -> Design:
+        estimator = self.design.estimator
+        if cell.estimator.advantage.baseline == "none":
+            estimator = replace(estimator, advantage=Advantage("none"))
+        own = {name: getattr(cell, name) for name in ("batch_size", "rollouts", "support_rollouts", "replay_window")}
+        return replace(self.design, estimator=estimator, **own)
+
+
+@dataclass(frozen=True)
+class Run(StudyCommand):
+    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
+
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.
+    """
+
+    level: Literal["sim"] = "sim"
+    """What runs: the simulator, or with llm a language model."""
+    sampler: Sampler = field(default_factory=Sampler)
+    """How the policy that samples differs from the one that is trained."""
+    environment: Linear = field(default_factory=Linear)
+    """The pair's problem, to change."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """The pair's update rule, to change."""
+
+    def start(self) -> Simulation:
+        """The pair's simulation with this command's changes."""
+        return replace(start_at(self.pair, "sim"), sampler=self.sampler, environment=self.environment, optimizer=self.optimizer)
+
+
+@dataclass(frozen=True)
+class RunModel(StudyCommand):
+    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.rate 3e-4`.
+
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    Kill it at any moment: the same command goes on from the last checkpoints.
+    """
+
+    level: Literal["llm"] = "llm"
+    """What runs: a language model, or with sim the simulator."""
+    task: TaskConfig = field(default_factory=TaskConfig)
+    """The pair's problems, to change."""
+    model: Model = field(default_factory=Model)
+    """The pair's model, to change."""
+    optimizer: AdamW = field(default_factory=AdamW)
+    """The pair's update rule, to change."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """What is measured."""
+    compute: Compute = field(default_factory=Compute)
+    """How the work is cut into pieces."""
+    lora: LoRA = field(default_factory=LoRA)
+    """Whether all weights are trained, or adapters beside them."""
+
+    def start(self) -> LLMRun:
+        """The pair's run with this command's changes."""
+        own = {name: getattr(self, name) for name in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
+        return replace(start_at(self.pair, "llm"), **own)
+
+
+@dataclass(frozen=True)
+class League(Common):
+    """Every estimator that has a card against GRPO and the minimalist baseline, at equal rounds and at equal rollouts.
+
+    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings in RESULTS/league.
+    """
+
+    rules: Annotated[Rules, tyro.conf.arg(name="")] = field(default_factory=Rules)
+    """What all entrants have in common."""
+
+    def execute(self, console: Console) -> int:
+        """Run the league."""
+        from rftlab.studies.league.run import run_league
+
+        run_league(console, self.rules, self.results, self.threads, self.quiet, self.engine)
+        return 0
+
+
+def start_of(name: str) -> Design:
+    """The design that a preset's card runs on."""
+    estimator, card = preset(name), CARDS[name]
+    return Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=estimator, sampling=card.sampling)
+
+
+def check_filter(design: Design) -> None:
+    """Raise UserError where a filter of rollouts keeps them all, and so the run would not be what its label says."""
+    keep, rollouts = design.sampling.keep, design.rollouts
+    check(keep == 0 or keep < rollouts, f"sampling.keep = {keep} of rollouts = {rollouts} filters nothing; allowed: fewer than rollouts, or 0 for no filter")
+
+
+def parse_run(arguments: list[str]) -> StudyCommand | League:
+    """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start from."""
+    place = _league_in(arguments)
+    if place is not None:
+        return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
+    level, name = peek(arguments, "--level", "sim"), peek(arguments, "--preset", "paper_text")
+    check_choice("level", level, LEVELS)
+    chosen = peek(arguments, "--pair", usual_pairs(level)[0])
+    default = _defaults(level, chosen, name)
+    return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+
+
+def _league_in(arguments: list[str]) -> int | None:
+    """Place of the word that asks for the league, None without it; after a flag that takes a value it is that value."""
+    for place, argument in enumerate(arguments):
+        before = arguments[place - 1] if place else ""
+        if argument == LEAGUE and (not before.startswith("--") or "=" in before or before in SWITCHES):
+            return place
+    return None
+
+
+def _defaults(level: str, chosen: str, name: str) -> StudyCommand:
+    start = start_at(chosen, level)
+    design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
+    if level == "sim":
+        return Run(pair=chosen, preset=name, design=design, environment=start.environment, optimizer=start.optimizer)
+    own = {key: getattr(start, key) for key in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
+    return RunModel(pair=chosen, preset=name, design=design, **own)

@@ -1,0 +1,43 @@
+"""Run one study at one level and print its endpoints."""
+
+from dataclasses import replace
+
+from rich.console import Console
+from rich.table import Table
+
+from rftlab.llm.config import LLMRun
+from rftlab.sim.config import Simulation
+from rftlab.studies.cli.reproduce import finish_points, threads_of
+from rftlab.studies.cli.run import StudyCommand
+from rftlab.studies.paper.experiments import Experiment
+from rftlab.studies.results.endpoints import endpoint_table
+from rftlab.studies.results.language import cost_table, has_costs
+from rftlab.studies.runs.points import Point
+from rftlab.studies.runs.runner import collect
+from rftlab.studies.runs.store import open_store
+
+
+def run_study(console: Console, asked: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]) -> None:
+    """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
+    points = [Point(asked.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(asked.seeds)]
+    finish_points(console, open_store(asked.results), points, threads_of(asked.threads), asked.quiet, asked.engine)
+    results = collect(asked.results, points)
+    _show_endpoints(console, chosen, asked.pair, results.curves, changed)
+    if has_costs(results.curves):
+        console.print(cost_table(results.curves))
+    for line in results.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+
+
+def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves, changed: list[str]) -> None:
+    table = Table(title=f"{chosen.title}: {pair_name}", title_justify="left")
+    for column in ("cell", "split", "Pass@1", "95% interval", *(() if changed else ("published",))):
+        table.add_column(column, overflow="fold")
+    rows = endpoint_table(curves, [chosen], [pair_name])
+    for row in rows[rows["experiment"] == chosen.name].itertuples():
+        interval = "" if row.low != row.low else f"{row.low:.3f} to {row.high:.3f}"
+        published = "" if row.published != row.published else f"{row.published:.2f}"
+        table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
+    console.print(table)
+    if changed and rows["published"].notna().any():
+        console.print(f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True)

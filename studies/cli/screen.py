@@ -1,0 +1,12 @@
+"""The console on which commands print."""
+
+from rich.console import Console
+
+
+class Screen(Console):
+    """A console that leaves a closed pipe to `rftlab.studies.cli.terminal`, as every other error."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more."""
+        self.quiet = True
+        raise BrokenPipeError

@@ -1,0 +1,148 @@
+"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited for, no table is read.
+
+done          its done.json is there and whole; whether its tables are is looked at when a study goes on or reports
+running       a language model's folder that a process holds; simulations leave no trace before they are finished
+interrupted   a language model's folder that nobody holds; it goes on from its last checkpoint
+to do         the rest, with what is damaged and will be redone, which is named
+Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from rftlab.llm.lock import LOCK, held
+from rftlab.shared.errors import check
+from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.studies.cli.reproduce import has_study, read_study
+from rftlab.studies.paper.pairs import LEVELS
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import Point
+
+State = Literal["done", "running", "interrupted", "to do"]
+UNKNOWN = "unknown"
+
+
+class RunStatus(NamedTuple):
+    """A run of a study as its folder shows it."""
+
+    point: Point
+    state: State
+    round: int | None
+    """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None before."""
+    seconds: float | None
+    """What a finished one took."""
+    damage: str = ""
+    """What is wrong with what is there."""
+
+    @property
+    def left(self) -> float:
+        """Cost of what is still to be done."""
+        return 0.0 if self.state == "done" else self.point.cost * (1 - (self.round or 0) / self.point.run.design.rounds)
+
+
+def show(console: Console, root: Path) -> None:
+    """Print a table of each study. Raises UserError where the folder is none of ours or holds no study."""
+    store.check_format(root)
+    levels = [level for level in LEVELS if has_study(root, level)]
+    check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}")
+    for level in levels:
+        runs = [look(root, point) for point in read_study(root, level).points()]
+        console.print(_table(level, runs))
+        for run in runs:
+            if run.state in ("running", "interrupted"):
+                done = UNKNOWN if run.round is None else run.round
+                console.print(f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}", markup=False, highlight=False)
+            if run.damage:
+                console.print(f"damaged, `rftlab reproduce` redoes it: {run.damage}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        console.print(_prospect(runs), highlight=False)
+
+
+def _runs(root: Path) -> str:
+    """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
+    runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
+    counts = {level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")] for level, own in runs.items()}
+    found = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
+    return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
+
+
+def look(root: Path, point: Point) -> RunStatus:
+    """A run's folder, without reading its tables."""
+    folder, damage = store.folder_of(root, point), ""
+    try:
+        facts = store.read_facts(root, point)
+        if facts is not None:
+            return RunStatus(point, "done", None, facts["seconds"])
+    except store.Damaged as found:
+        damage = str(found)
+    if point.level == "sim" or kind_of(folder) != FOLDER:
+        return RunStatus(point, "to do", None, None, damage)
+    running = kind_of(folder / LOCK) == FILE and held(folder)
+    return RunStatus(point, "running" if running else "interrupted", _round(folder), None, damage)
+
+
+def _round(folder: Path) -> int | None:
+    """The round from which a run would go on."""
+    checkpoints = numbered(folder / "checkpoints")
+    return int(checkpoints[-1].name) if checkpoints else 0 if kind_of(folder / "curve.parquet") else None
+
+
+def seconds_left(runs: list[RunStatus]) -> float | None:
+    """Seconds of what is left, one run at a time; None where a pair has no finished run to measure it by."""
+    paces = _paces(runs)
+    left = [(paces.get(run.point.pair), run.left) for run in runs if run.left > 0]
+    return None if any(pace is None for pace, _ in left) else sum(pace * cost for pace, cost in left)
+
+
+def seconds_left_now(runs: list[RunStatus]) -> float | None:
+    """Seconds of what is left with as many runs side by side as now, at least those of its longest run; None where that is unknown or none runs."""
+    alone, paces = seconds_left(runs), _paces(runs)
+    side_by_side = sum(run.state == "running" for run in runs)
+    if alone is None or not side_by_side:
+        return None
+    return max(alone / side_by_side, *(paces[run.point.pair] * run.left for run in runs if run.left > 0), 0.0)
+
+
+def _paces(runs: list[RunStatus]) -> dict[str, float]:
+    """Seconds for a unit of cost by pair, from its finished runs."""
+    seconds, costs = Counter(), Counter()
+    for run in runs:
+        if run.seconds is not None:
+            seconds[run.point.pair] += run.seconds
+            costs[run.point.pair] += run.point.cost
+    return {pair: seconds[pair] / cost for pair, cost in costs.items()}
+
+
+def _table(level: str, runs: list[RunStatus]) -> Table:
+    table = Table(title=f"study of level {level}", title_justify="left", box=None)
+    columns = ("pair", "done", "running", "interrupted", "to do", "time left, one run at a time")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "pair" else "right")
+    pairs = {pair: [run for run in runs if run.point.pair == pair] for pair in dict.fromkeys(run.point.pair for run in runs)}
+    for name, own in (pairs | ({"all": runs} if len(pairs) > 1 else {})).items():
+        states = Counter(run.state for run in own)
+        table.add_row(name, *(str(states[state]) for state in columns[1:5]), duration(seconds_left(own)))
+    return table
+
+
+def _prospect(runs: list[RunStatus]) -> str:
+    """The time left at the present pace, in a line."""
+    running = sum(run.state == "running" for run in runs)
+    if all(run.state == "done" for run in runs):
+        return "finished"
+    if not running:
+        return "time left as it runs now: unknown, no language model is running (simulations that run are not seen)"
+    return f"time left as it runs now, {running} side by side: {duration(seconds_left_now(runs))}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in words."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

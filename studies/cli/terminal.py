@@ -1,0 +1,131 @@
+"""What surrounds a command: errors as one line, interrupts, closed pipes, terminals of any width and encoding."""
+
+import errno
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import reason
+
+BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
+"""Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
+NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "out of memory")
+"""How packages that know no MemoryError say it."""
+LEAST_ROOM = 2 * 10**9
+"""Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
+_SIZE = re.compile(r"[1-9][0-9]{0,3}")
+_SOON = 0.05
+"""Seconds after which such a place is left."""
+_interrupted = threading.Event()
+
+
+def prepare() -> None:
+    """Make the process's streams and its reaction to Ctrl-C fit for a command: call it first."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # one sign for one, so that columns stay; stderr has a rule of its own
+    for name in ("COLUMNS", "LINES"):
+        if not _SIZE.fullmatch(os.environ.get(name, "80")):
+            del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _hear)
+        sys.unraisablehook = _send_again
+
+
+def _hear(number: int, frame) -> None:
+    """Ctrl-C. A package may catch or rename the exception, so it is noted too."""
+    _interrupted.set()
+    raise KeyboardInterrupt
+
+
+def _send_again(lost) -> None:
+    """An interrupt that met a place where nothing can be raised, such as the end of an object, would be printed and forgotten: it comes once more."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        return sys.__unraisablehook__(lost)
+    again = threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Run a command and return its exit status; what it raises for a user to read is one line on standard error."""
+    try:
+        status = work()
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return _interrupt()
+    except SystemExit as end:
+        return _flushed(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+    except Exception as error:
+        if _interrupted.is_set():
+            return _interrupt()
+        if isinstance(error, BrokenPipeError) and _reader_gone():
+            return CLOSED
+        line = _line_of(error)
+        if line is None:
+            raise
+        say(line)
+        return BAD_INPUT
+
+
+def _flushed(status: int) -> int:
+    """The status of a command whose output is still to be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return CLOSED
+    return status
+
+
+def _interrupt() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    say("interrupted; finished runs are kept, run the same command again to go on")
+    return INTERRUPTED
+
+
+def _line_of(error: Exception) -> str | None:
+    """What to say of an exception; None of one that is a defect of ours."""
+
+    text = str(error)
+    if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY) or getattr(error, "errno", None) == errno.ENOMEM:
+        return f"not enough memory: {text or 'allowed: a smaller problem, or a higher limit (ulimit -v)'}"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'}: {reason(error)}"
+    return text if isinstance(error, UserError) else None
+
+
+def say(text: str) -> None:
+    """A line on standard error. What could move the cursor or break the line is shown as its code."""
+    plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    red, end = ("\033[31m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{red}rftlab: {plain}{end}", file=sys.stderr, flush=True)
+
+
+def check_room() -> None:
+    """Raise UserError where the process may use too little memory (`ulimit -v`) to load and compile what a command runs."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    enough = limit == resource.RLIM_INFINITY or limit >= LEAST_ROOM
+    check(enough, f"not enough memory: the limit on address space (ulimit -v) is {limit / 1e9:.2g} GB; allowed: {LEAST_ROOM / 1e9:g} GB or more, or none")
+
+
+def _reader_gone() -> bool:
+    """Whether nobody reads standard output any more."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def leave(status: int) -> None:
+    """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that nobody reads."""
+    if status in (INTERRUPTED, CLOSED):
+        os._exit(status)
+    sys.exit(status)

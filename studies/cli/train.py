@@ -1,0 +1,67 @@
+"""The command line of `rftlab train`: one run of a language model."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from rftlab.llm.config import LLMRun
+from rftlab.llm.tracking import Kind
+from rftlab.shared.errors import check
+from rftlab.studies.cli.common import NEEDS_LLM, PlanFlags, has_llm, peek
+from rftlab.studies.cli.run import check_filter, start_of
+from rftlab.studies.paper.pairs import start_at
+
+PAIR = "tiny-mix97"
+
+
+@dataclass(frozen=True)
+class Train:
+    """One run of a language model: `rftlab train --preset rloo --design.rounds 200 --seed 1`.
+
+    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names another. Kill it at any moment: the same
+    command goes on from the last checkpoint. Curve, metrics, checkpoints and every rollout lie in FOLDER.
+    """
+
+    folder: Path = Path("results/train")
+    """Where the run lies; a folder belongs to one configuration."""
+    preset: str = "grpo"
+    """Estimator that the --design.estimator flags start from (`rftlab estimators` lists them)."""
+    pair: str = PAIR
+    """Model-dataset pair whose run the other flags start from."""
+    tracker: Kind = "none"
+    """Where measurements are shown as well; the package of that name must be installed."""
+    whole_sets: bool = False
+    """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and --evaluation.test-subset say."""
+    quiet: bool = False
+    """No progress bar (for logs)."""
+    plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
+    """Whether to show the cost alone."""
+    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: start_at(PAIR, "llm"))
+    """The run."""
+
+    def execute(self, console: Console) -> int:
+        """Train, and print the curve; or show the plan."""
+        from rftlab.studies.paper.questions import on_whole_sets
+
+        run = on_whole_sets(self.run) if self.whole_sets else self.run
+        check_filter(run.design)
+        if self.plan.dry_run:
+            from rftlab.studies.cli.plan import show_run
+
+            return 0 if show_run(console, run, self.plan) else 1
+        check(has_llm(), f"rftlab train {NEEDS_LLM}")
+        from rftlab.studies.cli.train_model import train_model
+
+        train_model(console, run, self.folder, self.tracker, self.quiet)
+        return 0
+
+
+def parse_train(arguments: list[str]) -> Train:
+    """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from."""
+    name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", PAIR)
+    start = start_at(pair, "llm")
+    run = replace(start, design=replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every))
+    return tyro.cli(Train, prog="rftlab train", args=arguments, default=Train(preset=name, pair=pair, run=run), config=(tyro.conf.AvoidSubcommands,))

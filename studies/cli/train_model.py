@@ -1,0 +1,60 @@
+"""One run of a language model with a bar, and its curve as a table."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rftlab.llm.config import LLMRun
+from rftlab.llm.tracking import Kind, tracker_of
+from rftlab.llm.train import Report, train
+from rftlab.studies.paper.questions import evaluated_on
+from rftlab.studies.results.endpoints import SPLITS
+from rftlab.studies.results.language import cost_table
+from rftlab.studies.runs.runner import long_form
+
+
+def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool) -> None:
+    """Train in a folder, and print the curve."""
+    track = tracker_of(tracker, folder)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("starting", total=run.design.rounds)
+
+        def evaluated(done: int, found: dict[str, float]) -> None:
+            bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")))
+            track(done, found)
+
+        report = Report(
+            rounds=lambda done: bar.update(task, completed=done),
+            evaluated=evaluated,
+            remark=lambda text: console.print(text, style="yellow", markup=False),
+            pretraining=lambda step, rate: bar.update(task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"),
+        )
+        outcome = train(run, folder, report)
+    _show(console, outcome.curve)
+    rates = {split: getattr(outcome.curve, f"{split}_pass_at_1")[-1:] for split in SPLITS}
+    console.print(evaluated_on(run, rates), markup=False, highlight=False)
+    console.print(cost_table(long_form(run.task.name, run.design, outcome.curve, outcome.metrics)))
+    if outcome.diverged_at is not None:
+        console.print(f"diverged after {outcome.diverged_at} rounds", style="red")
+    console.print(f"run: {folder}", markup=False, soft_wrap=True)
+
+
+def _show(console: Console, curve) -> None:
+    table = Table(box=None)
+    names = {
+        "round": "round",
+        "rollouts": "rollouts",
+        "tokens": "tokens",
+        "seconds": "seconds",
+        "train_pass_at_1": "train Pass@1",
+        "test_pass_at_1": "test Pass@1",
+    }
+    names |= {"reward": "reward", "kl": "KL", "zero_signal_fraction": "no signal"}
+    for title in names.values():
+        table.add_column(title, justify="right", overflow="fold")
+    for row in zip(*(getattr(curve, name) for name in names), strict=True):
+        table.add_row(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
+    console.print(table)

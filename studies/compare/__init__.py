@@ -1,0 +1,1 @@
+"""Levels side by side."""

@@ -1,0 +1,92 @@
+"""Every claim of `studies/results/claims.py` with the sign of its quantities at each level: where levels agree, disagree, or leave it undecided."""
+
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.studies.compare.agreement import Estimate, curse
+from rftlab.studies.compare.levels import CurveSet
+from rftlab.studies.results.claims import CLAIMS, Claim, Finals, Part
+from rftlab.studies.results.stats import CONFIDENCE
+
+PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
+"""Sign of a quantity: its interval lies above 0, below 0, holds 0; or the level has no number."""
+AGREE, DISAGREE, UNDECIDED, SINGLE = "agree", "disagree", "undecided", "not compared"
+
+
+class Side(NamedTuple):
+    """A quantity at one level."""
+
+    name: str
+    measured: Estimate
+    sign: str
+    cells: tuple[str, ...]
+    """The designs that it compares."""
+
+
+class Row(NamedTuple):
+    """A quantity of a claim at all levels, in their order."""
+
+    claim: str
+    statement: str
+    sides: list[Side]
+    verdict: str
+
+    @property
+    def name(self) -> str:
+        """What is compared; where levels differ in their best design, that of each."""
+        return " | ".join(dict.fromkeys(side.name for side in self.sides if side.name))
+
+
+def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[Row]:
+    """A row for every quantity of every claim that at least one level has. `draws` by the level's name."""
+    rows = []
+    for claim in CLAIMS:
+        sides = [_sides(claim, own, draws[own.name]) for own in levels]
+        for found in zip_longest(*sides, fillvalue=_absent("")):
+            if any(side.sign != MISSING for side in found):
+                rows.append(Row(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found])))
+    return rows
+
+
+def verdict_of(signs: list[str]) -> str:
+    """disagree where two levels have opposite signs; agree where all that have a number have the same; else undecided."""
+    known = [sign for sign in signs if sign != MISSING]
+    if len(known) < 2:
+        return SINGLE
+    if {PLUS, MINUS} <= set(known):
+        return DISAGREE
+    return AGREE if len(set(known)) == 1 and known[0] != OPEN else UNDECIDED
+
+
+def claim_verdicts(rows: list[Row]) -> dict[str, str]:
+    """One verdict per claim: disagree where a part does, undecided where one is, agree where all compared parts do."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.claim, []).append(row.verdict)
+    return {claim: next(verdict for verdict in (DISAGREE, UNDECIDED, AGREE, SINGLE) if verdict in verdicts) for claim, verdicts in found.items()}
+
+
+def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
+    measured, drawn = claim.parts(own.finals), claim.parts(draws)
+    return [_side(part, other, own) for part, other in zip_longest(measured, drawn)] if len(measured) == len(drawn) else []
+
+
+def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
+    known = set(own.finals.test.columns)
+    if part.values.empty or not set(part.among) <= known:
+        return _absent(part.name)
+    picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
+    low, high = np.quantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    measured = Estimate(float(part.values.mean()) - picked, float(low) - picked, float(high) - picked)
+    spread = own.seeds > 1 or own.responses["test"] > 0
+    return Side(part.name, measured, _sign(measured) if spread else OPEN, part.cells)
+
+
+def _absent(name: str) -> Side:
+    return Side(name, Estimate(np.nan, np.nan, np.nan), MISSING, ())
+
+
+def _sign(measured: Estimate) -> str:
+    return PLUS if measured.low > 0 else MINUS if measured.high < 0 else OPEN

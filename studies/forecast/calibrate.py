@@ -1,0 +1,187 @@
+"""Simulation-based inference of the simulator's parameters from a pilot: many parameter sets that fit, not one.
+
+Population Monte Carlo (Cappé et al. 2004) with an annealed likelihood: the first generation is drawn from the prior, each later one around the
+particles that fit, and all of them are weighted against the mixture of all proposals (Cornuet et al. 2012, 0907.1254). Every particle has a world and a
+training seed of its own, so what they do to a curve is part of the posterior. Equal evidence and seed give equal particles, whatever the number of threads.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+from scipy.stats import qmc
+
+from rftlab.shared.callbacks import noop
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.forecast.evidence import Evidence
+from rftlab.studies.forecast.knobs import world_of
+from rftlab.studies.runs.workers import workers
+
+ENOUGH = 24.0
+"""Effective number of particles that annealing keeps."""
+DEFENSIVE = 0.15
+"""Share of a generation that is drawn from the prior, so that weights stay bounded."""
+DRAWS = 32
+"""Parameter sets that stand for the posterior."""
+
+
+NOTHING = np.empty(0)
+Density = Callable[[np.ndarray], np.ndarray]
+"""Log density (n,) of coordinates (n, k)."""
+Keep = Callable[[np.ndarray], None]
+Progress = Callable[[int, int], None]
+
+
+class Proposal(NamedTuple):
+    """How a generation was drawn: its size and its log density."""
+
+    size: int
+    density: Density
+
+
+class Particles(NamedTuple):
+    """Parameter sets that were tried: standard coordinates (n, k), log-likelihoods (n,), seeds (n,)."""
+
+    coordinates: np.ndarray
+    log_likelihood: np.ndarray
+    seeds: np.ndarray
+
+
+class Posterior(NamedTuple):
+    """Parameter sets with weights that sum to 1; DRAWS of them, resampled, stand for all."""
+
+    evidence: Evidence
+    particles: Particles
+    weights: np.ndarray
+    temperature: float
+    """Power of the likelihood at which the weights were taken: 1, or less where too few particles fit."""
+    draws: np.ndarray
+    """Indices of the resampled particles."""
+
+    @property
+    def effective(self) -> float:
+        """Effective number of particles, 1 / sum of squared weights."""
+        return float(1 / (self.weights**2).sum())
+
+    def simulation(self, index: int) -> Simulation:
+        """The simulation of a particle."""
+        return simulation_of(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
+
+
+def simulation_of(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:
+    """The simulation at coordinates, with world and training seeded by `seed`; None where the base policy cannot be as measured."""
+    found = world_of(evidence.facts, coordinates, seed)
+    return None if found is None else replace(found, seed=seed)
+
+
+def log_likelihood(evidence: Evidence, coordinates: np.ndarray, seed: int) -> float:
+    """Of all runs of the evidence; -inf outside the prior's support."""
+    start = simulation_of(evidence, coordinates, seed)
+    if start is None:
+        return -np.inf
+    world, total = build(start.environment), 0.0
+    for run in evidence.runs:
+        total += run.log_likelihood(simulate(replace(start, design=run.design), world).curve, evidence.freedom)
+    return total
+
+
+def calibrate(
+    evidence: Evidence,
+    seed: int,
+    threads: int,
+    known: np.ndarray = NOTHING,
+    keep: Keep = noop,
+    progress: Progress = noop,
+) -> Posterior:
+    """The posterior of the simulator's parameters.
+
+    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep: told all of them after each generation;
+    progress: told the particles simulated, and all of them.
+    """
+    family = evidence.facts.family
+    n_knobs, effort = len(family.knobs), family.effort
+    found = Particles(np.empty((0, n_knobs)), np.empty(0), np.empty(0, dtype=np.int64))
+    proposals: list[Proposal] = []
+    with workers(threads) as pool:
+        for generation in range(effort.generations + 1):
+            rng = np.random.Generator(np.random.Philox(key=np.array([seed, generation], dtype=np.uint64)))
+            drawn, density = _first(n_knobs, effort.first, seed) if generation == 0 else _next(found, proposals, effort.later, rng)
+            proposals.append(Proposal(len(drawn), density))
+            first, seeds = len(found.seeds), len(found.seeds) + np.arange(len(drawn))
+            values = list(known[first : first + len(drawn)])
+            for value in pool.map(lambda job: log_likelihood(evidence, *job), zip(drawn[len(values) :], seeds[len(values) :].tolist(), strict=True)):
+                values.append(value)
+                progress(first + len(values), effort.total)
+            found = Particles(np.vstack([found.coordinates, drawn]), np.append(found.log_likelihood, values), np.append(found.seeds, seeds))
+            keep(found.log_likelihood)
+            if not np.isfinite(found.log_likelihood).any():
+                raise UserError(_impossible(evidence))
+    weights, temperature = _weights(found, proposals)
+    return Posterior(evidence, found, weights, temperature, _resample(weights, rng, DRAWS))
+
+
+def _impossible(evidence: Evidence) -> str:
+    facts = evidence.facts
+    return f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; allowed: what a simulated base policy can be"
+
+
+def log_prior(coordinates: np.ndarray) -> np.ndarray:
+    """Log density (n,) of standard normal coordinates (n, k)."""
+    return -0.5 * (coordinates**2 + np.log(2 * np.pi)).sum(axis=1)
+
+
+def _first(n_knobs: int, size: int, seed: int) -> tuple[np.ndarray, Density]:
+    return qmc.MultivariateNormalQMC(np.zeros(n_knobs), seed=seed).random(size), log_prior
+
+
+def _next(found: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator) -> tuple[np.ndarray, Density]:
+    """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from the prior."""
+    weights, _ = _weights(found, proposals)
+    n_prior = round(DEFENSIVE * size)
+    centres = found.coordinates[_resample(weights, rng, size - n_prior)]
+    spread = np.cov(found.coordinates.T, aweights=weights) + 1e-4 * np.eye(found.coordinates.shape[1])
+    effective, k = 1 / (weights**2).sum(), spread.shape[0]
+    spread = spread * (4 / (effective * (k + 2))) ** (2 / (k + 4)) * 1.5
+    root = np.linalg.cholesky(spread)
+    drawn = np.vstack([rng.standard_normal((n_prior, k)), centres + rng.standard_normal(centres.shape) @ root.T])
+    middles, counts = np.unique(centres, axis=0, return_counts=True)
+    whiten = np.linalg.inv(root).T
+    scale = 0.5 * k * np.log(2 * np.pi) + np.log(np.diag(root)).sum()
+
+    def density(points: np.ndarray) -> np.ndarray:
+        kernels = -0.5 * cdist(points @ whiten, middles @ whiten, "sqeuclidean") - scale
+        mixture = logsumexp(kernels, axis=1, b=counts / size)
+        return np.logaddexp(np.log(n_prior / size) + log_prior(points), mixture)
+
+    return drawn, density
+
+
+def _weights(found: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, float]:
+    """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps ENOUGH particles effective."""
+    n = len(found.coordinates)
+    mixture = logsumexp(np.stack([np.log(size / n) + density(found.coordinates) for size, density in proposals]), axis=0)
+    ratio = log_prior(found.coordinates) - mixture
+
+    def at(power: float) -> np.ndarray:
+        log = np.where(np.isfinite(found.log_likelihood), power * np.nan_to_num(found.log_likelihood, neginf=0.0) + ratio, -np.inf)
+        weights = np.exp(log - log.max())
+        return weights / weights.sum()
+
+    low, high = 0.0, 1.0
+    if 1 / (at(1.0) ** 2).sum() >= ENOUGH:
+        return at(1.0), 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1 / (at(middle) ** 2).sum() >= ENOUGH else (low, middle)
+    return at(low), low
+
+
+def _resample(weights: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Systematic resampling: indices (n,)."""
+    return np.searchsorted(np.cumsum(weights), (np.arange(n) + rng.random()) / n).clip(max=len(weights) - 1)

@@ -1,0 +1,85 @@
+"""What a simulation is compared with: points of the learning curves of a pilot, and how far a right simulation may be from them.
+
+Four things keep a simulated curve from a measured one: the seed of either run, the questions of an evaluation, and what the simulator leaves out. The
+last is common to the points of a run, so those of one run are correlated.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.pilot.pilot import Pilot
+
+SEED_NOISE = 0.02
+"""Standard deviation of Pass@1 over training seeds, about that of the `tiny` reference runs (0.015 and 0.023)."""
+DISCREPANCY = 0.03
+"""Standard deviation of what the simulator leaves out, common to a run."""
+FREEDOM = 4.0
+"""Degrees of freedom of a run's residuals, where there are several runs."""
+POINTS = 6
+"""Points of a curve that are compared, evenly spaced, the last one among them."""
+
+
+MANY_TOKENS = 32
+"""Tokens of a response that is no longer short."""
+
+
+class Observed(NamedTuple):
+    """A run's Pass@1 at some rounds: train and test (points, 2), and the standard errors of their evaluations, alike."""
+
+    design: Design
+    rounds: np.ndarray
+    values: np.ndarray
+    errors: np.ndarray
+
+    def residual(self, curve: Curve) -> np.ndarray:
+        """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
+        found = np.stack([np.interp(self.rounds, curve.round, column, right=0.0) for column in (curve.train_pass_at_1, curve.test_pass_at_1)], axis=1)
+        return self.values - found
+
+    def log_likelihood(self, curve: Curve, freedom: float) -> float:
+        """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom` is infinite."""
+        residual = self.residual(curve).ravel()
+        covariance = np.diag(self.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
+        distance = float(residual @ np.linalg.solve(covariance, residual))
+        return -0.5 * distance if np.isinf(freedom) else -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
+
+
+class Evidence(NamedTuple):
+    """All that a calibration looks at."""
+
+    facts: Facts
+    runs: tuple[Observed, ...]
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of residuals: heavy tails, so that a run which the simulator cannot do does not spoil the others; none for a single run."""
+        return FREEDOM if len(self.runs) > 1 else np.inf
+
+
+def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
+    """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses: to each of them."""
+    last = len(curve.round) - 1
+    at = np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int)) if last >= POINTS else np.arange(1, last + 1)
+    values = np.stack([curve.train_pass_at_1[at], curve.test_pass_at_1[at]], axis=1)
+    inner = np.clip(values, 0.01, 0.99)
+    every = int(curve.round[at[0]])
+    if (np.diff(curve.round[at]) == every).all():
+        design = replace(design, eval_every=every)
+    return Observed(design, curve.round[at], values, np.sqrt(inner * (1 - inner) / (np.array(questions) * responses)))
+
+
+def evidence_of(pilot: Pilot) -> Evidence:
+    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
+    base = pilot.base
+    parts = (base.train, base.test)
+    strict, formed = (
+        float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts])) for name in ("strict", "well_formed")
+    )
+    family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
+    runs = tuple(observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs)
+    return Evidence(Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed), runs)

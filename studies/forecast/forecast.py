@@ -1,0 +1,148 @@
+"""`rftlab calibrate`, `predict` and `score`: what they compute, as data. studies/forecast/show.py prints it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import kind_of
+from rftlab.studies.cli.reproduce import threads_of
+from rftlab.studies.forecast import plain
+from rftlab.studies.forecast.calibrate import Posterior
+from rftlab.studies.forecast.evidence import evidence_of
+from rftlab.studies.forecast.knobs import answer_rates
+from rftlab.studies.forecast.posterior import calibrated
+from rftlab.studies.forecast.predict import Forecast, ends_of, predict
+from rftlab.studies.forecast.score import RAW, finals
+from rftlab.studies.paper.experiments import label
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.pilot.passrates import moments
+from rftlab.studies.pilot.pilot import Pilot, pilot_from, rollouts_of
+from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.progress import steps_of
+
+CLOSE = 0.02
+"""A design that is this near to the best one is as good."""
+
+
+def pilot_of(root: Path, pair: str) -> Pilot:
+    """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError where there is neither."""
+    start_at(pair, "llm")
+    if kind_of(file_of(root, pair)):
+        return read_pilot(root, pair)
+    curves = shipped()
+    there = set(curves.loc[(curves["pair"] == pair) & (curves["seed"] == 0), "cell"])
+    if pair in shipped_pairs() and set(PILOT_CELLS) <= there:
+        return pilot_from(curves, shipped_base(pair))
+    raise UserError(f"{file_of(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
+
+
+def posterior_of(console: Console, pilot: Pilot, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
+    """The posterior of a pilot, from the results folder as far as it is there."""
+    check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
+    check(
+        pilot.base.test.strict.sum() + pilot.base.train.strict.sum() > 0,
+        "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
+    )
+    with steps_of(console, "simulating", quiet) as step:
+        return calibrated(
+            root, pilot.base.pair, evidence_of(pilot), seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)
+        )
+
+
+def knob_table(posterior: Posterior) -> pd.DataFrame:
+    """Prior and posterior of each knob: medians, 80% intervals, and how much of the prior's spread is left (0: found, 1: nothing learnt)."""
+    rows = []
+    for i, knob in enumerate(posterior.evidence.facts.family.knobs):
+        own = posterior.particles.coordinates[:, i]
+        mean = float(posterior.weights @ own)
+        left = float(np.sqrt(posterior.weights @ (own - mean) ** 2))
+        order = np.argsort(own)
+        at = np.interp([0.1, 0.5, 0.9], np.cumsum(posterior.weights[order]), own[order])
+        prior, found = knob.value(np.array([-1.2816, 0.0, 1.2816])), knob.value(at)
+        rows.append((knob.name, *prior, *found, left))
+    names = ("prior_low", "prior", "prior_high", "low", "median", "high", "left")
+    return pd.DataFrame(rows, columns=["knob", *names])
+
+
+def fits(posterior: Posterior) -> np.ndarray:
+    """Test Pass@1 at the end of the pilot's runs, as the parameter sets simulate it: (sets, runs)."""
+    designs = [run.design for run in posterior.evidence.runs]
+    return np.array([ends_of(posterior, int(index), designs) for index in np.unique(posterior.draws)])
+
+
+def checks(posterior: Posterior, pilot: Pilot) -> pd.DataFrame:
+    """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80% interval of the parameter sets)."""
+    evidence = posterior.evidence
+    rows = []
+    if evidence.facts.strict is not None:
+        found = [answer_rates(posterior.simulation(int(i)).environment).std() * evidence.facts.formed for i in np.unique(posterior.draws)]
+        variance = np.mean([moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)])
+        rows.append(("spread of the base model's pass rates over questions", float(np.sqrt(max(variance, 0.0))), *_around(found)))
+    return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
+
+
+def _around(values: list[float]) -> tuple[float, float, float]:
+    low, high = np.quantile(values, [0.1, 0.9])
+    return float(np.mean(values)), float(low), float(high)
+
+
+class Grid(NamedTuple):
+    """A forecast of the whole grid with what it costs and what plain baselines say."""
+
+    table: pd.DataFrame
+    """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the pilot did not run it), best (chance
+    that the cell is within CLOSE of the best one in budget), in_budget, and each plain forecast."""
+    recommended: str
+    saved: float
+    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design, where the pilot has none."""
+
+
+def check_budget(pilot: Pilot, budget: int | None) -> None:
+    """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
+    least = pilot.rounds * min(map(rollouts_of, CELLS.values()))
+    check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in {pilot.rounds} rounds")
+
+
+def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
+    """Forecast all cells. budget: rollouts that a run may spend, None for any."""
+    designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
+    spent = np.array([design.rounds * rollouts_of(design) for design in designs])
+    check_budget(pilot, budget)
+    within = spent <= (budget if budget is not None else spent.max())
+    with steps_of(console, "forecasting", quiet) as step:
+        forecast = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
+    low, high = forecast.interval()
+    table = pd.DataFrame({"cell": [label(design) for design in designs], "rollouts": spent, "share": spent / pilot.grid_rollouts, "forecast": forecast.mean})
+    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
+    table = table.assign(low=low, high=high, measured=table["cell"].map(measured), best=_chances(forecast, within), in_budget=within)
+    table = table.assign(
+        still=plain.still(posterior.evidence, designs), sigmoid=plain.sigmoid(posterior.evidence, designs), gain=_gains(posterior, pilot, designs)
+    )
+    chosen = table[within].sort_values("forecast").iloc[-1]
+    still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
+    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run)
+
+
+def _chances(forecast: Forecast, within: np.ndarray) -> np.ndarray:
+    """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it."""
+    best = forecast.expected[:, within].max(axis=1, keepdims=True)
+    return np.where(within, (forecast.expected >= best - CLOSE).mean(axis=0), np.nan)
+
+
+def _gains(posterior: Posterior, pilot: Pilot, designs: tuple[Design, ...]) -> np.ndarray:
+    """The forecast of other pairs' mean gains, from the reference runs that come with rftlab; nan where the pilot did not run the baseline."""
+    ends = [run.values[-1, 1] for run in posterior.evidence.runs if label(run.design) == RAW]
+    curves, cells = shipped(), [label(design) for design in designs]
+    others = [finals(curves, pair).mean() for pair in shipped_pairs() if pair != pilot.base.pair]
+    others = [other for other in others if set(cells) <= set(other.index)]
+    if not ends or not others:
+        return np.full(len(designs), np.nan)
+    return plain.gain(float(ends[0]), [(float(other[RAW]), other[cells].to_numpy()) for other in others])

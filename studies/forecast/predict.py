@@ -1,0 +1,101 @@
+"""From a posterior of the simulator to a forecast of every cell of the grid.
+
+Every parameter set simulates the cells. What is left between a set's curves and the pilot's is carried over to cells like those of the pilot: a Gaussian
+process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001). A forecast is of one run, so it has the spread of parameters, of
+discrepancy, of training seeds and of the questions of an evaluation.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.callbacks import noop
+from rftlab.shared.design import Design
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.forecast.calibrate import Posterior, Progress
+from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
+from rftlab.studies.runs.workers import workers
+
+REACH = 1.5
+"""Distance between designs, in doublings of batch size or rollouts, at which that is hardly shared."""
+UNLIKE = 1.0
+"""Distance between a raw reward and a group's advantage."""
+REPEATS = 25
+"""Forecasts drawn from each parameter set."""
+
+
+class Forecast(NamedTuple):
+    """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single` (draws, cells) of one run.
+
+    Every set trains with a seed of its own, so both have the spread of training.
+    """
+
+    cells: tuple[Design, ...]
+    simulated: np.ndarray
+    """(sets, cells) as simulated, before anything is carried over."""
+    expected: np.ndarray
+    single: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Forecast (cells,)."""
+        return self.expected.mean(axis=0)
+
+    def interval(self, level: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
+        """Central interval (cells,), (cells,) for one run."""
+        low, high = np.quantile(self.single, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return low, high
+
+
+def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop) -> Forecast:
+    """Forecast of cells with their rounds. questions: of the test set; progress: told the parameter sets done, and all of them."""
+    runs = posterior.evidence.runs
+    wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
+    ends = np.empty((len(posterior.draws), len(wanted)))
+    with workers(threads) as pool:
+        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), posterior.draws)):
+            ends[row] = values
+            progress(row + 1, len(ends))
+    simulated, at_runs = ends[:, : len(cells)], ends[:, len(cells) :]
+    measured = np.array([run.values[-1, 1] for run in runs])
+    errors = np.array([run.errors[-1, 1] for run in runs])
+    rng = np.random.Generator(np.random.Philox(seed))
+    expected = _carried_over(cells, [run.design for run in runs], simulated, measured - at_runs, errors, rng)
+    inner = np.clip(expected, 0.0, 1.0)
+    single = inner + rng.standard_normal(inner.shape) * np.sqrt(inner * (1 - inner) / questions)
+    return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0))
+
+
+def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> list[float]:
+    """Test Pass@1 after training; 0 for a run that diverged."""
+    start = posterior.simulation(index)
+    world = build(start.environment)
+    curves = (simulate(replace(start, design=cell), world) for cell in cells)
+    return [0.0 if done.diverged_at is not None else float(done.curve.test_pass_at_1[-1]) for done in curves]
+
+
+def _carried_over(cells, at, simulated: np.ndarray, residual: np.ndarray, errors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draws (REPEATS x sets, cells) of simulated + discrepancy, given residuals (sets, runs) at the designs `at`."""
+    among, across, within = covariance(at, at), covariance(cells, at), covariance(cells, cells)
+    gain = np.linalg.solve(among + np.diag(errors**2 + 2 * SEED_NOISE**2), across.T).T
+    left = within - gain @ across.T
+    values, vectors = np.linalg.eigh((left + left.T) / 2)
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    middle = np.repeat(simulated + residual @ gain.T, REPEATS, axis=0)
+    return middle + rng.standard_normal(middle.shape) @ root.T
+
+
+def covariance(a: list[Design] | tuple[Design, ...], b: list[Design] | tuple[Design, ...]) -> np.ndarray:
+    """Prior covariance (a, b) of what the simulator leaves out."""
+    left, right = (np.array([_place(design) for design in designs]) for designs in (a, b))
+    distance = ((left[:, None] - right[None]) ** 2).sum(axis=2)
+    return DISCREPANCY**2 * np.exp(-0.5 * distance / REACH**2)
+
+
+def _place(design: Design) -> tuple[float, float, float]:
+    """A design as a point. A group of one without support or a window has the raw reward, whatever its estimator says."""
+    alone = design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0
+    raw = design.estimator.advantage.baseline == "none" or alone
+    return np.log2(design.batch_size), np.log2(design.rollouts), UNLIKE * raw

@@ -1,0 +1,43 @@
+"""Run the scoring, and write what was known, what was held out, and how far off every forecast was."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.files import write_file
+from rftlab.shared.folders import folder_below
+from rftlab.studies.cli.reproduce import threads_of
+from rftlab.studies.forecast.figures import score_figure
+from rftlab.studies.forecast.score import Case, language_cases, paper_cases, partial_cases, score, summary
+from rftlab.studies.forecast.show import show_scores
+from rftlab.studies.report.figures import save
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.progress import steps_of
+from rftlab.studies.runs.scratch import check_writable
+
+CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: partial_cases(shipped()), "paper": paper_cases}
+"""What can be scored."""
+
+
+def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
+    """Score all cases, print tables, write files."""
+    cases = CASES[what]()
+    folder = folder_below(root, "score", what)
+    check_writable(folder)
+    write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
+    tables = []
+    for case in cases:
+        with steps_of(console, case.pair, quiet) as step:
+            tables.append(score(root, case, seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)))
+    table = pd.concat(tables, ignore_index=True)
+    write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
+    figure, numbers = score_figure(table)
+    show_scores(console, table, summary(table))
+    console.print(f"scores: {save(figure, folder, 'scores', numbers)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def split_of(case: Case) -> dict:
+    """What a forecast may know of a pair, and what it is scored on."""
+    return {"pair": case.pair, "known": list(case.known), "known_seed": 0, "held_out": list(case.held_out)}

@@ -1,0 +1,1 @@
+"""All estimators against each other."""

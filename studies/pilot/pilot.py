@@ -1,0 +1,210 @@
+"""What a pilot is: what the base model of a pair answers, how noisy its gradients are, and the curves of a few runs. Plain data, without torch.
+
+n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise (studies/pilot/passrates.py takes it out).
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS, check_cells
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Of response lengths."""
+
+
+class Spent(NamedTuple):
+    """What a part of a pilot cost."""
+
+    rollouts: int
+    tokens: int
+    """Of responses."""
+    seconds: float
+
+
+class Lengths(NamedTuple):
+    """Tokens of the responses to a split; nan where there is no such response."""
+
+    mean: float
+    deviation: float
+    quantiles: np.ndarray
+    """At QUANTILES."""
+    right: float
+    """Mean of the strictly right ones."""
+    wrong: float
+    """Mean of the others."""
+    cut: float
+    """Share that reached the limit without an end."""
+
+
+class Answers(NamedTuple):
+    """m responses of the base model to each of n questions of a split, as counts (n,)."""
+
+    samples: int
+    """m."""
+    strict: np.ndarray
+    """Right answers in the required format: what earns a reward."""
+    flexible: np.ndarray
+    """Right answers in any format."""
+    well_formed: np.ndarray
+    """Answers in the required format, right or wrong."""
+    lengths: Lengths
+
+    def rate(self, name: str) -> float:
+        """Share of all responses that count as `strict`, `flexible` or `well_formed`."""
+        return float(getattr(self, name).mean() / self.samples)
+
+
+class Gradient(NamedTuple):
+    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces of covariances.
+
+    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between + within / K; that of a batch of
+    B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its error may come out below 0. Errors are those of a jackknife.
+    """
+
+    contexts: int
+    group: int
+    """Rollouts of the groups that were compared: each context's responses, in two halves."""
+    signal: float
+    """|G|^2, the squared norm of the mean gradient."""
+    between: float
+    """Trace of the covariance of the contexts' mean gradients."""
+    within: float
+    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this size."""
+    signal_error: float
+    between_error: float
+    within_error: float
+
+    def variance(self, rollouts: int) -> float:
+        """Trace of the covariance of a group's gradient."""
+        return self.between + self.within / rollouts
+
+    def noise_scale(self, rollouts: int) -> float:
+        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2, B_simple of 1812.06162.
+
+        inf where the signal is lost in its own error.
+        """
+        return self.variance(rollouts) / self.signal if self.signal > 0 else math.inf
+
+    def norm(self, contexts: int, rollouts: int) -> float:
+        """Root mean square norm of the gradient of a batch: what `Curve.grad_norm` is made of."""
+        return math.sqrt(max(0.0, self.signal + self.variance(rollouts) / contexts))
+
+
+class Base(NamedTuple):
+    """What was measured on the base model of a pair."""
+
+    pair: str
+    n_train: int
+    """Questions of the whole training split; a part of them was asked."""
+    n_test: int
+    train: Answers
+    test: Answers
+    raw: Gradient
+    """With the raw reward as weight, A = r."""
+    centred: Gradient
+    """With each reward against the mean of the others of its group; it has the same signal and the same variance between contexts."""
+    spent: dict[str, Spent]
+    """By part: train, test, gradients."""
+
+
+class PilotRun(NamedTuple):
+    """A training run of the grid, or its first part."""
+
+    cell: str
+    """Label of its design, one of CELLS."""
+    seed: int
+    planned_rounds: int
+    curve: Curve
+    train_flexible: np.ndarray
+    """Pass@1 under the flexible rule, an entry per evaluation."""
+    test_flexible: np.ndarray
+    train_questions: int
+    """Questions behind a train Pass@1 of the curve, the same ones each time."""
+    test_questions: int
+    responses: int
+    """Sampled responses to each of these questions."""
+    asked: int
+    """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
+
+    @property
+    def design(self) -> Design:
+        """The design, with the rounds and the evaluations of this run."""
+        every = int(self.curve.round[1]) if len(self.curve.round) > 1 else self.planned_rounds
+        return replace(CELLS[self.cell], rounds=self.planned_rounds, eval_every=every)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the curve ends before the run was to end."""
+        return int(self.curve.round[-1]) < self.planned_rounds
+
+    @property
+    def spent(self) -> Spent:
+        """Its rollouts and their tokens; seconds with its evaluations."""
+        return Spent(int(self.curve.rollouts[-1]), int(self.curve.tokens[-1]), float(self.curve.seconds[-1]))
+
+
+class Pilot(NamedTuple):
+    """All that a pilot found on a pair, and the grid that it is a small part of."""
+
+    base: Base
+    runs: tuple[PilotRun, ...]
+    rounds: int
+    """Rounds of a run of the grid."""
+    eval_every: int
+
+    @property
+    def spent(self) -> dict[str, Spent]:
+        """What each part cost; evaluations of the runs are in their seconds alone."""
+        return self.base.spent | {f"run {run.cell}": run.spent for run in self.runs}
+
+    @property
+    def total(self) -> Spent:
+        """What all of it cost."""
+        return Spent(*(sum(column) for column in zip(*self.spent.values(), strict=True)))
+
+    @property
+    def grid_rollouts(self) -> int:
+        """Rollouts of the grid's 25 runs, one seed, evaluations not counted."""
+        return self.rounds * sum(rollouts_of(cell) for cell in CELLS.values())
+
+    @property
+    def fraction(self) -> float:
+        """Rollouts of the pilot over those of the grid."""
+        return self.total.rollouts / self.grid_rollouts
+
+
+def rollouts_of(design: Design) -> int:
+    """Rollouts of a round."""
+    return design.batch_size * (design.rollouts + design.support_rollouts)
+
+
+def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0) -> Pilot:
+    """A pilot from runs that are there already.
+
+    curves: rows as in `Results.curves`, flexible Pass@1 included; those of other pairs, cells and seeds are left alone.
+    Raises UserError where a run is missing or there several times, with different rounds.
+    """
+    check_cells(cells)
+    usual = start_at(base.pair, "llm").design
+    own = curves[(curves["pair"] == base.pair) & (curves["seed"] == seed)]
+    return Pilot(base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every)
+
+
+def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
+    known = rows["planned_rounds"].unique()
+    check(len(known) == 1, f"{base.pair}, {cell}, seed {seed}: {len(known)} runs; a pilot needs one")
+    rows = rows.sort_values("round")
+    evaluation = start_at(base.pair, "llm").evaluation
+    questions = [min(subset or n, n) for subset, n in ((evaluation.train_subset, base.n_train), (evaluation.test_subset, base.n_test))]
+    asked = len(rows) * sum(questions) * (evaluation.samples + evaluation.greedy)
+    flexible = (rows[f"{split}_flexible"].to_numpy() for split in ("train", "test"))
+    curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
+    return PilotRun(cell, seed, int(known[0]), curve, *flexible, *questions, evaluation.samples, asked)

@@ -1,0 +1,185 @@
+"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results store for the grid to use."""
+
+import json
+import multiprocessing
+import signal
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from rftlab.llm.ask import VERSION, Ask
+from rftlab.llm.config import LLMRun, config_of
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.cli.common import NEEDS_LLM, Engine, has_llm
+from rftlab.studies.cli.reproduce import finish_points, threads_of
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot import store as pilot_store
+from rftlab.studies.pilot.grid import CELLS, check_cells
+from rftlab.studies.pilot.noise import analysed
+from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import Point, schedule
+from rftlab.studies.runs.runner import collect
+
+if TYPE_CHECKING:
+    from rftlab.llm.probe import Asked, Probed
+
+_PROCESSES = multiprocessing.get_context("spawn")
+Kept = TypeVar("Kept", Base, Pilot)
+
+
+class Wanted(NamedTuple):
+    """What a pilot is asked for."""
+
+    pair: str
+    cells: tuple[str, ...]
+    rounds: int | None
+    """None: the pair's own, so that the grid has these runs already."""
+    ask: Ask
+
+    def points(self) -> list[Point]:
+        """The runs, seed 0, as any study has them."""
+        start = start_at(self.pair, "llm")
+        total, every = schedule(start.design, self.rounds)
+        return [Point(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0)) for cell in self.cells]
+
+    def base_config(self) -> dict:
+        """All that the measurements of the base model depend on."""
+        return _plain({"version": VERSION, "ask": asdict(self.ask), "run": config_of(start_at(self.pair, "llm"))})
+
+    def config(self) -> dict:
+        """All that the pilot depends on."""
+        return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()]})
+
+
+def _plain(config: dict) -> dict:
+    """As it comes back from a file: tuples are lists."""
+    return json.loads(json.dumps(config))
+
+
+def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, ask: Ask) -> Wanted:
+    """A checked request."""
+    planned = start_at(pair, "llm").design.rounds
+    check_cells(cells)
+    check(rounds is None or 1 <= rounds <= planned, f"rounds = {rounds}; allowed: 1 to {planned}, the rounds of {pair}")
+    return Wanted(pair, cells, rounds, ask)
+
+
+def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Pilot:
+    """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not measured again."""
+    place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
+    found = _kept(console, place, Pilot, config)
+    if found is None:
+        base = base_of(console, what, root, quiet)
+        found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+        pilot_store.write(place, found, config)
+    elif not quiet:
+        console.print(f"{place} has it already", markup=False, highlight=False, soft_wrap=True)
+    return found
+
+
+def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine) -> pd.DataFrame:
+    """The curves of the runs, from the store or made now."""
+    points = what.points()
+    if not points:
+        return pd.DataFrame(columns=["pair", "cell", "seed"])
+    finish_points(console, root, points, threads_of(threads), quiet, engine)
+    results = collect(root, points)
+    for line in results.diverged:
+        console.print(f"diverged: {line}", style="red", markup=False)
+    return results.curves
+
+
+def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
+    """The measurements of the base model, from their file or made now."""
+    place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
+    found = _kept(console, place, Base, config)
+    if found is None:
+        check(has_llm(), f"a pilot {NEEDS_LLM}")
+        found = base_from(what.pair, _probe(console, start_at(what.pair, "llm"), what.ask, quiet))
+        pilot_store.write(place, found, config)
+    return found
+
+
+def _kept(console: Console, place: Path, kind: type[Kept], config: dict) -> Kept | None:
+    """What a file has, if it is of this configuration and whole; a damaged one is named."""
+    try:
+        return pilot_store.read(place, kind, config)
+    except pilot_store.Damaged as damage:
+        console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
+        pilot_store.discard(place)
+        return None
+
+
+def base_from(pair: str, found: "Probed") -> Base:
+    """What a pilot keeps of a probe."""
+    spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {"gradients": Spent(0, 0, found.seconds)}
+    available = (found.train.available, found.test.available)
+    return Base(pair, *available, answers_of(found.train), answers_of(found.test), analysed(found.raw), analysed(found.centred), spent)
+
+
+def _spent(asked: "Asked") -> Spent:
+    return Spent(asked.lengths.size, int(asked.lengths.sum()), asked.seconds)
+
+
+def answers_of(asked: "Asked") -> Answers:
+    """Counts and lengths of the responses to a split."""
+    counts = (np.asarray(column).sum(axis=1).astype(np.int64) for column in (asked.strict, asked.flexible, asked.well_formed))
+    lengths, right = asked.lengths.astype(np.float64), asked.strict == 1
+    means = (float(lengths[part].mean()) if part.any() else float("nan") for part in (right, ~right))
+    quantiles = np.quantile(lengths, QUANTILES)
+    return Answers(lengths.shape[1], *counts, Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - asked.finished.mean())))
+
+
+def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
+    """Probe in a process of its own: the runs that follow need the memory of an accelerator. Raises UserError where it fails or is killed."""
+    ours, theirs = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_work, args=(run, ask, theirs), daemon=False)
+    process.start()
+    theirs.close()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+            task = bar.add_task("base model", total=None)
+            while True:
+                kind, value = ours.recv()
+                if kind == "done":
+                    return value
+                if kind == "failed":
+                    raise UserError(str(value))
+                if kind == "remark":
+                    console.print(value, style="yellow", markup=False, soft_wrap=True)
+                elif kind == "step":
+                    bar.update(task, description="base model: responses and gradients", completed=value[0], total=value[1])
+                else:
+                    bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
+    except EOFError:
+        process.join()
+        raise UserError(f"measuring the base model ended with status {process.exitcode}; run the same command again") from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _work(run: LLMRun, ask: Ask, connection: Connection) -> None:
+    """What the process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    from rftlab.llm.probe import Told, probe
+
+    told = Told(
+        step=lambda done, total: connection.send(("step", (done, total))),
+        pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
+        remark=lambda text: connection.send(("remark", text)),
+    )
+    try:
+        connection.send(("done", probe(run, ask, told)))
+    except UserError as error:
+        connection.send(("failed", error))
+    except BrokenPipeError:
+        pass  # the parent is gone

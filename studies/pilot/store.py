@@ -1,0 +1,157 @@
+"""Pilots as JSON files that appear whole or not at all, and the measurements of base models that come with the package.
+
+    results/pilot/<pair>/base.json     what was measured on the base model
+    results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all runs
+
+A file says what it is of (`config`) and has a checksum (studies/runs/seal.py). `python -m rftlab.studies.pilot.store RESULTS` takes the measurements of base
+models in a results folder as those of the package (`make pilots`).
+"""
+
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import reported, write_file
+from rftlab.shared.folders import below, folder_below, folders_in, kind_of, remove
+from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
+from rftlab.studies.runs.seal import read_sealed, sealed
+
+FORMAT = 2
+SHIPPED = files("rftlab.studies") / "data" / "pilots.json"
+
+
+class Damaged(Exception):
+    """A file that cannot be trusted; the message says why."""
+
+
+def file_of(root: Path, pair: str, name: str = "pilot") -> Path:
+    """Where a results folder keeps `pilot` or `base` of a pair."""
+    return below(root, "pilot", pair, f"{name}.json")
+
+
+def write(path: Path, content: Pilot | Base, config: dict) -> None:
+    """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
+    whole = {"config": config, "content": encoded(content)}
+    with reported(path):
+        write_file(path, sealed(whole, [FORMAT, type(content).__name__], indent=None))
+
+
+def read(path: Path, kind: type, config: dict | None = None) -> Any:
+    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises Damaged."""
+    if not kind_of(path):
+        return None
+    try:
+        whole = read_sealed(path, [FORMAT, kind.__name__])
+        if config is not None and whole["config"] != config:
+            return None
+        found = checked(decoded(kind, whole["content"]))
+        pair = found.base.pair if kind is Pilot else found.pair
+        check(pair == path.parent.name, f"it is of pair {pair!r}")
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
+        raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
+    return found
+
+
+def discard(path: Path) -> None:
+    """Remove a damaged file, so that it can be made again."""
+    with reported(path):
+        remove(path)
+
+
+def read_pilot(root: Path, pair: str) -> Pilot:
+    """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
+    again = f"run `rftlab pilot --pair {pair} --results {root}`"
+    try:
+        found = read(file_of(root, pair), Pilot)
+    except Damaged as damage:
+        raise UserError(f"damaged: {damage}; {again} again") from None
+    check(found is not None, f"{file_of(root, pair)} is missing; {again} first")
+    return found
+
+
+def shipped_pairs() -> tuple[str, ...]:
+    """Pairs whose base models were measured for the package."""
+    return tuple(_shipped())
+
+
+def shipped_base(pair: str) -> Base:
+    """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
+    known = _shipped()
+    check(pair in known, f"pair = {pair!r} has no measurements of its base model in the package; allowed: {', '.join(known)}")
+    return checked(decoded(Base, known[pair]))
+
+
+def ship(root: Path) -> None:
+    """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises Damaged."""
+    bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
+    known = _shipped() | {base.pair: encoded(base) for base in bases if base}
+    write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
+
+
+def _shipped() -> dict[str, Any]:
+    return json.loads(SHIPPED.read_bytes()) if SHIPPED.is_file() else {}
+
+
+def encoded(value: Any) -> Any:
+    """Tuples with names as dictionaries, arrays as lists; nan and inf stay what they are, as Python's JSON has them."""
+    if hasattr(value, "_asdict"):
+        return {name: encoded(part) for name, part in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: encoded(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encoded(part) for part in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def decoded(kind: Any, value: Any) -> Any:
+    """What `encoded` took apart, by the types of its fields."""
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind)
+        return kind(**{name: decoded(hints[name], value[name]) for name in kind._fields})
+    if get_origin(kind) is dict:
+        return {name: decoded(get_args(kind)[1], part) for name, part in value.items()}
+    if get_origin(kind) is tuple:
+        return tuple(decoded(get_args(kind)[0], part) for part in value)
+    return np.array(value) if kind is np.ndarray else kind(value)
+
+
+def checked(found: Pilot | Base) -> Pilot | Base:
+    """The same, where it makes sense. Raises UserError where it does not."""
+    base = found.base if isinstance(found, Pilot) else found
+    for split in ("train", "test"):
+        _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
+    for run in found.runs if isinstance(found, Pilot) else ():
+        _check_run(run)
+    return found
+
+
+def _check_answers(split: str, answers: Answers, available: int) -> None:
+    n, m = len(answers.strict), answers.samples
+    check(1 <= n <= available, f"{split}: {n} questions; allowed: 1 to {available}")
+    for name in ("strict", "flexible", "well_formed"):
+        counts = getattr(answers, name)
+        fits = counts.shape == (n,) and counts.dtype.kind == "i" and counts.min() >= 0 and counts.max() <= m
+        check(fits, f"{split}.{name} must be {n} whole numbers from 0 to {m}")
+    check(bool((answers.strict <= answers.well_formed).all()), f"{split}: more right answers in the format than answers in the format")
+    check(len(answers.lengths.quantiles) == len(QUANTILES), f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}")
+
+
+def _check_run(run: PilotRun) -> None:
+    check(run.cell in CELLS, f"design {run.cell} is none of the grid's")
+    rounds = run.curve.round
+    check(
+        rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds,
+        f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}",
+    )
+    lengths = {len(column) for column in (*run.curve, run.train_flexible, run.test_flexible)}
+    check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]))

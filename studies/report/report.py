@@ -1,0 +1,213 @@
+"""The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a summary for the terminal.
+
+curves      one row per run and evaluation: columns of rftlab.studies.runs.runner.Results; a run that diverged has fewer rows
+endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where undefined;
+            the base model has the experiment and cell 'base'
+findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
+"""
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rftlab.shared.callbacks import noop
+from rftlab.shared.folders import folder_below
+from rftlab.studies.paper.experiments import BASELINE, Experiment, label
+from rftlab.studies.paper.pairs import Level
+from rftlab.studies.report import figures
+from rftlab.studies.report.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
+from rftlab.studies.results.endpoints import SPLITS, agreement
+from rftlab.studies.results.language import PHASES, costs, gains, has_costs, has_gains
+
+VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
+LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
+_STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
+IN_SAMPLE = ("gsm8k", "math")
+"""Data sets whose published endpoints were in view when the simulator's parameters were chosen."""
+FAR = 0.05
+"""Differences to the paper above this are marked in the tables."""
+Plan = Callable[[], figures.Drawn]
+"""A figure that is still to be drawn."""
+
+
+class Part(NamedTuple):
+    """The runs of one level in a report."""
+
+    level: Level
+    curves: pd.DataFrame
+    endpoints: pd.DataFrame
+    findings: list
+    diverged: list[str]
+    """A line for each run that diverged."""
+
+    @property
+    def pairs(self) -> list[str]:
+        """Its pairs, those of a data set together."""
+        return [pair for group in by_dataset(self.curves["pair"].unique()).values() for pair in group]
+
+
+def write_report(
+    folder: Path,
+    experiments: Iterable[Experiment],
+    main: Part,
+    beside: Part | None,
+    about: dict[str, str],
+    notes: list[str],
+    theory: str = "",
+    progress: Callable[[int, int], object] = noop,
+) -> Path:
+    """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
+
+    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: HTML of the section on theory
+    checks, if any. `progress` hears (figures done, of how many).
+    """
+    parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
+    findings = [f for part in parts.values() for f in part.findings]
+    experiments = [e for e in experiments if main.curves["cell"].isin(map(label, e.cells)).any()]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])))
+    write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
+    context = {
+        "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
+        "experiments": experiments,
+        "parts": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
+        "level": main.level,
+        "columns": _columns(findings),
+        "claims": _claims(findings),
+        "counts": {verdict: Counter(f.verdict for f in main.findings)[verdict] for verdict in VERDICTS},
+        "errors": agreement(main.endpoints).to_dict("records"),
+        "unfair": unfair(main),
+        "about": about,
+        "notes": notes,
+        "theory": Markup(theory),
+    }
+    page = template("report.html.j2").render(context)
+    write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    return folder / "report.html"
+
+
+def terminal_summary(parts: list[Part], console: Console) -> None:
+    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and whether these are fair."""
+    findings = [f for part in parts for f in part.findings]
+    columns = _columns(findings)
+    table = Table("claim")
+    for pair in columns:
+        table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
+    for claim in _claims(findings):
+        verdicts = [claim["pairs"][pair].verdict if pair in claim["pairs"] else "" for pair in columns]
+        table.add_row(Text(claim["claim"]), *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts))
+    counts = Counter(f.verdict for f in parts[0].findings)
+    console.print(table)
+    console.print(Text("   ").join(Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict]) for verdict, symbol in VERDICTS.items()))
+    for dataset, rows in agreement(parts[0].endpoints).groupby("dataset", sort=False):
+        errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
+        console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
+    if unfair(parts[0]):
+        console.print(Text(unfair(parts[0]), style="yellow"))
+
+
+def unfair(part: Part) -> str:
+    """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there are none."""
+    rounds = int(part.curves["planned_rounds"].max())
+    if rounds == BASELINE.rounds or agreement(part.endpoints).empty:
+        return ""
+    return f"This study trains for {rounds} rounds and the paper for {BASELINE.rounds}: its numbers are no fair comparison here."
+
+
+def _dataset_title(dataset: str) -> str:
+    return pretty(dataset) + (" (in-sample)" if dataset in IN_SAMPLE else "")
+
+
+def _plans(experiments: list[Experiment], parts: dict[str, Part]) -> dict[str, Plan]:
+    """Every figure by name. Figures without anything to show are left out."""
+    plans: dict[str, Plan] = {}
+    for prefix, part in parts.items():
+        if any(e.name in figures.OVERVIEW for e in experiments):
+            plans[f"{prefix}overview"] = lambda part=part: figures.overview(part.endpoints, rows_of(part.pairs)[0])
+        known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
+        if len(known):
+            plans[f"{prefix}agreement"] = lambda known=known, part=part: figures.agreement(known, _error_lines(part.endpoints))
+        for e in experiments:
+            plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(e, part.endpoints, part.pairs)
+            plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(e, part.curves, part.endpoints, part.pairs)
+    return plans
+
+
+def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int], object]) -> dict[str, str]:
+    """Draws and saves every figure; data URI of each by name."""
+    uris = {}
+    for done, (name, plan) in enumerate(plans.items()):
+        progress(done, len(plans))
+        figure, numbers = plan()
+        svg = figures.save(figure, folder, name, numbers)
+        uris[name] = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
+    progress(len(plans), len(plans))
+    return uris
+
+
+def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
+    """What the titles of the agreement figure say about the errors of each split."""
+    lines: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for row in agreement(endpoints).itertuples():
+        lines[row.split].append(f"MAE {_dataset_title(row.dataset)} {row.mae:.3f} (n = {row.cells})")
+    return lines
+
+
+def _tables(part: Part, experiments: list[Experiment]) -> dict[str, Any]:
+    """What the page says about a part: endpoints by experiment, and where language models ran the parts of their gains and their costs."""
+    found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
+    found["gains"] = gains(part.curves).to_dict("records") if has_gains(part.curves) else []
+    found["costs"] = costs(part.curves).to_dict("records") if has_costs(part.curves) else []
+    return found | {"rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments}}
+
+
+def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
+    """Rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is shown below the base model."""
+    names = ["base", experiment.name] if len(experiment.cells) == 1 else [experiment.name]
+    chosen = endpoints[endpoints["experiment"].isin(names)]
+    known = {(row.cell, row.pair, row.split): row for row in chosen.itertuples()}
+    ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
+    if len(names) == 2:
+        ticks = {"base": "base model"} | ticks
+    return [{"tick": tick, "cells": [known.get((cell, pair, split)) for pair in pairs for split in SPLITS]} for cell, tick in ticks.items()]
+
+
+def _columns(findings: list) -> list[str]:
+    """Pairs that the findings are about, those of a data set together."""
+    return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
+
+
+def _claims(findings: list) -> list[dict[str, Any]]:
+    """One entry per claim, in order of first appearance: its id, its statement, and its finding per pair."""
+    claims: dict[str, dict[str, Any]] = {}
+    for f in findings:
+        claims.setdefault(f.claim, {"claim": f.claim, "statement": f.statement, "pairs": {}})["pairs"][f.pair] = f
+    return list(claims.values())
+
+
+def _findings_table(findings: list) -> pd.DataFrame:
+    names = ["claim", "statement", "pair", "published", "measured", "verdict"]
+    return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
+
+
+def signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def template(name: str) -> Template:
+    """A page template, with the filters and names that all pages share; what it is given is escaped."""
+    environment = Environment(
+        autoescape=True, loader=FileSystemLoader(Path(__file__).parents[1] / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": signed}
+    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "phases": PHASES, "level_names": LEVEL_NAMES}
+    return environment.get_template(name)

@@ -1,0 +1,1 @@
+"""What runs say: endpoints, claims with verdicts, intervals, the reference runs that are shipped."""

@@ -1,0 +1,32 @@
+"""Reference runs of language models, which come with the package so that the simulator's report can show them beside its own.
+
+Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and two cells of SmolLM2 on word problems, one seed, made by
+`make reference-smollm2`. studies/tools/export.py takes them from a results folder.
+"""
+
+from importlib.resources import files
+
+import pandas as pd
+
+from rftlab.shared.curve import Curve
+from rftlab.studies.paper.pairs import usual_pairs
+from rftlab.studies.runs.runner import Results
+
+FILE = files("rftlab.studies") / "data" / "language.parquet"
+COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields, "train_flexible", "test_flexible")
+REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds; `make reference` makes them again."
+
+
+def shipped() -> pd.DataFrame:
+    """All runs, whole studies and single cells, as rows with COLUMNS."""
+    with FILE.open("rb") as file:
+        return pd.read_parquet(file)
+
+
+def reference() -> Results:
+    """The whole studies among them."""
+    curves = shipped()
+    curves = curves[curves["pair"].isin(usual_pairs("llm"))].reset_index(drop=True)
+    last = curves.groupby(["pair", "cell", "seed", "planned_rounds"], sort=False)["round"].max().reset_index()
+    short = last[last["round"] < last["planned_rounds"]]
+    return Results(curves, [f"{row.pair}, {row.cell}, seed {row.seed}: diverged after round {row.round}" for row in short.itertuples()])

@@ -1,0 +1,1 @@
+"""Runs of a study: points, the store, runners over threads, processes and machines."""

@@ -1,0 +1,1 @@
+"""Programs that make what is shipped: fitted parameters, learning rates, reference runs."""

@@ -1,0 +1,241 @@
+"""The benchmarks as the paper used them, from the hub or from local files, and bad input."""
+
+import json
+import re
+import sys
+import types
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from rftlab.llm.rewards.verify import score
+from rftlab.llm.tasks import benchmarks
+from rftlab.llm.tasks.benchmarks import BENCHMARKS
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import Split
+from rftlab.shared.errors import UserError
+from tests.support.vectors import WHOLE
+
+DATA = WHOLE.parent
+GSM8K = [{"question": f"What is {i} + 1000?", "answer": f"{i} + 1000 = <<{i}+1000={i + 1000}>>\n#### 1,{i:03d}"} for i in range(5)]
+MATH = [{"problem": f"Half of ${i}$?", "solution": f"It is $\\frac{{{i}}}{{2}}$, so \\boxed{{3}} no, $\\boxed{{\\frac{{{i}}}{{2}}}}$."} for i in range(5)]
+PREPARED = [{"prompt": [{"role": "user", "content": "1 + 1?"}], "reward_model": {"ground_truth": "2", "style": "rule"}}]
+
+
+def write(path, rows):
+    """A data file of rows, in the format of its name."""
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def folder(path, train, test=None, suffix=".jsonl"):
+    """A folder with both splits."""
+    write(path / f"train{suffix}", train)
+    write(path / f"test{suffix}", train if test is None else test)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
+    gsm8k = benchmarks.load("gsm8k", folder(tmp_path, GSM8K, GSM8K[:2], suffix))
+    assert (len(gsm8k["train"]), len(gsm8k["test"]), gsm8k.verifier) == (5, 2, "gsm8k")
+    content = 'What is 3 + 1000? Let\'s think step by step and output the final answer after "####".'
+    assert gsm8k["train"].prompts[3] == [{"role": "user", "content": content}] and gsm8k["train"].answers[3] == "1003"
+    math = benchmarks.load("math", folder(tmp_path, MATH, suffix=suffix))
+    content = "Half of $3$? Let's think step by step and output the final answer within \\boxed{}."
+    assert math["train"].prompts[3] == [{"role": "user", "content": content}] and math["train"].answers[3] == "\\frac{3}{2}"
+
+
+def test_prepared_columns_are_taken_as_they_are(tmp_path):
+    task = benchmarks.load("math", folder(tmp_path, PREPARED, suffix=".parquet"))
+    assert task["train"] == Split(([{"role": "user", "content": "1 + 1?"}],), ("2",))
+
+
+def test_shards_and_two_files_are_read(tmp_path):
+    write(tmp_path / "train-00000-of-00002.parquet", GSM8K[:3])
+    write(tmp_path / "train-00001-of-00002.parquet", GSM8K[3:])
+    write(tmp_path / "test.jsonl", GSM8K[:1])
+    one = benchmarks.load("gsm8k", str(tmp_path))
+    two = benchmarks.load("gsm8k", str(write(tmp_path / "mine.jsonl", GSM8K)), str(tmp_path / "test.jsonl"))
+    assert one == two and one.sha256 == two.sha256
+
+
+def real(name):
+    source = DATA / name
+    if not source.is_dir():
+        pytest.skip(f"no benchmark data: {source} is absent (it lies beside the folder that RFTLAB_GOLDEN names)")
+    return source
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_raw_gsm8k_gives_the_prepared_prompts_and_truths(split, tmp_path):
+    table = pyarrow.parquet.read_table(real("gsm8k") / f"{split}.parquet").to_pylist()
+    raw = [{"question": row["extra_info"]["question"], "answer": row["extra_info"]["answer"]} for row in table]
+    task = benchmarks.load("gsm8k", folder(tmp_path, raw), str(real("gsm8k")))
+    prepared = Split(tuple(row["prompt"] for row in table), tuple(row["reward_model"]["ground_truth"] for row in table))
+    assert len(prepared) in (7473, 1319) and task["train"] == prepared
+    solutions = score("gsm8k", [row["answer"] for row in raw], prepared.answers, None)
+    assert solutions.strict.mean() == 1.0, "the published solutions must be right"
+
+
+def test_real_math_loads_but_for_the_two_problems_without_answer():
+    task = load(TaskConfig("math", source=str(real("math"))))
+    assert {name: len(split) for name, split in task.splits.items()} == {"train": 7498, "test": 5000}
+    assert task.unanswered == {"train": 2, "test": 0}
+    for split in task.splits.values():
+        assert all(prompt[-1]["content"].endswith(" " + BENCHMARKS["math"].instruction) for prompt in split.prompts)
+        boxed = score("math", [f"\\boxed{{{answer}}}" for answer in split.answers], split.answers, NothingEquivalent())
+        assert boxed.strict.mean() == 1.0
+
+
+def test_problems_known_to_have_no_answer_are_left_out_and_counted(tmp_path):
+    known = {"problem": BENCHMARKS["math"].unanswered[0] + " is", "solution": "It is $\\boxed{}$."}
+    prepared = {"prompt": [{"role": "user", "content": known["problem"]}], "reward_model": {"ground_truth": ""}}
+    for row in (known, prepared):
+        task = benchmarks.load("math", folder(tmp_path, [*MATH, row], MATH))
+        assert task.unanswered == {"train": 1, "test": 0} and task["train"] == task["test"]
+    with pytest.raises(UserError, match="line 1: no problem has an answer"):
+        benchmarks.load("math", folder(tmp_path, [known]))
+    with pytest.raises(UserError, match="line 1: answer is"):
+        benchmarks.load("gsm8k", folder(tmp_path, [{"question": known["problem"], "answer": known["solution"]}]))
+
+
+def prepared(truth, content="What is 1 + 1?"):
+    return {"prompt": [{"role": "user", "content": content}], "reward_model": {"ground_truth": truth}}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("gsm8k", prepared("1,000"), "no response can match the answer '1,000'; allowed: what stands in #### and a number"),
+        ("gsm8k", prepared("seven"), "no response can match the answer 'seven'"),
+        ("gsm8k", {"question": "What?", "answer": "#### ."}, "no response can match the answer '.'"),
+        ("math", prepared("\\frac{1}{2"), "no response can match the answer"),
+        ("gsm8k", prepared("7", "  "), "prompt has no text; allowed: a message with some"),
+    ],
+)
+def test_a_truth_that_no_response_can_match_is_refused(name, row, message, tmp_path):
+    with pytest.raises(UserError, match=rf"line 1: {re.escape(message)}"):
+        benchmarks.load(name, folder(tmp_path, [row]))
+
+
+@pytest.mark.parametrize("truth", ["7", "-7", "0.5", ".5", "72."])
+def test_a_truth_that_the_strict_rule_finds_is_taken(truth, tmp_path):
+    task = benchmarks.load("gsm8k", folder(tmp_path, [prepared(truth)]))
+    assert score("gsm8k", [f"#### {truth}"], task["train"].answers, None).strict.tolist() == [1]
+
+
+class NothingEquivalent:
+    """Stands in for the pool; no process."""
+
+    def equivalent(self, pairs):
+        return [False] * len(pairs), None
+
+
+def fake_hub(monkeypatch, load_dataset):
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+
+
+def test_the_hub_is_asked_for_both_splits(monkeypatch, tmp_path):
+    asked = []
+    fake_hub(monkeypatch, lambda *names, split: asked.append((*names, split)) or GSM8K)
+    assert load(TaskConfig("gsm8k")) == benchmarks.load("gsm8k", folder(tmp_path, GSM8K))
+    fake_hub(monkeypatch, lambda *names, split: asked.append((*names, split)) or MATH)
+    load(TaskConfig("math"))
+    repositories = [("openai/gsm8k", "main"), ("DigitalLearningGmbH/MATH-lighteval", "default")]
+    assert asked == [(*names, split) for names in repositories for split in ("train", "test")]
+
+
+def test_tables_of_datasets_have_the_rows_that_we_read(monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[llm]' in rftlab's folder)")
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, split: datasets.Dataset.from_list(PREPARED))
+    assert load(TaskConfig("math")) == benchmarks.load("math", folder(tmp_path, PREPARED))
+
+
+def test_a_hub_out_of_reach_is_one_line(monkeypatch):
+    def fail(*names, split):
+        raise ConnectionError("no route\nto host")
+
+    fake_hub(monkeypatch, fail)
+    with pytest.raises(UserError, match=r"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; source can also name a local file or folder$"):
+        load(TaskConfig("gsm8k"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install '\.\[llm\]'"):
+        load(TaskConfig("gsm8k"))
+
+
+# --- bad input ---
+
+BAD_ROWS = {
+    "missing column": (
+        "gsm8k",
+        {"question": "1?"},
+        "line 2: column answer is missing (there are: question); allowed: question and answer, or prompt and reward_model",
+    ),
+    "other columns": ("math", {"a": 1}, "line 2: column problem is missing (there are: a)"),
+    "empty answer": ("gsm8k", {"question": "1?", "answer": " "}, "line 2: answer is ' '; allowed: text that is not empty"),
+    "no marker": ("gsm8k", {"question": "1?", "answer": "It is 1."}, "line 2: answer is 'It is 1.' and states no answer; allowed: text with #### and a number"),
+    "no box": ("math", {"problem": "1?", "solution": "It is 1."}, "line 2: solution is 'It is 1.' and states no answer; allowed: text with \\boxed{}"),
+    "empty box": ("math", {"problem": "1?", "solution": "\\boxed{}"}, "line 2: solution is "),
+    "null": ("gsm8k", {"question": None, "answer": "#### 1"}, "line 2: question is None; allowed: text"),
+    "number": ("gsm8k", {"question": "1?", "answer": 1}, "line 2: answer is 1; allowed: text"),
+    "prompt as text": ("gsm8k", {"prompt": "1?", "reward_model": {"ground_truth": "1"}}, "line 2: prompt is '1?'; allowed: a list of chat messages"),
+    "no messages": ("gsm8k", {"prompt": [], "reward_model": {"ground_truth": "1"}}, "line 2: prompt is []"),
+    "message without role": (
+        "gsm8k",
+        {"prompt": [{"content": "1?"}], "reward_model": {"ground_truth": "1"}},
+        "line 2: prompt has the message {'content': '1?'}",
+    ),
+    "no truth": ("math", {**PREPARED[0], "reward_model": {}}, "line 2: reward_model.ground_truth is None; allowed: text"),
+    "prompt alone": ("math", {"prompt": PREPARED[0]["prompt"]}, "line 2: reward_model.ground_truth is None; allowed: text"),
+    "empty truth": ("math", {**PREPARED[0], "reward_model": {"ground_truth": ""}}, "line 2: reward_model.ground_truth is empty; allowed: text"),
+    "no object": ("math", [1], "line 2 is not a JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_a_bad_row_is_one_line_that_says_where(name, tmp_path):
+    benchmark, row, message = BAD_ROWS[name]
+    good = {"gsm8k": GSM8K, "math": MATH}[benchmark][0]
+    with pytest.raises(UserError) as error:
+        benchmarks.load(benchmark, folder(tmp_path, [good, row]))
+    assert str(error.value).startswith(f"{tmp_path / 'train.jsonl'} {message}") and "\n" not in str(error.value)
+
+
+def test_damaged_files_are_one_line(tmp_path):
+    whole = write(tmp_path / "whole.parquet", GSM8K).read_bytes()
+    damaged = {"cut.parquet": whole[: len(whole) // 2], "empty.parquet": b"", "text.parquet": b"question,answer\n", "bytes.jsonl": b"\xff\xfe{}\n"}
+    for name, data in damaged.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))} cannot be read: [^\n]+$"):
+            benchmarks.load("gsm8k", str(tmp_path / name), str(tmp_path / name))
+    (tmp_path / "cut.jsonl").write_text(json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:-9])
+    with pytest.raises(UserError, match=r"cut\.jsonl line 2 is not JSON: [^\n]+$"):
+        benchmarks.load("gsm8k", str(tmp_path / "cut.jsonl"), str(tmp_path / "cut.jsonl"))
+    (tmp_path / "nothing.jsonl").write_text("\n")
+    with pytest.raises(UserError, match=r"nothing\.jsonl has no rows; allowed: 1 or more$"):
+        benchmarks.load("gsm8k", str(tmp_path / "nothing.jsonl"), str(tmp_path / "nothing.jsonl"))
+
+
+def test_sources_are_checked(tmp_path):
+    csv = tmp_path / "train.csv"
+    csv.write_text("question,answer\n")
+    cases = [
+        ((str(csv), str(csv)), r"train\.csv: format '\.csv' is unknown; allowed: \.parquet, \.jsonl$"),
+        ((str(csv),), r"source = '.*train\.csv' is no folder; allowed: hub, a folder with train and test files, or a file together with test_source$"),
+        (("no/such/folder",), r"source = 'no/such/folder' is no folder"),
+        (("no/such.jsonl", "no/such.jsonl"), r"^no/such\.jsonl cannot be read: No such file or directory$"),
+        ((str(tmp_path),), r"train files: none; allowed: one of train\.parquet and train\.jsonl, or shards$"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(UserError, match=message):
+            benchmarks.load("gsm8k", *arguments)
+    folder(tmp_path, GSM8K, suffix=".jsonl")
+    folder(tmp_path, GSM8K, suffix=".parquet")
+    with pytest.raises(UserError, match=r"train files: train\.jsonl, train\.parquet; allowed: one of"):
+        benchmarks.load("gsm8k", str(tmp_path))

@@ -1,0 +1,65 @@
+"""The canary: planted faults of an engine that a run would survive, and learn from."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from rftlab.llm.engines.rollouts import HFEngine
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.train import train
+from rftlab.llm.training.canary import listen
+from rftlab.shared.errors import UserError
+from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+
+
+class Copying(HFEngine):
+    """An engine with weights of its own, which it takes over as it should."""
+
+    def sync(self, policy):
+        self.policy = Policy(copy.deepcopy(policy.model), policy.compute, policy.temperature)
+
+
+class Stale(Copying):
+    """Takes over the weights once, and never again."""
+
+    def sync(self, policy):
+        if not hasattr(self, "policy"):
+            super().sync(policy)
+
+
+class Hot(HFEngine):
+    """Samples at another temperature than it is told."""
+
+    def sample(self, prompts, contexts, counts, draws, temperature, *more):
+        return super().sample(prompts, contexts, counts, draws, temperature * 1.1, *more)
+
+
+class Rounded(HFEngine):
+    """Reports log-probabilities that are right to 1e-5: other kernels, the same policy."""
+
+    def sample(self, *arguments):
+        rollouts = super().sample(*arguments)
+        return rollouts._replace(logp=np.round(rollouts.logp, 4))
+
+
+@pytest.mark.parametrize(("engine", "round_index"), [(Stale, 1), (Hot, 0)])
+def test_a_faulty_engine_stops_the_run(engine, round_index, tmp_path):
+    with pytest.raises(UserError) as caught:
+        train(run_of(), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
+    message = str(caught.value)
+    assert f"canary: in round {round_index + 1} the log-probabilities of sampler and trainer differ by 0." in message and "\n" not in message
+    assert "allowed: 0.001; the sampler may hold old weights or sample at another temperature" in message
+
+
+@pytest.mark.parametrize("engine", [Copying, Rounded])
+def test_a_good_engine_does_not(engine, tmp_path):
+    outcome = train(run_of(rounds=4), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
+    assert outcome.metrics.canary.iloc[-1] < 1e-4
+
+
+def test_the_threshold_is_a_mean_and_nan_is_above_it():
+    assert listen(np.array([-1.0, -2.0]), np.array([-1.2, -2.0]), 0.11, 0) == pytest.approx(0.1)
+    for wrong in (-1.3, np.nan):
+        with pytest.raises(UserError, match="canary: in round 5"):
+            listen(np.array([-1.0, -2.0]), np.array([wrong, -2.0]), 0.11, 4)

@@ -1,0 +1,87 @@
+"""`rftlab train`, and what a run tells while it goes on."""
+
+import sys
+from io import StringIO
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rftlab.llm.tracking import tracker_of
+from rftlab.llm.train import Report, train
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli.train import Train, parse_train
+from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+
+
+def execute(run, folder, tracker):
+    console = Console(file=StringIO(), width=200)
+    assert Train(folder, tracker=tracker, quiet=True, run=run).execute(console) == 0
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """In order: the round from which on a writer of TensorBoard was opened, and each round with its Pass@1 that it got."""
+    calls = []
+
+    def writer(log_dir, purge_step):
+        calls.append(purge_step)
+        return SimpleNamespace(add_scalar=lambda name, value, step: name == "test_pass_at_1" and calls.append((step, value)), flush=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
+    return calls
+
+
+def rounds_of(opened):
+    return [call if isinstance(call, int) else call[0] for call in opened]
+
+
+def test_an_evaluation_tells_the_columns_of_curve_and_metrics(tmp_path):
+    told, run = [], run_of(rounds=8, eval_every=4)
+    outcome = train(run, tmp_path / "told", Report(evaluated=lambda round, columns: told.append((round, columns))))
+    assert [round for round, _ in told] == [0, 4, 8] and same(outcome, train(run, tmp_path / "alone"))
+    for row, (_, columns) in enumerate(told):
+        expected = {name: values[row] for name, values in outcome.curve._asdict().items()} | dict(outcome.metrics.iloc[row])
+        assert columns.keys() == expected.keys()
+        np.testing.assert_array_equal([columns[name] for name in expected], list(expected.values()))
+
+
+def test_the_command_tracks_and_a_run_goes_on_with_another_tracker(opened, tmp_path):
+    execute(run_of(rounds=4), tmp_path / "none", "none")
+    assert opened == []
+    printed = execute(run_of(rounds=4), tmp_path / "run", "tensorboard")
+    assert rounds_of(opened) == [0, 0, 4] and "test Pass@1" in printed
+    assert (tmp_path / "run" / "config.json").read_bytes() == (tmp_path / "none" / "config.json").read_bytes()
+    execute(run_of(rounds=4), tmp_path / "run", "none")
+    opened.clear()
+    execute(run_of(rounds=4), tmp_path / "run", "tensorboard")
+    assert opened == []
+
+
+def test_a_killed_run_purges_what_it_evaluates_again(opened, tmp_path):
+    """Killed after the evaluation of round 8 and before its checkpoint."""
+    run, track = run_of(rounds=12, eval_every=4), tracker_of("tensorboard", tmp_path)
+
+    def die(round, columns):
+        track(round, columns)
+        if round == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path, Report(evaluated=die))
+    execute(run, tmp_path, "tensorboard")
+    assert rounds_of(opened) == [0, 0, 4, 8, 8, 8, 12]
+    assert opened[4] == 8 and opened[3] == opened[5]
+
+
+def test_a_tracker_that_is_not_installed_is_named_before_the_run_begins(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="pip install wandb"):
+        execute(run_of(), tmp_path / "run", "wandb")
+    assert not (tmp_path / "run").exists()
+
+
+def test_trackers_are_off_by_default():
+    assert parse_train([]).tracker == "none" and parse_train(["--tracker", "wandb"]).tracker == "wandb"

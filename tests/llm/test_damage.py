@@ -1,0 +1,122 @@
+"""A run's folder into which others wrote: no link is followed, what is damaged is named, and the curve is that of a run that was left alone."""
+
+import os
+import shutil
+
+import pytest
+
+from rftlab.llm.train import Report, train
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import write_folder
+from rftlab.shared.folders import entries
+from tests.support.damage import content, no_hang, old_files
+from tests.support.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
+
+RUN = {"rounds": 8, "replay_window": 4}
+
+
+@pytest.fixture
+def outside(tmp_path):
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    old_files(folder)
+    return folder
+
+
+@pytest.fixture
+def half(tmp_path):
+    """A run that was killed after its first checkpoint."""
+    killed_at(run_of(**RUN), tmp_path / "run", 5)
+    return tmp_path / "run"
+
+
+IN_PLACE = {
+    "link": lambda place, outside: place.symlink_to(outside),
+    "link to a file": lambda place, outside: place.symlink_to(outside / "config.json"),
+    "dangling link": lambda place, outside: place.symlink_to("nowhere"),
+    "pipe": lambda place, outside: os.mkfifo(place),
+}
+
+
+@pytest.mark.parametrize("name", ["rollouts", "checkpoints", "lock", "config.json"])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_what_is_no_folder_or_file_is_refused_by_name(half, outside, kind, name):
+    place, before = half / name, content(outside)
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    IN_PLACE[kind](place, outside)
+    with no_hang(), pytest.raises(UserError, match=f"^{place} ") as caught:
+        train(run_of(**RUN), half)
+    assert "\n" not in str(caught.value) and content(outside) == before
+
+
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
+    before, whole = content(outside), train(run_of(**RUN), half.with_name("whole"))
+    for name in ("curve.parquet", "metrics.parquet"):
+        (half / name).unlink()
+        IN_PLACE[kind](half / name, outside)
+    with no_hang():
+        assert same(whole, train(run_of(**RUN), half))
+    assert (half / "curve.parquet").is_file() and not (half / "curve.parquet").is_symlink() and content(outside) == before
+
+
+@pytest.mark.parametrize("text", ["", "half of", "[]", "{}", '{"level": "llm"}', "[" * 100_000])
+def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text):
+    whole, before, remarks, rounds = train(run_of(**RUN), half.with_name("whole")), (half / "config.json").read_bytes(), [], []
+    (half / "config.json").write_text(text)
+    assert same(whole, train(run_of(**RUN), half, Report(remark=remarks.append, rounds=rounds.append)))
+    assert rounds == [5, 6, 7, 8] and f"damaged, written again: {half / 'config.json'}" in remarks and (half / "config.json").read_bytes() == before
+
+
+def test_a_damaged_configuration_says_nothing_of_another_run(half):
+    """Whose rounds are there says the checkpoint; and without one a line says what to do."""
+    (half / "config.json").write_text("half of")
+    with pytest.raises(UserError, match=r"config\.json cannot be read: .*; remove it, or name another folder$"):
+        train(run_of(**RUN, seed=1), half)
+    shutil.rmtree(half / "checkpoints")
+    with pytest.raises(UserError, match=r"config\.json cannot be read: .*; remove it, or name another folder$"):
+        train(run_of(**RUN), half)
+    assert (half / "config.json").read_text() == "half of"
+
+
+def changed_state(place, text):
+    files = {path.name: path.read_bytes() for path in place.iterdir() if path.name != "checksums.json"}
+    shutil.rmtree(place)
+    write_folder(place, files | {"state.json": text})
+
+
+LAST = {
+    "checksums of nothing": lambda last, outside: (last / "checksums.json").write_text("{}"),
+    "deep checksums": lambda last, outside: (last / "checksums.json").write_text("[" * 100_000),
+    "no model": lambda last, outside: [(last / name).unlink() for name in ("model.safetensors", "checksums.json")],
+    "deep state": lambda last, outside: changed_state(last, b"[" * 100_000),
+    "empty state": lambda last, outside: changed_state(last, b"{}"),
+    "of an earlier round": lambda last, outside: (shutil.rmtree(last), shutil.copytree(last.with_name("000004"), last)),
+    "link outside": lambda last, outside: (os.rename(last, outside / "moved"), last.symlink_to(outside / "moved")),
+    "a file": lambda last, outside: (shutil.rmtree(last), last.touch()),
+    "linked weights": lambda last, outside: (
+        os.rename(last / "model.safetensors", outside / "weights"),
+        (last / "model.safetensors").symlink_to(outside / "weights"),
+    ),
+    "piped weights": lambda last, outside: ((last / "model.safetensors").unlink(), os.mkfifo(last / "model.safetensors")),
+}
+
+
+@pytest.mark.parametrize("kind", LAST)
+def test_a_damaged_checkpoint_is_not_taken(tmp_path, outside, kind):
+    """Of a finished run: the rounds after the checkpoint before it are trained again."""
+    whole = train(run_of(**RUN), tmp_path / "run")
+    LAST[kind](tmp_path / "run" / "checkpoints" / "000008", outside)
+    before, rounds = content(outside), []
+    with no_hang():
+        assert same(whole, train(run_of(**RUN), tmp_path / "run", Report(rounds=rounds.append)))
+    assert rounds == [5, 6, 7, 8] and content(outside) == before
+
+
+def test_only_plain_numbers_are_checkpoints(half, outside):
+    for name in ("1²", "٩", "-5", "9"):
+        (half / "checkpoints" / name).symlink_to(outside)
+    (half / "checkpoints" / "7²").mkdir()
+    before, rounds = content(outside), []
+    train(run_of(**RUN), half, Report(rounds=rounds.append))
+    assert rounds == [5, 6, 7, 8] and content(outside) == before and (half / "checkpoints" / "7²") in entries(half / "checkpoints")

@@ -1,0 +1,210 @@
+"""What comes with a model or with data is hostile: it runs no code, asks no question, writes no second line, and comes to an end."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import rftlab.llm.text.chat
+from rftlab.llm.budget.shapes import raw_config, shape_of
+from rftlab.llm.config import Model
+from rftlab.llm.tasks.files import read_rows
+from rftlab.llm.text.chat import rendered
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
+from tests.llm.test_models import TEMPLATE, chat_run, data, folder  # noqa: F401
+from tests.support.damage import no_hang
+from tests.support.tiny_models import small_model
+from tests.support.tiny_runs import one_cache  # noqa: F401
+from tests.support.vectors import ROOT
+
+CHAT = [{"role": "user", "content": "What is 1 ?"}]
+CODE = """
+from pathlib import Path
+from transformers import PretrainedConfig, PreTrainedTokenizerFast
+Path({mark!r}).touch()
+class Own(PretrainedConfig):
+    model_type = "own"
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def with_code(source, place, file):
+    """A copy of a model's folder with a program, which a file of it asks for."""
+    shutil.copytree(source, place)
+    (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
+    said = json.loads((place / file).read_bytes())
+    wants = {"config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}}
+    tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
+    (place / file).write_text(json.dumps(said | wants.get(file, tokenizer)))
+    return place
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path):  # noqa: F811
+    """A user who answers yes to a question of transformers must not have been asked one."""
+    place = with_code(folder, tmp_path / "model", file)
+    flags = {"folder": tmp_path / "run", "pair": "qwen-gsm8k", "model.source": place, "task.source": data, "compute.device": "cpu"}
+    flags |= {"compute.precision": "fp32", "design.batch-size": 4, "design.rounds": 1, "design.eval-every": 1}
+    command = [
+        sys.executable,
+        "-m",
+        "rftlab.studies.cli.main",
+        "train",
+        "--quiet",
+        *(str(part) for name, value in flags.items() for part in (f"--{name}", value)),
+    ]
+    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=ROOT)
+    assert not (place / "ran").exists() and "[y/N]" not in done.stdout + done.stderr
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "rftlab: " in line]
+    assert done.returncode == 2 and len(lines) == 1 and "code that comes with the model, which is never run" in lines[0]
+
+
+def test_everything_that_reads_a_model_refuses_its_code():
+    calls = []
+    for path in [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("tests/bench_llm/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+                calls.append((path.name, ast.unparse(node)))
+    assert len(calls) >= 6
+    for name, call in calls:
+        assert "trust_remote_code=False" in call or "**safe" in call, f"{name}: {call}"
+    assert (
+        '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text() and '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
+    )
+
+
+# --- chat templates ---
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ 'a' * 3000000000 }}", "it needs more memory than 1024 MB"),
+        (
+            "{% for i in range(99999) %}{{ 'write without end ' }}{% endfor %}",
+            r"it writes 1799982 characters; allowed: 100011; correct it, or",
+        ),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 3 seconds for 1 prompts; correct it"),
+        ("{{ raise_exception('one\n\ntwo') }}", "does not take the prompt .*: one two; correct it"),
+    ],
+)
+def test_a_template_comes_to_an_end_in_one_line(template, message):
+    with pytest.raises(UserError, match=message) as caught:
+        rendered(template, {}, [CHAT], seconds=3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_chat_may_be_long_itself():
+    assert len(rendered("{{ messages[0].content }}", {}, [[{"role": "user", "content": "x" * 10**6}]])[0]) == 10**6
+
+
+def test_texts_are_those_of_the_tokenizer_itself(folder):  # noqa: F811
+    """White space and variables too, which a line before a template could change."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    chats = [CHAT, [{"role": "system", "content": " short "}, *CHAT]]
+    line = "{% set ns = namespace(n=0) %}\n  {% if messages %}\n{{ eos_token }} {{ messages[0].content }}\n  {% endif %}"
+    for template in (TEMPLATE, line, "\n" + line, "  " + line, " \n\n text", "{%- if true %} a {%- endif -%}\n b"):
+        expected = [tokenizer.apply_chat_template(chat, chat_template=template, add_generation_prompt=True, tokenize=False) for chat in chats]
+        assert rendered(template, tokenizer.special_tokens_map, chats) == expected
+
+
+@pytest.mark.parametrize("form", ["%d %b %Y", "%Y-%m-%d", "%A, %-d %B %Y", "%%d %d%%", "%H:%M:%S", "%y%j", "no code", ""])
+def test_the_clock_of_templates_stands_still(form):
+    """Also inside a macro, and where a template asks whether there is a clock."""
+    template = "{% macro now() %}{{ strftime_now(FORM) }}{% endmacro %}{% if strftime_now is defined %}{{ now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
+    found = rendered(template.replace("FORM", repr(form)), {}, [CHAT])[0]
+    expected = rftlab.llm.text.chat.TODAY.strftime(form)
+    assert found == f"{expected}|{expected.upper()}"
+
+
+# --- configurations ---
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("num_hidden_layers", 10**9, "at most 4096"),
+        ("num_attention_heads", 10**12, "at most 4096"),
+        ("hidden_size", 10**15, "at most 2097152"),
+        ("vocab_size", 1e300, "at most 2097152"),
+        ("head_dim", 10**9, "at most 2097152"),
+    ],
+)
+def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(name, value, allowed, folder, data, tmp_path):  # noqa: F811
+    place = shutil.copytree(folder, tmp_path / "copy")
+    config = json.loads((place / "config.json").read_bytes())
+    (place / "config.json").write_text(json.dumps(config | {name: value}))
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+        with pytest.raises(UserError) as caught:
+            use()
+        assert str(caught.value) == f"model.source = {str(place)!r}: its config.json has {name} = {value}; allowed: {allowed}"
+
+
+def test_large_numbers_are_found_wherever_they_are(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "text_config": [{"n_layers": 10**9}]}))
+    with pytest.raises(UserError, match=r"has n_layers = 1000000000; allowed: at most 4096"):
+        shape_of(Model(str(tmp_path)))
+    (tmp_path / "config.json").write_text('{"a": ' + "[" * 900 + "]" * 900 + "}")
+    with pytest.raises(UserError, match="its model_type is None"):
+        shape_of(Model(str(tmp_path)))
+
+
+@pytest.mark.parametrize("value", [0, -3, "3", 2.5, None, True])
+def test_a_plan_needs_whole_numbers(value, tmp_path):
+    small_model().config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": value}))
+    with pytest.raises(UserError, match=r"num_hidden_layers = .*; allowed: a whole number of 1 or more"):
+        shape_of(Model(str(tmp_path)))
+
+
+# --- folders ---
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path):  # noqa: F811
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / name).unlink()
+    os.mkfifo(place / name)
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+        with no_hang(), pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"):
+            use()
+
+
+def test_a_model_folder_of_links_is_read(folder, tmp_path):  # noqa: F811
+    """As the hub's cache is; one that leads nowhere does not matter where nothing reads it."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "other.json").symlink_to("nowhere")
+    assert raw_config(str(tmp_path)) == raw_config(str(folder))
+
+
+def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "train.jsonl")
+    with no_hang(), pytest.raises(UserError, match=r"train\.jsonl is not a file; allowed: a file of rows"):
+        read_rows(tmp_path / "train.jsonl")
+
+
+# --- names in data ---
+
+
+def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}) + "\n")
+    from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
+
+    with pytest.raises(UserError) as caught:
+        _raw(BENCHMARKS["gsm8k"], read_rows(tmp_path / "a.jsonl")[0])
+    assert str(caught.value).isprintable() and r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["plain", "naïve 日本 😀", "\\n"])
+def test_other_characters_stay_as_they_are(text):
+    assert str(UserError(text)) == text

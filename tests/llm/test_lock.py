@@ -1,0 +1,78 @@
+"""One process at a time in a folder, and nothing to clean up after it."""
+
+import errno
+import subprocess
+import sys
+import time
+
+import pytest
+
+import rftlab.llm.lock
+from rftlab.llm.lock import Busy, locked
+from rftlab.shared.errors import UserError
+from tests.support.vectors import ROOT
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from rftlab.llm.lock import locked
+with locked(Path(sys.argv[1]), print):
+    print("held", flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the lock of tmp_path / run."""
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def open_once(folder):
+    with locked(folder, pytest.fail):
+        return True
+
+
+def test_a_second_process_is_refused_at_once_in_one_line(holder, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(Busy) as caught:
+        open_once(tmp_path / "run")
+    assert time.monotonic() - began < 30
+    assert str(caught.value) == f"{tmp_path / 'run'}: another process is training here; wait for it or name another folder"
+    assert isinstance(caught.value, UserError) and open_once(tmp_path / "another")
+
+
+def test_kill_9_of_the_holder_frees_the_folder(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    assert open_once(tmp_path / "run")
+
+
+def test_the_lock_goes_when_the_work_is_done_or_fails(tmp_path):
+    with pytest.raises(ZeroDivisionError), locked(tmp_path, pytest.fail):
+        raise ZeroDivisionError
+    assert open_once(tmp_path) and open_once(tmp_path)
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("lock", 0)]
+
+
+def test_a_refusal_does_not_free_the_folder(tmp_path):
+    """As it would with locks that belong to the process and not to the opened file."""
+    with locked(tmp_path, pytest.fail):
+        for _ in range(2):
+            with pytest.raises(Busy):
+                open_once(tmp_path)
+
+
+def test_a_file_system_without_locks_is_a_remark(tmp_path, monkeypatch):
+    def none(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(rftlab.llm.lock.fcntl, "flock", none)
+    remarks = []
+    with locked(tmp_path, remarks.append):
+        assert len(remarks) == 1 and "has no locks" in remarks[0]

@@ -1,0 +1,258 @@
+"""LoRA: only adapters are trained, the base is the reference for free, and whole weights come out for engines that take them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import rftlab.llm.moments
+from rftlab.llm.config import AdamW, Compute, LoRA, config_of
+from rftlab.llm.engines.rollouts import Draws, HFEngine
+from rftlab.llm.models.load import load_model
+from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.policy import Frozen, Policy
+from rftlab.llm.policy.responses import token_indices
+from rftlab.llm.train import train
+from rftlab.llm.training.update import optimizer_of, step
+from rftlab.shared.errors import UserError
+from tests.support.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
+from tests.support.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
+
+pytest.importorskip("peft", reason="peft is not installed (pip install '.[lora]' in rftlab's folder)")
+
+RESPONSES = random_responses(0)
+ALL = np.arange(len(RESPONSES.group))
+RANK_4 = LoRA(4, 8.0)
+LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def adapted_policy(lora=RANK_4, seed=0, dtype=torch.float32, moved=True, model=None, **compute):
+    """A policy with adapters, away from where they start."""
+    model = with_adapters(small_model(0, **model or {}).to(dtype), lora, seed)
+    if moved:
+        generator = torch.Generator().manual_seed(7)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.data.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return Policy(model, Compute(**compute))
+
+
+def plain_policy(policy, **model):
+    """A policy without adapters that has the weights of another."""
+    plain = small_model(3, **model).to(policy.model.dtype)
+    found = dict(policy.weights())
+    assert found.keys() == dict(plain.named_parameters()).keys()
+    plain.load_state_dict(found, strict="tie_word_embeddings" not in model)
+    return Policy(plain, policy.compute)
+
+
+def difference(a, b):
+    return np.abs(a.all_log_probs(RESPONSES) - b.all_log_probs(RESPONSES)).max()
+
+
+def updated(policy, times=3):
+    """The policy after updates towards the responses."""
+    spec = AdamW(rate=1e-2)
+    optimizer = optimizer_of(policy, spec)
+    for index in range(times):
+        (-policy.log_probs(RESPONSES, ALL)[0].mean()).backward()
+        step(policy, optimizer, spec, index)
+    return policy
+
+
+# --- what is trained ---
+
+
+def test_adapters_alone_are_trained_and_the_first_policy_is_the_base():
+    policy, base = adapted_policy(moved=False), small_policy()
+    trained = dict(policy.named_parameters())
+    assert len(trained) == 2 * 2 * len(LAYERS) and all(".lora_" in name for name in trained)
+    assert type(policy.model) is type(base.model) and policy.sharing == base.sharing
+    assert difference(policy, base) == 0
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    updated(policy)
+    moved = {name for name, tensor in policy.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == trained.keys() and difference(policy, base) > 0.01
+
+
+def test_adapters_are_a_function_of_the_seed_and_draw_nothing_else():
+    torch.manual_seed(11)
+    a, b, c = (adapted_policy(seed=seed, moved=False).model.state_dict() for seed in (5, 5, 6))
+    drawn = torch.rand(3)
+    torch.manual_seed(11)
+    assert torch.equal(drawn, torch.rand(3))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    differ = {name for name in a if not torch.equal(a[name], c[name])}
+    assert differ == {name for name in a if "lora_A" in name}
+
+
+def test_targets_name_the_layers_that_get_adapters():
+    policy = adapted_policy(LoRA(2, targets=("q_proj", "down_proj")))
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name, _ in policy.named_parameters()} == {"q_proj", "down_proj"}
+    with pytest.raises(UserError) as caught:
+        adapted_policy(LoRA(2, targets=("q_proj", "query")))
+    assert str(caught.value) == f"lora.targets = 'query' is unknown; allowed: {', '.join(sorted(LAYERS))}"
+
+
+def test_rank_0_leaves_the_model_as_it_was():
+    model = small_model()
+    assert with_adapters(model, LoRA(), 0) is model and all(p.requires_grad for p in model.parameters())
+    policy = Policy(model, Compute())
+    assert [name for name, _ in policy.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert all(mine is theirs for (_, mine), (_, theirs) in zip(policy.weights(), model.named_parameters(), strict=True))
+
+
+def test_updates_make_responses_likelier():
+    before, after = (policy.all_log_probs(RESPONSES).mean() for policy in (small_policy(), updated(adapted_policy(moved=False), 30)))
+    assert after > before + 1
+
+
+# --- the base is the reference ---
+
+
+def test_the_reference_is_the_base_before_and_after_updates():
+    policy, base = adapted_policy(moved=False), Frozen(small_policy())
+    count, reference = sum(p.numel() for p in policy.model.parameters()), policy.reference()
+    assert difference(reference, base) == 0
+    updated(policy)
+    assert difference(reference, base) == 0 and difference(policy, base) > 0.01
+    assert reference.policy is policy and sum(p.numel() for p in policy.model.parameters()) == count
+    adapters = sum(p.numel() for _, p in policy.named_parameters())
+    assert count - adapters == sum(p.numel() for p in base.model.parameters())
+
+
+def test_adapters_are_on_again_after_an_error():
+    policy = adapted_policy()
+    before, names = policy.all_log_probs(RESPONSES), [name for name, _ in policy.named_parameters()]
+    with pytest.raises(AttributeError):
+        policy.reference().all_log_probs(None)
+    assert (policy.all_log_probs(RESPONSES) == before).all() and [name for name, _ in policy.named_parameters()] == names
+
+
+# --- whole weights ---
+
+
+@pytest.mark.parametrize("model", [{}, {"tie_word_embeddings": True}, {"attention_bias": True}])
+@pytest.mark.parametrize("targets", [(), ("v_proj", "up_proj")])
+def test_whole_weights_are_the_same_policy(model, targets):
+    policy = adapted_policy(LoRA(4, 8.0, targets), model=model)
+    assert difference(plain_policy(policy, **model), policy) < 1e-5 and difference(policy, policy.reference()) > 0.1
+
+
+def test_the_sampler_is_the_same_policy_too():
+    """Log-probabilities of tokens sampled with a cache."""
+    policy, counts = adapted_policy(), np.full(len(RESPONSES.prompts), 4)
+    found = HFEngine(policy, (2,)).sample(RESPONSES.prompts, np.arange(len(counts)), counts, Draws(0, 1, 0), 1.0, 9)
+    assert np.abs(found.logp - plain_policy(policy).all_log_probs(found.responses)).max() < 1e-5
+
+
+def test_whole_weights_come_one_at_a_time_without_a_gradient():
+    policy = adapted_policy()
+    layer = policy.model.model.layers[0].self_attn.q_proj
+    own = {parameter.data_ptr() for parameter in policy.model.parameters()}
+    found = list(policy.weights())
+    made = [name for name, tensor in found if tensor.data_ptr() not in own]
+    assert len(made) == 2 * len(LAYERS) and all(name.endswith("_proj.weight") for name in made)
+    expected = layer.base_layer.weight + 2 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+    weight = dict(found)["model.layers.0.self_attn.q_proj.weight"]
+    assert not weight.requires_grad and torch.equal(weight, expected)
+
+
+# --- the gradient ---
+
+
+@pytest.mark.parametrize("compute", [{}, {"gradient_checkpointing": True, "logit_rows": 7}])
+def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):  # noqa: F811
+    """dB = s dW A^T and dA = s B^T dW, with dW from autograd on a model that has the whole weights."""
+    policy = adapted_policy(dtype=torch.float64, **compute)
+    twin = plain_policy(policy)
+    weigh = torch.from_numpy(np.random.default_rng(1).standard_normal(len(RESPONSES.tokens)))
+    for each in (policy, twin):
+        for rows in each.micro_batches(RESPONSES):
+            (each.log_probs(RESPONSES, rows)[0] * weigh[token_indices(RESPONSES.starts, rows)]).sum().backward()
+    whole, checked = dict(twin.named_parameters()), 0
+    for name, layer in policy.model.named_modules():
+        if hasattr(layer, "lora_A"):
+            a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+            gradient, scale = whole[f"{name}.weight"].grad, 8.0 / 4
+            for found, expected in ((b.grad, scale * gradient @ a.T), (a.grad, scale * b.T @ gradient)):
+                assert (found - expected).norm() < 1e-10 * expected.norm() and expected.norm() > 1e-3
+                checked += 1
+    assert checked == len(dict(policy.named_parameters()))
+    assert all(p.grad is None for p in policy.model.parameters() if not p.requires_grad)
+
+
+# --- runs ---
+
+
+def lora_run(**more):
+    return run_of(**{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "rate": 1e-2, "greedy": False} | more)
+
+
+def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
+    whole = train(lora_run(), tmp_path / "whole")
+    for rounds in (3, 5):
+        killed_at(lora_run(), tmp_path / "parts", rounds)
+    assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
+    a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
+    assert not same(whole, train(lora_run(rank=4), tmp_path / "other"))
+
+
+def test_the_kl_of_a_run_is_that_of_a_frozen_copy(tmp_path, monkeypatch):
+    """The same run with a second model in the reference's place."""
+    run = lora_run(rounds=4)
+    shared = train(run, tmp_path / "a")
+    monkeypatch.setattr(Policy, "reference", lambda policy: Frozen(policy))
+    assert same(shared, train(run, tmp_path / "b"))
+
+
+def test_another_rank_is_refused(tmp_path):
+    train(lora_run(rounds=4), tmp_path)
+    for name in ("the folder", "the checkpoint"):
+        with pytest.raises(UserError) as caught:
+            train(lora_run(rounds=4, rank=4), tmp_path)
+        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value) and "\n" not in str(caught.value), name
+        (tmp_path / "config.json").write_text(json.dumps(config_of(lora_run(rounds=4, rank=4))))
+
+
+@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 40}])
+def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
+    whole, cut = (train(lora_run(rounds=2, eval_every=2, **more), tmp_path / str(i)) for i, more in enumerate(({}, change)))
+    for name in ("reward", "kl", "grad_norm", "tokens"):
+        np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
+
+
+def test_bf16_runs_beside_fp32_adapters(tmp_path):
+    outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
+    assert 1e-5 < outcome.metrics.canary[1] < 0.06
+    weights = rftlab.llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LoRA(-1), "lora.rank = -1; allowed: 0 or more"),
+        (lambda: LoRA(8, 0.0), "lora.alpha = 0.0; allowed: more than 0, finite"),
+        (lambda: LoRA(8, float("nan")), "lora.alpha = nan; allowed: more than 0, finite"),
+        (lambda: LoRA(targets=("q_proj", "o_proj")), "lora.targets = q_proj, o_proj with lora.rank = 0; allowed: none, or a lora.rank of 1 or more"),
+    ],
+)
+def test_configurations_are_checked(make, message):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.setattr("rftlab.llm.models.load.pretrained", lambda *a: pytest.fail("it was loaded"))
+    with pytest.raises(UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install '\.\[lora\]'") as caught:
+        load_model(lora_run())
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,250 @@
+"""Models and data of a run: a folder with a chat model, the tiny base model, and what is wrong with others, in one line."""
+
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+import rftlab.llm.models.tiny
+import rftlab.llm.training.samples
+from rftlab.llm.config import Compute, Evaluation, LLMRun, Model, Tiny
+from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.models.tiny import batch_rows, build, look, pretrained
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.verify import score
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.symbols import END, PAD
+from rftlab.llm.text.codec import SymbolCodec, TextCodec
+from rftlab.llm.train import train
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from tests.support.tiny_models import small_model
+from tests.support.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
+
+WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+", "Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
+TEMPLATE = "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<turn> model{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A chat model with a tokenizer of words and two ids that end a response."""
+    place = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", bos_token="<s>", additional_special_tokens=["<turn>"])
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(place)
+    model = small_model(1, vocabulary=len(WORDS))
+    model.generation_config = GenerationConfig(eos_token_id=[2, 3], pad_token_id=0)
+    model.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Ten problems in the hub's columns, as files."""
+    place = tmp_path_factory.mktemp("data")
+    rows = [{"question": f"What is {a} + {a} ?", "answer": f"#### {2 * a}"} for a in range(10)]
+    for split in ("train", "test"):
+        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+def chat_run(folder, data, **more):
+    model = Model(str(folder), prompt_limit=40, response_limit=8)
+    design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
+    return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)
+
+
+def test_a_folder_with_a_chat_model_is_trained(folder, data, tmp_path):
+    run = chat_run(folder, data)
+    outcome = train(run, tmp_path)
+    assert outcome.curve.round.tolist() == [0, 1, 2] and outcome.metrics.canary[2] < 1e-5
+    records = pd.read_parquet(tmp_path / "rollouts")
+    ended = records[records.finished]
+    assert set(ended.tokens.map(lambda ids: ids[-1])) == {2, 3} and "<" not in "".join(ended.text)
+    assert same(outcome, train(run, tmp_path))
+
+
+def test_prompts_go_through_the_chat_template(folder, data):
+    model, codec = load_model(chat_run(folder, data))
+    assert isinstance(codec, TextCodec) and codec.stops == (2, 3) and model.dtype == torch.float32
+    prompt = load_data(chat_run(folder, data), codec).train.prompts[1]
+    assert codec.tokenizer.decode(prompt).startswith("<turn> user What is 1 + 1 ? Let's think step by step and output") and prompt[-2:] == (3, 5)
+    assert codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
+
+
+def broken(folder, tmp_path, **changes):
+    """A copy of a model's folder with files removed (None) or replaced."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for name, content in changes.items():
+        path = copy / name.replace("__", ".")
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_text(content)
+    return copy
+
+
+def test_prompts_do_not_change_overnight(folder):
+    """Templates, that of Llama 3.2 among them, write the date of today into prompts."""
+    _, codec = load_model(chat_run(folder, "unused"))
+    for clock in ("{{ DATE }}", "{% if strftime_now is defined %}{% set today = DATE %}{{ today }}{% endif %}"):
+        codec.tokenizer.chat_template = clock.replace("DATE", "strftime_now('%Y%m%d') | list | join(' ')")
+        ids = codec.encode([[{"role": "user", "content": "What"}]])
+        assert codec.tokenizer.decode(ids[0]) == "2 0 2 4 0 7 2 6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (GatedRepoError, "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then `hf auth login`, or HF_TOKEN in the environment"),
+        (
+            RepositoryNotFoundError,
+            "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment",
+        ),
+    ],
+)
+def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkeypatch, tmp_path):
+    def refused(*arguments, **more):
+        try:
+            raise kind("401 Client Error", response=SimpleNamespace(headers={}, request=None))
+        except kind as error:
+            raise OSError("You are trying to access a gated repo.\nMake sure ...") from error
+
+    monkeypatch.setattr("rftlab.llm.models.load.raw_config", refused)
+    with pytest.raises(UserError) as caught:
+        train(chat_run("meta-llama/Llama-3.2-1B-Instruct", "unused"), tmp_path)
+    assert str(caught.value).endswith(advice) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer__json": None, "tokenizer_config__json": None}, "no tokenizer can be read: "),
+        ({"tokenizer__json": "{"}, "no tokenizer can be read: "),
+        ({"model__safetensors": None}, "no causal language model can be read: "),
+        ({"model__safetensors": None, "pytorch_model__bin": "a pickle, which could run anything"}, "no causal language model can be read: "),
+        ({"model__safetensors": "damaged"}, "no causal language model can be read: "),
+        ({"config__json": "{}"}, "can be read: "),
+        ({"chat_template__jinja": None}, "the tokenizer has no chat template, and the prompts of this task are chat messages"),
+    ],
+)
+def test_what_a_folder_lacks_is_one_line(folder, data, tmp_path, changes, message):
+    place = broken(folder, tmp_path, **changes)
+    with pytest.raises(UserError) as caught:
+        train(chat_run(place, data), tmp_path / "run")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_no_end_of_sequence_is_refused(folder):
+    _, codec = load_model(chat_run(folder, "unused"))
+    codec.tokenizer.eos_token = None
+    with pytest.raises(UserError, match="the model names no end-of-sequence id"):
+        TextCodec(codec.tokenizer, GenerationConfig(eos_token_id=None), 100)
+
+
+def test_a_folder_that_lacks_weights_is_refused(folder, data, tmp_path):
+    """transformers would draw them at random, and say so where nobody looks."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    weights = load_file(place / "model.safetensors")
+    del weights["model.layers.0.mlp.up_proj.weight"], weights["model.layers.1.input_layernorm.weight"]
+    save_file(weights, place / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"2 weights are missing, model\.layers\.0\.mlp\.up_proj\.weight, model\.layers\.1\.input_layernorm\.weight among them"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_a_tied_head_is_not_missing(folder, data, tmp_path):
+    model = small_model(1, vocabulary=len(WORDS), tie_word_embeddings=True)
+    place = shutil.copytree(folder, tmp_path / "copy")
+    model.save_pretrained(place)
+    assert "lm_head.weight" not in load_file(place / "model.safetensors")
+    assert torch.equal(load_model(chat_run(place, data))[0].lm_head.weight, model.lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    ("template", "question", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "What", "does not take the prompt .*: roles must alternate; correct it, or name another model"),
+        ("{% for m in messages %}", "What", "does not take the prompt"),
+        (TEMPLATE, "\ud800", "does not take the prompt"),
+    ],
+)
+def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, message, folder):
+    _, codec = load_model(chat_run(folder, "unused"))
+    codec.tokenizer.chat_template = template
+    with pytest.raises(UserError, match=message) as caught:
+        codec.encode([[{"role": "user", "content": question}]])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    small_model(1, vocabulary=10).save_pretrained(place)
+    with pytest.raises(UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_records_name_a_prompt_by_its_number_in_the_data(folder, tmp_path):
+    """Prompts that are too long count, and how many there were is a metric."""
+    questions = ["What is " + "1 + " * 40 + "1 ?"] * 3 + [f"What is {a} + {a} ?" for a in range(4)]
+    rows = [{"question": question, "answer": "#### 2"} for question in questions]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = train(chat_run(folder, tmp_path), tmp_path / "run")
+    assert set(pd.read_parquet(tmp_path / "run" / "rollouts").prompt) == {3, 4, 5, 6}
+    assert (outcome.metrics.left_out_train == 3).all() and (outcome.metrics.left_out_test == 3).all()
+
+
+def test_a_missing_column_is_one_line(folder, tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"question": "What is 1 + 1 ?"}\n')
+    with pytest.raises(UserError, match="column answer is missing"):
+        train(chat_run(folder, tmp_path), tmp_path / "run")
+
+
+# --- tiny ---
+
+
+def test_the_tiny_model_is_as_described():
+    model = build(Tiny())
+    assert sum(p.numel() for p in model.parameters()) == 109_376 and model.config.eos_token_id == END and model.config.pad_token_id == PAD
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build(Tiny()).parameters(), strict=True))
+    other = build(Tiny(seed=1))
+    assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
+
+
+def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
+    monkeypatch.setattr(rftlab.llm.models.tiny, "score", rftlab.llm.training.samples.score)
+    task, tiny, steps = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.05, check_every=10), []
+    first = pretrained(task, tiny, lambda step, rate: steps.append((step, rate)))
+    assert steps[-1][1] >= 0.05 and all(rate < 0.05 for _, rate in steps[:-1])
+    again = pretrained(task, tiny, lambda step, rate: pytest.fail("it was trained again"))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert look(Policy(again, Compute()), load(task)["validation"], steps[-1][0]) == steps[-1][1]
+    with pytest.raises(UserError, match=r"tiny\.target = 0\.99: Pass@1 is 0\.\d+ after tiny\.most_steps = 20 steps"):
+        pretrained(task, replace(tiny, target=0.99, most_steps=20))
+
+
+def test_the_two_sums_have_base_models_of_their_own():
+    model = {name: pretrained(TaskConfig(name, sizes=SIZES), TINY) for name in ("mod97", "mix97")}
+    assert not torch.equal(model["mod97"].lm_head.weight, model["mix97"].lm_head.weight)
+
+
+def test_symbols_are_read_and_written():
+    codec = SymbolCodec()
+    assert codec.encode(["63+40%"])[0][0] == 1 and codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%" and codec.stops == (END,)
+    assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
+
+
+def test_batches_come_in_epoch_order():
+    epoch = [batch_rows(10, 3, 5, i).tolist() for i in range(3)]
+    assert len({c for batch in epoch for c in batch}) == 9
+    assert batch_rows(10, 3, 5, 3).tolist() != epoch[0] and batch_rows(10, 3, 6, 0).tolist() != epoch[0] and batch_rows(10, 3, 5, 0).tolist() == epoch[0]

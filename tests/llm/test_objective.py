@@ -1,0 +1,265 @@
+"""The trainer's gradient against independent implementations in autograd, and against the simulator's own update."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rftlab.llm.config import AdamW
+from rftlab.llm.policy.packing import ALONE, micro_batches
+from rftlab.llm.policy.responses import Responses, packed, token_indices
+from rftlab.llm.training.objective import objective, part_of
+from rftlab.llm.training.update import accumulate, rate_at, step
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.prepare import prepare
+from rftlab.sim.config import Optimizer, Simulation
+from rftlab.sim.environments import tabular_world
+from rftlab.sim.round.plain import train_rounds
+from rftlab.sim.setup import plan_of, start_state, work_of
+from tests.support.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
+
+AGGREGATIONS = [
+    Aggregation("token_mean"),
+    Aggregation("token_sum", length=7.0),
+    Aggregation("seq_mean_token_sum"),
+    Aggregation("seq_mean_token_mean", eps=1e-8),
+]
+
+
+def batch_of(estimator, responses, seed=1, spread=0.4):
+    """A frozen batch whose old and reference log-probabilities lie off the policy's."""
+    rng = np.random.default_rng(seed)
+    old = small_policy(0).all_log_probs(responses) + spread * rng.standard_normal(len(responses.tokens))
+    reference = old + spread * rng.standard_normal(len(old))
+    rewards = rng.integers(0, 2, len(responses.group)).astype(float)
+    return prepare(estimator, rewards, responses.group, responses.starts, old, reference), rewards
+
+
+def autograd_objective(model, responses, rewards, batch, estimator):
+    """PPO's clipped objective with dual clip, k3 penalty and entropy bonus, written down again: one sequence at a time, logits from the model's own forward."""
+    ids, total, kind = estimator.aggregation.kind, 0.0, estimator.aggregation
+    n_tokens, n_rows = len(responses.tokens), len(responses.group)
+    ids = [list(responses.prompts[g]) + responses.response(i).tolist() for i, g in enumerate(responses.group)]
+    for i, g in enumerate(responses.group):
+        mine = rewards[responses.group == g]
+        advantage = (rewards[i] - mine.mean()) / (mine.std(ddof=1) + 1e-6)
+        logits = model(torch.tensor([ids[i]])).logits[0, len(responses.prompts[g]) - 1 : -1]
+        pi = torch.log_softmax(logits, -1)
+        span = slice(responses.starts[i], responses.starts[i + 1])
+        logp = pi[torch.arange(len(pi)), torch.tensor(responses.tokens[span])]
+        old, reference = (torch.tensor(column[span]).to(logp) for column in (batch.old_logp, batch.ref_logp))
+        ratio = torch.exp(logp - old)
+        j = torch.minimum(advantage * ratio, advantage * ratio.clamp(0.8, 1.28))
+        j = torch.maximum(j, torch.tensor(3.0 * advantage)) if advantage < 0 else j
+        d = reference - logp
+        j = j - 0.05 * (d.exp() - d - 1) - 0.02 * (pi.exp() * pi).sum(-1)
+        share = {
+            "token_mean": 1 / n_tokens,
+            "token_sum": 1 / (kind.length or 1),
+            "seq_mean_token_sum": 1 / n_rows,
+            "seq_mean_token_mean": 1 / n_rows / (len(logp) + kind.eps),
+        }[kind.kind]
+        total = total + share * j.sum()
+    return total
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=lambda a: a.kind)
+@pytest.mark.parametrize("budget", [1, 40, 10**6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, exact_norms):  # noqa: F811
+    """To 1e-6 of the gradient's norm in float32, for any split; and for each number against rounding in float64."""
+    surrogate = Clip(0.2, 0.28, dual=3.0)
+    estimator = Estimator(Advantage("group_mean", "group_std"), surrogate, KL("k3", 0.05, bounded=False), aggregation, entropy=0.02)
+    responses = random_responses(3)
+    batch, rewards = batch_of(estimator, responses)
+    policy, twin = small_policy(0, dtype=dtype, micro_tokens=budget), small_model(0).to(dtype)
+    done = accumulate(policy, estimator, batch, responses)
+    expected = autograd_objective(twin, responses, rewards, batch, estimator)
+    (-expected).backward()
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-14
+    assert done.clipped > 0 and abs(done.objective - float(expected.detach())) < 3 * tolerance * abs(float(expected.detach()))
+    mine, theirs = (torch.cat([p.grad.flatten() for _, p in model.named_parameters()]) for model in (policy, twin))
+    assert float((mine - theirs).norm() / theirs.norm()) < tolerance
+    if dtype == torch.float64:
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-14)
+
+
+def test_a_flipped_sign_or_a_lost_micro_batch_would_be_seen():
+    """Planted: what the comparison above must tell apart."""
+    estimator = Estimator(kl=KL("k3", 0.05))
+    responses = random_responses(3)
+    batch, _ = batch_of(estimator, responses)
+
+    def gradient(batch):
+        policy = small_policy(0, micro_tokens=40)
+        accumulate(policy, estimator, batch, responses)
+        return torch.cat([p.grad.flatten() for _, p in policy.named_parameters()])
+
+    lost = batch.share.copy()
+    lost[-5:] = 0
+    right = gradient(batch)
+    for wrong in (batch._replace(advantage=-batch.advantage), batch._replace(kl_share=-batch.kl_share), batch._replace(share=lost)):
+        assert float((gradient(wrong) - right).norm() / right.norm()) > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_weights_reach_autograd_in_any_number_type(dtype):
+    estimator, responses = Estimator(), random_responses(5)
+    batch, _ = batch_of(estimator, responses)
+    logp = torch.tensor(batch.old_logp + 0.1).to(dtype).requires_grad_()
+    value, weighed = objective(estimator, batch, logp)
+    (2 * value).backward()
+    assert value.dtype == torch.float64 and float(value.detach()) == weighed.objective and logp.grad.dtype == dtype
+    torch.testing.assert_close(logp.grad, torch.tensor(2 * weighed.weight).to(dtype))
+
+
+def of_totals(totals, copies=1):
+    """Responses to one-token prompts that are so long in all, each several times."""
+    tokens, starts = packed([[3 + i] * (total - 1) for i, total in enumerate(totals) for _ in range(copies)])
+    return Responses(tuple((1,) for _ in totals), np.repeat(np.arange(len(totals)), copies), tokens, starts)
+
+
+def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
+    totals = np.array([5, 9, 3, 9, 30, 2, 4])
+    parts = micro_batches(of_totals(totals), 20)
+    assert sorted(np.concatenate(parts)) == list(range(7))
+    assert all(len(rows) * totals[rows].max() <= 20 or len(rows) == 1 for rows in parts)
+    assert len(micro_batches(of_totals(totals), 10**9)) == 1 and len(micro_batches(of_totals(totals), 1)) == 7
+    mixed = of_totals(np.array([5, 5, 5])).take(np.array([0, 1, 2, 0, 1, 2]))
+    assert sorted(sorted(rows) for rows in micro_batches(mixed, 5)) == [[0, 3], [1, 4], [2, 5]]
+    twice = micro_batches(of_totals(totals, copies=2), 20)
+    assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [len(rows) for rows in twice] == [2 * len(rows) for rows in parts]
+
+
+def test_equal_responses_go_through_the_model_once():
+    """And each counts: values, gradients and entropies are those of rows that are taken one at a time."""
+    rng, responses = np.random.default_rng(0), random_responses(9, groups=3, rollouts=2, longest=4)
+    rows = rng.integers(0, 6, 40)
+    repeated, weights = responses.take(rows), torch.tensor(rng.standard_normal(responses.lengths[rows].sum()))
+    results = []
+    for together in (True, False):
+        policy, seen = small_policy(0, dtype=torch.float64), []
+        policy.sharing = ALONE
+        policy.model.model.register_forward_hook(lambda module, args, kwargs, out, seen=seen: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
+        parts = [np.arange(40)] if together else [np.array([row]) for row in range(40)]
+        columns = [policy.log_probs(repeated, part, with_entropy=True) for part in parts]
+        logp, entropy = (torch.cat([column[i] for column in columns]) for i in range(2))
+        ((logp + entropy) * weights).sum().backward()
+        assert sum(seen) == (6 if together else 40)
+        results.append((logp.detach(), entropy.detach(), policy.model.lm_head.weight.grad, policy.model.model.embed_tokens.weight.grad))
+    for a, b, tolerance in zip(*results, (1e-12, 1e-12, 1e-12, 1e-6), strict=True):  # the model's norms are float32, gradients through them too
+        assert float((a - b).norm() / b.norm()) < tolerance
+
+
+def test_rows_are_taken_with_their_tokens():
+    responses = random_responses(2)
+    rows = np.array([4, 0, 7])
+    np.testing.assert_array_equal(responses.tokens[token_indices(responses.starts, rows)], np.concatenate([responses.response(r) for r in rows]))
+    taken = responses.take(rows)
+    assert [taken.response(i).tolist() for i in range(3)] == [responses.response(r).tolist() for r in rows]
+
+
+def test_chunks_of_logits_change_nothing():
+    responses = random_responses(4)
+    rows = np.arange(len(responses.group))
+    results = []
+    for size in (1, 7, 10**6):
+        policy = small_policy(0, temperature=0.7, dtype=torch.float64, logit_rows=size)
+        logp, entropy = policy.log_probs(responses, rows, with_entropy=True)
+        (logp.sum() + entropy.sum()).backward()
+        results.append((logp.detach(), entropy.detach(), policy.model.lm_head.weight.grad, policy.model.model.embed_tokens.weight.grad))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_gradient_checkpointing_changes_nothing(checkpointing):
+    responses, estimator = random_responses(6), Estimator()
+    batch, _ = batch_of(estimator, responses)
+    policy = small_policy(0, gradient_checkpointing=checkpointing, micro_tokens=60)
+    accumulate(policy, estimator, batch, responses)
+    plain = small_policy(0, micro_tokens=60)
+    accumulate(plain, estimator, batch, responses)
+    for (_, a), (_, b) in zip(policy.named_parameters(), plain.named_parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_warm_up_and_clipping():
+    spec = AdamW(rate=0.5, warmup=4, clip=0.01)
+    assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5] and rate_at(AdamW(rate=0.5), 0) == 0.5
+    policy = small_policy(0)
+    before = [p.detach().clone() for _, p in policy.named_parameters()]
+    for _, p in policy.named_parameters():
+        p.grad = torch.ones_like(p)
+    size = sum(p.numel() for _, p in policy.named_parameters())
+    norm = step(policy, torch.optim.SGD([p for _, p in policy.named_parameters()], 1.0), spec, 3)
+    assert norm == pytest.approx(math.sqrt(size), rel=1e-5)
+    moved = math.sqrt(sum(float((b - p.detach()).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True)))
+    assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
+
+
+# --- the same step in the simulator ---
+
+TWINS = {
+    "raw": (Design(6, 1, estimator=Estimator(Advantage("none"), Reinforce())), "sgd"),
+    "grpo": (Design(6, 4, estimator=Estimator(kl=KL("k3", 0.3))), "adam"),
+    "token mean": (Design(6, 4, estimator=Estimator(Advantage("leave_one_out"), aggregation=Aggregation("token_mean"))), "adam"),
+    "updates": (Design(6, 4, estimator=Estimator(surrogate=Clip(0.05, 0.1, 1.5), kl=KL("k1", 0.2)), epochs=2, minibatches=2), "adam"),
+}
+
+
+class Table(torch.nn.Module):
+    """A softmax per context, as a policy: the ids of prompts are contexts, a response is one arm."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.shift = torch.tensor(base), torch.nn.Parameter(torch.zeros(base.shape, dtype=torch.float64))
+
+    def micro_batches(self, responses):
+        return micro_batches(responses, 6)
+
+    def log_probs(self, responses, rows, with_entropy=False):
+        contexts = [responses.prompts[responses.group[row]][0] for row in rows]
+        pi = torch.log_softmax(self.base[contexts] + self.shift[contexts], -1)
+        return pi[torch.arange(len(rows)), torch.tensor(responses.tokens[rows])], None
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_step_lands_where_the_simulators_does(name):
+    """The same arrays through PolicyObjective and a torch optimiser, and through the simulator's compiled round: equal to 1e-12.
+
+    Adam's eps keeps gradients that are 0 but for rounding from acting by their sign.
+    """
+    design, kind = TWINS[name]
+    rng = np.random.default_rng(8)
+    base, correct = rng.standard_normal((6, 5)), rng.random((6, 5)) < 0.4
+    world = tabular_world(base, correct)
+    run = Simulation(design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}), optimizer=Optimizer(kind, rate=0.05, eps=1e-3), seed=2)
+    plan, state, work = plan_of(run, world), start_state(run, world), work_of(run, world)
+    contexts = np.arange(6)[None]
+    train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, np.zeros(9))
+    n, k = design.batch_size, design.rollouts
+    arms, rewards, group = work.arm[: n * k], work.reward[: n * k], np.repeat(np.arange(n), k)
+    logp = work.old_logp[: n * k]
+    table = Table(base)
+    optimizer = torch.optim.Adam(table.parameters(), 0.05, eps=1e-3) if kind == "adam" else torch.optim.SGD(table.parameters(), 0.05)
+    tokens, starts = packed([[arm] for arm in arms])
+    everything = Responses(tuple((i,) for i in range(n)), group, tokens, starts)
+    frozen = prepare(design.estimator, rewards, group, starts, logp, work.ref_logp[: n * k])
+    for u in range(design.epochs * design.minibatches):
+        rows = np.arange(n * k).reshape(design.minibatches, -1)[u % design.minibatches]
+        part = part_of(frozen, rows)
+        if design.minibatches > 1:
+            part = part._replace(share=part.share * design.minibatches, kl_share=part.kl_share * design.minibatches)
+        accumulate(table, design.estimator, part, everything.take(rows))
+        step(table, optimizer, AdamW(rate=0.05, clip=math.inf), u)
+    expected = state.theta[:-1].reshape(6, 5)
+    assert np.abs(expected).max() > 1e-3
+    np.testing.assert_allclose(table.shift.detach().numpy(), expected, rtol=0, atol=1e-12)

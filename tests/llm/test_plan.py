@@ -1,0 +1,284 @@
+"""Plans: memory, time, changes that fit, the command line."""
+
+import contextlib
+import subprocess
+import sys
+from contextlib import redirect_stderr
+from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from rftlab.llm.budget.devices import GPUS, device_of
+from rftlab.llm.budget.duration import Assumed, duration_of
+from rftlab.llm.budget.footprint import LIBRARIES, cache_bytes, memory_of
+from rftlab.llm.budget.plan import SLACK, changes, knobs, plan_of, smallest_change
+from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.config import Compute, LoRA
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cards import preset
+from rftlab.studies.cli.commands import _parse
+from rftlab.studies.cli.common import PlanFlags
+from rftlab.studies.cli.plan import planned
+from rftlab.studies.cli.terminal import guarded
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import pairs_at, start_at
+from rftlab.studies.runs.points import points_of
+
+ASSUMED = Assumed(120, 200, 7473, 1319)
+WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
+"""Passes of as many tokens as a large GPU takes, so that there is something to save."""
+QWEN = replace(start_at("qwen-gsm8k", "llm"), design=Design(eval_every=100, estimator=preset("grpo")), compute=WIDE)
+
+
+# --- memory ---
+
+
+def with_compute(run, **compute):
+    return replace(run, compute=replace(run.compute, **compute))
+
+
+def test_parts_exist_when_they_do():
+    shape = shape_of(QWEN.model)
+    memory = memory_of(QWEN, shape)
+    assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(memory.phases[memory.peak_phase].values())
+    assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
+    for parts in memory.phases.values():
+        assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(n * shape.parameters for n in (4, 4, 8))
+    assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
+    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample", "log_probs"], "vLLM sleeps during the update alone"
+    awake, asleep = memory.phases["sample"]["libraries"], memory.phases["update"]["libraries"]
+    assert memory.phases["log_probs"]["libraries"] == awake > asleep > LIBRARIES["cuda"]
+    assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
+    assert memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
+    plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
+    assert list(memory_of(plain, shape).phases) == ["sample", "update"] and not any("reference" in parts for parts in memory_of(plain, shape).phases.values())
+    hf = memory_of(with_compute(QWEN, engine="hf"), shape).phases
+    assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
+    on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
+    assert all("vLLM weights" in parts for parts in on_cpu.values())
+    assert [phase for phase, parts in on_cpu.items() if "reference" in parts] == ["log_probs"]
+
+
+@pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 4096}, {"logit_rows": 512}])
+def test_what_saves_memory_saves_it_in_the_update(change):
+    run = replace(QWEN, design=replace(QWEN.design, batch_size=64, rollouts=8))
+    shape = shape_of(run.model)
+    assert memory_of(with_compute(run, **change), shape).total("update") < memory_of(run, shape).total("update")
+
+
+def test_short_responses_share_longer_sequences_with_larger_masks():
+    run, shape = replace(QWEN, design=replace(QWEN.design, rollouts=64)), shape_of(QWEN.model)
+    limits = memory_of(run, shape).phases["update"]["activations"]
+    longer = memory_of(run, shape, (120, 50)).phases["update"]["activations"]
+    assert longer > limits == memory_of(run, shape, (512, 1024)).phases["update"]["activations"]
+
+
+@pytest.mark.parametrize("pair", pairs_at("sim"))
+def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
+    for point in points_of(list(EXPERIMENTS.values()), "llm", [pair], 1, None):
+        plan = planned(point.run, PlanFlags(dry_run=True, gpu="A100-40"))
+        assert plan.fits, (point.name, plan.memory.peak_phase, plan.memory.peak)
+    run = start_at(pair, "llm")
+    assert planned(replace(run, design=replace(run.design, batch_size=32, rollouts=8, estimator=preset("grpo"))), PlanFlags(dry_run=True, gpu="A100-40")).fits
+
+
+@pytest.mark.parametrize("gigabytes", [14, 16, 18, 20, 25, 30, 35])
+@pytest.mark.parametrize("pair", ["qwen-gsm8k", "olmo-math"])
+def test_the_smallest_change_fits_and_one_step_less_does_not(pair, gigabytes):
+    run = start_at(pair, "llm")
+    run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
+    plan = plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED)
+    change, shape = smallest_change(plan), plan.shape
+    assert not plan.fits
+    tried = list(changes(run, shape))
+    if change is None:
+        assert all(plan.memory_with(**other).peak > plan.room for other in tried)
+        return
+    assert plan_of(with_compute(run, **change), plan.device, ASSUMED).fits
+    for other in tried[: tried.index(change)]:
+        assert plan.memory_with(**other).peak > plan.room
+    for name, value in change.items():
+        values = [getattr(run.compute, name), *knobs(run, shape)[name]]
+        assert plan.memory_with(**change | {name: values[values.index(value) - 1]}).peak > plan.room
+
+
+def test_every_kind_of_answer_is_among_those_cases():
+    found = set()
+    for pair in ("qwen-gsm8k", "olmo-math"):
+        run = start_at(pair, "llm")
+        run = replace(run, design=replace(run.design, batch_size=32, rollouts=8), compute=WIDE)
+        for gigabytes in (14, 16, 18, 20, 25, 30, 35):
+            change = smallest_change(plan_of(run, GPUS["H100"]._replace(memory=gigabytes * 1e9), ASSUMED))
+            found.add(None if change is None else len(change))
+    assert found >= {None, 1, 2}
+
+
+def test_adapters_alone_are_trained():
+    whole, plan = (plan_of(replace(QWEN, lora=lora), GPUS["A100-80"], ASSUMED) for lora in (LoRA(), LoRA(8)))
+    frozen, few = shape_of(QWEN.model).parameters, plan.shape.adapters
+    assert 0 < few < frozen / 50 and plan.shape.trained == few and whole.shape.trained == frozen
+    update = plan.memory.phases["update"]
+    assert (update["weights"], update["gradients"], update["optimiser"]) == (4 * (frozen + few), 4 * few, 8 * few)
+    assert list(plan.memory.phases) == list(whole.memory.phases) and not any("reference" in parts for parts in plan.memory.phases.values())
+    assert plan.memory.peak < 0.75 * whole.memory.peak and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
+    some = plan_of(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
+    assert some.shape.adapters < few and some.memory.total("update") < plan.memory.total("update")
+    with pytest.raises(UserError, match=r"lora.targets = 'fc' is unknown; allowed: down_proj, gate_proj, k_proj"):
+        plan_of(replace(QWEN, lora=LoRA(8, targets=("fc",))), GPUS["A100-80"], ASSUMED)
+
+
+# --- time ---
+
+
+def test_costs_add_up_and_grow_with_the_work():
+    shape, gpu = shape_of(QWEN.model), GPUS["A100-80"]
+    run = replace(QWEN, design=replace(QWEN.design, batch_size=32, rollouts=8))
+    found = duration_of(run, shape, gpu, ASSUMED)
+    assert found.phases["sample"].tokens == 32 * 120 + 256 * 200 and found.rollouts == 256
+    assert found.evaluation.tokens == (500 + 1319) * 320 and found.evaluations == 21
+    assert found.seconds == pytest.approx(2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds)
+    assert duration_of(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds > found.seconds
+    assert duration_of(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
+    slow = duration_of(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
+    assert slow.phases["update"].seconds == pytest.approx(4 / 3 * found.phases["update"].seconds, rel=0.05)
+    assert duration_of(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds > found.phases["sample"].seconds
+    products = 6 * shape.parameters * found.phases["update"].tokens / (0.3 * gpu.bf16)
+    assert products * 0.8 < found.phases["update"].seconds < products * 1.3
+
+
+def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
+    gpu, shape = GPUS["A100-40"], shape_of(QWEN.model)
+
+    def steps(**compute):
+        return duration_of(with_compute(QWEN, **compute), shape, gpu, ASSUMED).evaluation.seconds
+
+    assert steps(cache_gb=4.0) == steps(cache_gb=40.0) < steps(cache_gb=0.1) < steps(cache_gb=0.01)
+    assert steps(cache_gb=0.01, engine="hf") == steps(cache_gb=40.0, engine="hf")
+
+
+# --- devices and the command line ---
+
+
+def test_the_gpu_at_hand_is_taken(monkeypatch):
+    properties = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85e9)
+    fake = {"is_available": lambda: True, "get_device_properties": lambda device: properties, "mem_get_info": lambda device: (70e9, 85e9)}
+    for name, value in fake.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    found = device_of("cuda", None)
+    assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
+    for name, total, like in (("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"), ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40")):
+        properties.name, properties.total_memory = name, total
+        assert device_of("cuda", None).bandwidth == GPUS[like].bandwidth
+    properties.name = "NVIDIA L4"
+    assert "not known" in device_of("cuda", None).note
+    assert device_of("cuda", "H200") == GPUS["H200"] and device_of("cpu", None, 1).name == "cpu, 1 thread"
+    with pytest.raises(UserError, match="gpu = 'T4' is unknown; allowed: A100-40"):
+        device_of("cuda", "T4")
+
+
+def rftlab(*arguments):
+    """Status and output, in this process."""
+    console = Console(file=StringIO(), width=200)
+    with redirect_stderr(console.file):
+        status = guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console))
+    return status, console.file.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_plan_knows_the_disk_that_checkpoints_take():
+    plan = plan_of(QWEN, GPUS["H100"], ASSUMED)
+    assert plan.disk == 36 * shape_of(QWEN.model).parameters
+    assert plan_of(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
+    assert "Checkpoints take up to 17.8 GB of disk" in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
+
+
+def test_a_run_that_fits_prints_no_change():
+    status, printed = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100", "--compute.no-gradient-checkpointing")
+    assert status == 0 and "fits: peak" in printed and "change" not in printed
+    assert all(
+        word in printed
+        for word in ("494.0 million", "optimiser", "cache", "2000 rounds, 21 evaluations", "Assumed: prompts of 120", "gradient_checkpointing=True")
+    )
+
+
+def test_a_run_that_does_not_fit_prints_a_change_that_fits():
+    line = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40", "--design.rollouts", 8, "--compute.no-gradient-checkpointing")
+    status, printed = rftlab(*line, "--compute.micro-tokens", 32768)
+    assert status == 1 and "fits as it is on: " in printed
+    flags = printed.split("smallest change that makes it fit: ")[1].split(" (peak")[0].split()
+    assert rftlab(*line, *(() if "--compute.micro-tokens" in flags else ("--compute.micro-tokens", 32768)), *flags)[0] == 0
+
+
+def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
+    line = ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", 2, "--dry-run", "--gpu", "H200", "--results", tmp_path / "none")
+    status, printed = rftlab(*line)
+    assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
+    monkeypatch.setattr("rftlab.studies.runs.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
+    half = rftlab(*line)[1]
+    assert half.count("1 of 2") == 25 and "25 of 50 runs to do" in half
+
+    def hours(text):
+        return float(text.split("whole study")[1].split(": ")[1].split()[0])
+
+    assert hours(half) == pytest.approx(hours(printed) / 2, abs=0.1)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("pair", pairs_at("llm"))
+def test_every_pair_has_a_plan(pair):
+    assert "peak" in rftlab("train", "--pair", pair, "--dry-run")[1]
+
+
+BAD = {
+    "unknown pair": (("train", "--pair", "gpt"), "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
+    "unknown kind of model": (
+        ("train", "--pair", "smollm2-words", "--dry-run", "--model.source", "."),
+        "allowed: tiny, smollm2-135m, Qwen/Qwen2.5-0.5B-Instruct",
+    ),
+    "no dry run": (("train", "--gpu", "H100"), "gpu = H100; allowed: with --dry-run"),
+    "a GPU for a CPU": (("train", "--dry-run", "--gpu", "H100"), "compute.device = cpu; allowed: a run on cuda"),
+    "the simulator": (("reproduce", "--dry-run"), "allowed: --level llm"),
+    "no tokens": (("train", "--dry-run", "--prompt-tokens", "0"), "prompt_tokens = 0; allowed: 1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_a_line_and_status_2(name):
+    arguments, message = BAD[name]
+    with contextlib.suppress(SystemExit):
+        status, printed = rftlab(*arguments)
+        assert status == 2 and message in printed and printed.count("\n") == 1
+
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(name, path=None, target=None):
+        if name in ("torch", "transformers"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing)
+from rftlab.studies.cli.main import main
+main()
+"""
+
+
+def test_a_dry_run_needs_no_torch():
+    done = subprocess.run([sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"], capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 1) and "1484.9 million" in done.stdout, done.stderr
+
+
+def test_slack_is_left_free():
+    run = replace(QWEN, design=replace(QWEN.design, rollouts=8))
+    peak = memory_of(run, shape_of(run.model), ASSUMED[:2]).peak
+    for memory, fits in ((peak / (1 - SLACK) + 1, True), (peak, False)):
+        assert plan_of(run, GPUS["H100"]._replace(memory=memory), ASSUMED).fits == fits

@@ -1,0 +1,215 @@
+"""What a pilot measures with a model: gradients against exact ones, their parts against enumeration, and the command as a whole."""
+
+import io
+import math
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+import rftlab.llm.rewards.verify
+import rftlab.llm.training.samples
+from rftlab.llm.ask import BLOCKS, Ask
+from rftlab.llm.policy.responses import Responses
+from rftlab.llm.probe import CENTRED, RAW, Told, gradient, probe, products
+from rftlab.shared.errors import UserError
+from rftlab.studies.paper.pairs import PAIRS, Pair
+from rftlab.studies.pilot import run as pilot_run
+from rftlab.studies.pilot.noise import analysed
+from rftlab.studies.pilot.pilot import pilot_from
+from rftlab.studies.pilot.run import base_from, pilot, wanted
+from rftlab.studies.pilot.store import file_of, read_pilot
+from rftlab.studies.runs import store
+from rftlab.studies.runs.runner import collect
+from tests.support.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
+from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+
+SMALL = Ask(train_questions=16, test_questions=8, samples=4)
+
+
+def exact(policy, responses, weights):
+    """sum_k w_k grad log pi(response k) / K by autograd, response by response, through the logits of the model."""
+    total = 0.0
+    for row in range(len(responses.group)):
+        prompt, response = responses.prompts[responses.group[row]], responses.response(row)
+        ids = torch.tensor([[*prompt, *response]])
+        logp = torch.log_softmax(policy.model(input_ids=ids).logits[0] / policy.temperature, -1)
+        at = torch.arange(len(prompt) - 1, len(prompt) + len(response) - 1)
+        total = total + weights[row] * logp[at, ids[0, at + 1]].sum()
+    return flat(policy, total / len(responses.group))
+
+
+def flat(policy, value):
+    parameters = [parameter for _, parameter in policy.named_parameters()]
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)])
+
+
+def weights_of(estimator, rewards):
+    if estimator is RAW:
+        return rewards
+    return rewards - (rewards.sum() - rewards) / (len(rewards) - 1)
+
+
+@pytest.mark.parametrize("estimator", [RAW, CENTRED])
+def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):  # noqa: F811
+    policy = small_policy(dtype=torch.float64, temperature=0.7)
+    responses = random_responses(0, groups=1, rollouts=5)
+    rewards = np.array([1.0, 0, 0, 1, 0])
+    found, truth = gradient(policy, estimator, responses, rewards), exact(policy, responses, weights_of(estimator, rewards))
+    assert float(truth.norm()) > 0 and float((found - truth).norm() / truth.norm()) < 1e-12
+    assert all(parameter.grad is None for _, parameter in policy.named_parameters())
+
+
+@pytest.mark.parametrize("estimator", [RAW, CENTRED])
+def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):  # noqa: F811
+    policy, told = small_policy(dtype=torch.float64), []
+    responses = random_responses(1, groups=17, rollouts=6)
+    rewards = np.random.default_rng(0).integers(0, 2, 17 * 6).astype(float)
+    rewards[:12] = [0] * 6 + [1] * 6  # groups that agree
+    halves = np.empty((17, 2, sum(p.numel() for _, p in policy.named_parameters())))
+    for g in range(17):
+        for h in (0, 1):
+            rows = np.flatnonzero(responses.group == g)[h::2]
+            halves[g, h] = exact(policy, responses.take(rows), weights_of(estimator, rewards[rows])).numpy()
+    found, means = products(policy, estimator, responses, rewards, told.append), halves.mean(axis=1)
+    np.testing.assert_allclose(found.squares, (means**2).sum(axis=1), rtol=1e-10, atol=1e-25)
+    np.testing.assert_allclose(found.differences, ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1), rtol=1e-10, atol=1e-25)
+    sums = np.array([means[found.block == b].sum(axis=0) for b in range(BLOCKS)])
+    np.testing.assert_allclose(found.gram, sums @ sums.T, rtol=1e-10, atol=1e-18)
+    assert found.group == 3 and sum(told) == 17 and found.squares[0] == 0 and (found.squares[1] == 0) == (estimator is CENTRED)
+
+
+def enumerated(policy, prompts, right, n):
+    """Probabilities (G, V) of responses of one token, and exact (signal, between, within) of both estimators: expectations over responses to these prompts.
+
+    A centred group's gradient is the mean over pairs of h = (r_a - r_b)(s_a - s_b) / 2, a U-statistic of degree 2, whose variance is Hoeffding's.
+    """
+    table = []
+    for prompt in prompts:
+        one = Responses((prompt,), np.zeros(VOCABULARY, dtype=np.int64), np.arange(VOCABULARY), np.arange(VOCABULARY + 1))
+        p = np.exp(policy.all_log_probs(one))
+        scores = np.array([exact(policy, one.take(np.array([a])), [1.0]).numpy() for a in range(VOCABULARY)])
+        mean = (p * right) @ scores
+        raw = (p * right) @ (scores**2).sum(axis=1) - mean @ mean
+        h = 0.5 * (right[:, None] - right)[:, :, None] * (scores[:, None] - scores)
+        of_one, of_two = p @ ((p @ h) ** 2).sum(axis=1) - mean @ mean, p @ (h**2).sum(axis=2) @ p - mean @ mean
+        table.append((p, mean, raw, n * 2 / (n * (n - 1)) * (2 * (n - 2) * of_one + of_two)))
+    p, means, raw, centred = (np.array(column) for column in zip(*table, strict=True))
+    spread = means.var(axis=0, ddof=1).sum()
+    signal = (means.mean(axis=0) ** 2).sum() - spread / len(means)
+    return p, {"raw": (signal, spread, raw.mean()), "centred": (signal, spread, centred.mean())}
+
+
+def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_norms):  # noqa: F811
+    policy = small_policy(seed=3, dtype=torch.float64)
+    prompts, right, m = tuple((1, 3 + g) for g in range(16)), (np.arange(VOCABULARY) % 4 == 0) * 1.0, 8
+    p, truth = enumerated(policy, prompts, right, m // 2)
+    rng, found = np.random.default_rng(0), {"raw": [], "centred": []}
+    for _ in range(24):
+        tokens = np.concatenate([rng.choice(VOCABULARY, m, p=row / row.sum()) for row in p])
+        responses = Responses(prompts, np.repeat(np.arange(16), m), tokens, np.arange(16 * m + 1))
+        for name, estimator in (("raw", RAW), ("centred", CENTRED)):
+            known = analysed(products(policy, estimator, responses, right[tokens]))
+            found[name].append((known.signal, known.between, known.within))
+    for name, values in found.items():
+        values = np.array(values)
+        error = values.std(axis=0) / math.sqrt(len(values))
+        assert np.abs((values.mean(axis=0) - truth[name]) / error).max() < 4
+        assert error[2] < 0.06 * truth[name][2]
+
+
+def test_a_probe_is_repeatable_and_whole():
+    run, told = run_of(), []
+    first, again = (probe(run, SMALL, Told(step=lambda done, total: told.append((done, total)))) for _ in range(2))
+    assert told[-1] == (16 * 3 + 8, 16 * 3 + 8) and [done for done, _ in told[: len(told) // 2]] == sorted(done for done, _ in told[: len(told) // 2])
+    for name, available, n in (("train", 30, 16), ("test", 20, 8)):
+        a, b = getattr(first, name), getattr(again, name)
+        assert a.available == available and a.strict.shape == a.well_formed.shape == a.lengths.shape == (n, 4)
+        assert all(np.array_equal(x, y) for x, y in zip(a[1:-1], b[1:-1], strict=True))
+        assert (a.lengths >= 1).all() and (a.lengths[~a.finished] == 12).all() and a.flexible.sum() > a.strict.sum() > 0
+    for name in ("raw", "centred"):
+        assert np.array_equal(getattr(first, name).gram, getattr(again, name).gram)
+    assert first.raw.squares.max() > 0
+    other = probe(replace(run, seed=1), SMALL)
+    assert not np.array_equal(other.train.lengths, first.train.lengths)
+
+
+def test_all_questions_are_asked_where_there_are_fewer_and_too_few_are_named():
+    found = probe(run_of(), Ask(train_questions=500, test_questions=500, samples=4))
+    assert len(found.train.strict) == 30 and len(found.test.strict) == 20
+    run = run_of(batch_size=4)
+    small = replace(run, task=replace(run.task, sizes=replace(run.task.sizes, train=15)))
+    with pytest.raises(UserError, match="the training split has 15 questions; allowed: 16 or more"):
+        probe(small, SMALL)
+
+
+# --- the command as a whole ---
+
+CELL = "32x1-minimalist"
+
+
+@pytest.fixture
+def mini(one_cache, monkeypatch):  # noqa: F811
+    """A pair whose pilot takes seconds. Processes of their own know nothing of this one's patches."""
+    monkeypatch.setattr(rftlab.llm.training.samples, "score", rftlab.llm.rewards.verify.score)
+    run = run_of(rounds=4, eval_every=2, threads=1)
+    run = replace(run, task=replace(run.task, sizes=replace(run.task.sizes, train=40)))
+    monkeypatch.setitem(PAIRS, "mini", Pair("tiny", "mix97", llm=run))
+    return wanted("mini", (CELL,), None, SMALL)
+
+
+def killed(run, ask, connection):
+    """What a process does that the system kills."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def heard():
+    return Console(file=io.StringIO(), width=300)
+
+
+def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tmp_path, monkeypatch):
+    found = pilot(heard(), mini, tmp_path, 1, quiet=True)
+    (point,) = mini.points()
+    curves = collect(tmp_path, [point]).curves
+    assert found.runs[0].curve.round.tolist() == [0, 2, 4] and found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
+    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].asked) == (40, 20, 3 * 60 * 2)
+    assert found.base.n_train == 40 and found.base.spent["train"].rollouts == 64 and found.base.raw.group == 2
+    again = base_from("mini", probe(point.run, SMALL))  # of another design: the base model is the same
+    assert again.train.well_formed.tolist() == found.base.train.well_formed.tolist() and again.raw == found.base.raw
+    assert repr(pilot_from(curves, found.base, (CELL,))) == repr(found) == repr(read_pilot(tmp_path, "mini"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pilot_run, "_probe", lambda *what: pytest.fail("the base model is measured again"))
+        with patched.context() as inner:
+            inner.setattr(pilot_run, "finish_points", lambda *what: pytest.fail("the store is looked at"))
+            assert repr(pilot(heard(), mini, tmp_path, 1, quiet=True)) == repr(found)
+        file_of(tmp_path, "mini").write_text("{")
+        console = heard()
+        assert repr(pilot(console, mini, tmp_path, 1, quiet=True)) == repr(found)
+        assert "damaged, redone" in console.file.getvalue() and "pilot.json" in console.file.getvalue()
+
+    for name in ("pilot", "base"):
+        file_of(tmp_path, "mini", name).write_text("{")
+    console, sealed = heard(), (store.folder_of(tmp_path, point) / "done.json").stat().st_mtime_ns
+    after = pilot(console, mini, tmp_path, 1, quiet=True)
+    assert "base.json" in console.file.getvalue() and after.base.raw == found.base.raw
+    assert (store.folder_of(tmp_path, point) / "done.json").stat().st_mtime_ns == sealed  # the run was not run again
+
+
+def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr(pilot_run, "_work", killed)
+    with pytest.raises(UserError, match="measuring the base model ended with status -9; run the same command again"):
+        pilot(heard(), mini, tmp_path, 1, quiet=True)
+    assert not file_of(tmp_path, "mini", "base").exists()
+
+
+def test_bad_input_of_a_probe_is_one_line(mini, tmp_path, monkeypatch):
+    broken = replace(PAIRS["mini"].llm, compute=replace(PAIRS["mini"].llm.compute, device="cuda:99"))
+    monkeypatch.setitem(PAIRS, "mini", Pair("tiny", "mix97", llm=broken))
+    with pytest.raises(UserError, match=r"compute\.device = 'cuda:99'"):
+        pilot(heard(), mini, tmp_path, 1, quiet=True)

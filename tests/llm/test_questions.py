@@ -1,0 +1,86 @@
+"""Which questions are evaluated: the flag for all of them, from the command line to identity, manifest, plan and report."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.llm.config import Evaluation
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli.commands import _parse
+from rftlab.studies.cli.plan import assumed_of
+from rftlab.studies.cli.reproduce import Study, _questions, manifest_of, read_study, study_of, write_study
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.paper.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
+from rftlab.studies.runs.seal import sealed
+from rftlab.studies.runs.store import open_store
+from tests.llm.test_plan import rftlab
+
+QWEN = start_at("qwen-gsm8k", "llm")
+
+
+def test_the_questions_of_a_run():
+    assert questions_of(QWEN) == {"train": Asked(500, 7473), "test": Asked(1319, 1319)}
+    assert questions_of(on_whole_sets(QWEN)) == {"train": Asked(7473, 7473), "test": Asked(1319, 1319)}
+    assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(samples=3, train_subset=0)
+    tiny = start_at("tiny-mix97", "llm")
+    assert questions_of(replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))) == {
+        "train": Asked(2048, 2048),
+        "test": Asked(30, 250),
+    }
+
+
+def test_the_error_of_a_part_is_never_below_the_measured_one():
+    rng, n, p = np.random.default_rng(0), 50, np.random.default_rng(1).beta(0.5, 0.5, 2000)
+    means = [(rng.random(n) < p[rng.permutation(len(p))[:n]]).mean() for _ in range(2000)]
+    assert subset_error([p.mean()], n) == pytest.approx(np.std(means), rel=0.06)
+    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(np.sqrt(0.24 / 10_000), rel=1e-3) and np.isnan(subset_error([np.nan], 100))
+    assert subset_error([0.0], 4) == subset_error([1.0], 4) == pytest.approx(np.sqrt(0.25 * 0.75 / 8)), "none right of four is not certainty"
+
+
+def test_local_files_have_the_questions_that_they_have(tmp_path):
+    for split, count in (("train", 7), ("test", 3)):
+        (tmp_path / f"{split}.jsonl").write_text('{"question": "What?", "answer": "#### 1"}\n' * count)
+    local = replace(QWEN, task=replace(QWEN.task, source=str(tmp_path)))
+    assert questions_of(local) == {"train": Asked(7, 7), "test": Asked(3, 3)}
+    assert evaluated_on(local) == "Pass@1 on all 7 training questions; on all 3 unseen questions"
+
+
+def test_what_is_said_of_a_part_and_of_all():
+    rates = {"train": [0.5], "test": [0.3]}
+    assert evaluated_on(QWEN, rates) == (
+        "Pass@1 on 500 of 7,473 training questions, always the same (as an estimate for all of them with a standard error of at most 0.022); "
+        "on all 1,319 unseen questions"
+    )
+    assert evaluated_on(on_whole_sets(QWEN), rates) == "Pass@1 on all 7,473 training questions; on all 1,319 unseen questions"
+
+
+def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
+    part, whole = (study_of("llm", ["qwen-gsm8k"], 1, None, flag) for flag in (False, True))
+    assert not {point.id for point in part.points()} & {point.id for point in whole.points()}
+    assert all(point.run.evaluation == on_whole_sets(QWEN).evaluation for point in whole.points())
+    open_store(tmp_path)
+    for study in (part, whole):
+        write_study(tmp_path, study)
+        assert read_study(tmp_path, "llm") == study
+    manifest_of(tmp_path, "llm").write_bytes(sealed(part._asdict() | {"whole_sets": "yes"}, "llm"))
+    with pytest.raises(UserError, match=r"study-llm\.json cannot be read \(whole_sets; allowed: true, false\)"):
+        read_study(tmp_path, "llm")
+
+
+def test_the_flag_of_both_commands_reaches_the_plan(tmp_path):
+    lines = (("train", "--pair", "qwen-gsm8k"), ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", "1", "--results", str(tmp_path / "none")))
+    for line in lines:
+        part, whole = (rftlab(*line, "--dry-run", "--gpu", "H100", *more)[1] for more in ((), ("--whole-sets",)))
+        assert "Pass@1 on 500 of 7,473 training questions" in part and "Pass@1 on all 7,473 training questions" in whole
+    assert assumed_of(QWEN, _parse([*lines[0], "--dry-run"]).plan)[2:] == (7473, 1319)
+    status, printed = rftlab("reproduce", "--whole-sets")
+    assert status == 2 and "whole_sets with level sim" in printed and printed.count("\n") == 1
+
+
+def test_a_report_says_which_error_a_part_leaves():
+    curves = pd.DataFrame({"pair": "qwen-gsm8k", "round": [0, 20, 20], "planned_rounds": 20, "train_pass_at_1": [0.5, 0.1, 0.2], "test_pass_at_1": 0.4})
+    (note,) = _questions(Study("llm", ["qwen-gsm8k"], 1, 20), curves)
+    assert note.startswith("qwen-gsm8k: Pass@1 on 500 of 7,473 ") and "at most 0.018)" in note
+    assert _questions(Study("sim", ["qwen-gsm8k"], 1, 20), curves) == []

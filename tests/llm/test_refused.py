@@ -1,0 +1,67 @@
+"""A run that is refused leaves its folder free, so that the corrected command can have it; a run with rounds in it does not."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import rftlab.llm.training.trainer
+from rftlab.llm.config import Compute, Model
+from rftlab.llm.train import Report, train
+from rftlab.shared.errors import UserError
+from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+
+RUN = run_of(rounds=4)
+REFUSED = {
+    "device": replace(RUN, compute=Compute(device="cuda:99")),
+    "batch": replace(RUN, design=replace(RUN.design, batch_size=31)),
+    "adapters": replace(RUN, lora=replace(RUN.lora, rank=4, targets=("nope",))),
+    "prompts": replace(RUN, model=replace(RUN.model, prompt_limit=1)),
+    "model": replace(RUN, model=Model("/no/such/model"), task=replace(RUN.task, name="words")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_corrected_command_may_have_the_folder(name, tmp_path):
+    with pytest.raises(UserError):
+        train(REFUSED[name], tmp_path / "run")
+    assert not list(tmp_path.rglob("*.parquet")) and not (tmp_path / "run" / "checkpoints").exists()
+    assert same(train(RUN, tmp_path / "run"), train(RUN, tmp_path / "other"))
+    assert json.loads((tmp_path / "run" / "config.json").read_bytes()) == json.loads((tmp_path / "other" / "config.json").read_bytes())
+
+
+def test_one_that_fails_in_its_first_round_leaves_it_free_too(tmp_path, monkeypatch):
+    """After its first evaluation, as where memory is too little."""
+
+    def too_large(*arguments, **more):
+        raise UserError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rftlab.llm.training.trainer.Trainer, "round", too_large)
+        with pytest.raises(UserError, match="out of memory"):
+            train(replace(RUN, seed=1), tmp_path / "run")
+    assert (tmp_path / "run" / "curve.parquet").exists()
+    assert same(train(RUN, tmp_path / "run"), train(RUN, tmp_path / "other"))
+
+
+def test_the_first_rounds_that_are_kept_take_the_folder(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    def die(done):
+        raise Killed
+
+    run = replace(RUN, checkpoint_every=1)
+    with pytest.raises(Killed):
+        train(run, tmp_path, Report(rounds=lambda done: die(done) if done == 2 else None))
+    with pytest.raises(UserError, match="seed = 0 there, 1 here; name another folder"):
+        train(replace(run, seed=1), tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"model_type": "llama"}', "[]", "half of"])
+def test_a_configuration_of_somebody_else_stays(text, tmp_path):
+    """Such as that of a model's folder."""
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"[;,] (or )?name another folder$"):
+        train(RUN, tmp_path)
+    assert (tmp_path / "config.json").read_text() == text

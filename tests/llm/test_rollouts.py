@@ -1,0 +1,177 @@
+"""The Hugging Face engine: what it samples, with which log-probabilities, where it stops, and what it promises."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from rftlab.llm.engines.rollouts import AHEAD, Draws, HFEngine, ignore, pick
+from rftlab.llm.random import EVALUATION, ROLLOUT, philox, uniforms
+from tests.support.tiny_models import random_responses, small_model, small_policy
+
+PROMPTS = random_responses(11, groups=12).prompts
+CONTEXTS = np.arange(100, 112)
+DRAWS = Draws(5, ROLLOUT, 3)
+ONES = 0xFFFFFFFF
+KNOWN = [
+    (0, (0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES << 32) | ONES, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ((0x299F31D0 << 32) | 0xA4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+]
+"""Vectors that its authors publish with Philox."""
+
+
+def sample(policy, stops=(2,), counts=4, prompts=PROMPTS, contexts=CONTEXTS, temperature=1.0, limit=AHEAD + 5, draws=DRAWS, ended=ignore):
+    counts = np.full(len(prompts), counts) if np.isscalar(counts) else np.asarray(counts)
+    return HFEngine(policy, stops).sample(prompts, contexts, counts, draws, temperature, limit, ended)
+
+
+@pytest.mark.parametrize(("seed", "counter", "expected"), KNOWN)
+def test_published_vectors_of_philox(seed, counter, expected):
+    words = philox(seed, np.array([counter, counter]).T)
+    assert [tuple(int(w) for w in words[:, i]) for i in range(2)] == [expected] * 2
+
+
+def test_uniforms_are_uniform_and_every_key_counts():
+    n = 3000
+    base = uniforms(1, ROLLOUT, 0, np.arange(n), np.zeros(n, dtype=int), 0, 4)
+    assert base.shape == (n, 4) and base.min() >= 0 and base.max() < 1
+    assert stats.kstest(base.ravel(), "uniform").pvalue > 0.01 and abs(np.corrcoef(base.T) - np.eye(4)).max() < 0.06
+    ones = np.ones(n, dtype=int)
+    others = [uniforms(2, ROLLOUT, 0, np.arange(n), 0 * ones, 0, 4), uniforms(1, EVALUATION, 0, np.arange(n), 0 * ones, 0, 4)]
+    others += [uniforms(1, ROLLOUT, 1, np.arange(n), 0 * ones, 0, 4), uniforms(1, ROLLOUT, 0, np.arange(n) + n, 0 * ones, 0, 4)]
+    others += [uniforms(1, ROLLOUT, 0, np.arange(n), ones, 0, 4), uniforms(1, ROLLOUT, 0, np.arange(n), 0 * ones, 4, 4)]
+    for other in others:
+        assert not (other == base).any() and abs(np.corrcoef(base.ravel(), other.ravel())[0, 1]) < 0.05
+    np.testing.assert_array_equal(uniforms(1, ROLLOUT, 0, np.arange(n), 0 * ones, 2, 2), base[:, 2:])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probs_are_the_trainers(temperature):
+    policy = small_policy(3, temperature)
+    rollouts = sample(policy, temperature=temperature)
+    assert len(set(rollouts.responses.lengths)) > 5 and 0 < rollouts.finished.mean() < 1
+    np.testing.assert_allclose(rollouts.logp, policy.all_log_probs(rollouts.responses), atol=3e-6)
+    wrong = small_policy(3, temperature + 0.3).all_log_probs(rollouts.responses)
+    assert np.abs(rollouts.logp - wrong).mean() > 0.01
+
+
+@pytest.mark.parametrize("rows", [48, 7])
+def test_responses_are_told_when_they_end(rows):
+    steps = []
+    policy = small_policy(3, sample_rows=rows)
+    rollouts = sample(policy, ended=lambda ended: steps.append([(int(g), tuple(tokens)) for g, tokens in ended]))
+    responses = rollouts.responses
+    expected = [(int(g), tuple(responses.response(i).tolist())) for i, g in enumerate(responses.group)]
+    assert sorted(one for step in steps for one in step) == sorted(expected) and 0 < rollouts.finished.mean() < 1
+    assert sum(bool(step) for step in steps[:-1]) > 3, "all of them came in the end"
+    assert all(len({len(tokens) for _, tokens in step}) <= 1 for step in steps)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_masks_are_those_that_transformers_makes(attention):
+    model = small_model(3)
+    model.set_attn_implementation(attention)
+    policy, found = small_policy(model=model), []
+    counts = np.full(len(PROMPTS), 4)
+    for itself in (True, False):
+        engine = HFEngine(policy, (2,))
+        assert engine.masks_itself == (attention == "sdpa")
+        engine.masks_itself = engine.masks_itself and itself
+        found.append(engine.sample(PROMPTS, CONTEXTS, counts, DRAWS, 1.0, AHEAD + 5))
+    assert len(set(map(len, PROMPTS))) > 1, "nothing is padded"
+    for part in ("logp", "finished"):
+        np.testing.assert_array_equal(getattr(found[0], part), getattr(found[1], part))
+    np.testing.assert_array_equal(found[0].responses.tokens, found[1].responses.tokens)
+    np.testing.assert_allclose(found[0].logp, policy.all_log_probs(found[0].responses), atol=3e-6)
+
+
+def test_padding_does_not_matter():
+    """Alone, with no padding, each prompt gets the same responses as beside longer ones."""
+    policy = small_policy(4)
+    together = sample(policy)
+    assert len({len(prompt) for prompt in PROMPTS}) > 3
+    at = 0
+    for prompt, context in zip(PROMPTS, CONTEXTS, strict=True):
+        alone = sample(policy, prompts=[prompt], contexts=[context])
+        for row in range(4):
+            assert alone.responses.response(row).tolist() == together.responses.response(at).tolist()
+            span = slice(together.responses.starts[at], together.responses.starts[at + 1])
+            inner = slice(alone.responses.starts[row], alone.responses.starts[row + 1])
+            np.testing.assert_allclose(alone.logp[inner], together.logp[span], atol=3e-6)
+            at += 1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 48])
+def test_a_split_changes_no_token(rows):
+    whole, split = sample(small_policy(5)), sample(small_policy(5, sample_rows=rows))
+    np.testing.assert_array_equal(whole.responses.tokens, split.responses.tokens)
+    np.testing.assert_array_equal(whole.responses.starts, split.responses.starts)
+    np.testing.assert_array_equal(whole.finished, split.finished)
+    np.testing.assert_allclose(whole.logp, split.logp, atol=3e-6)
+
+
+def test_draws_depend_on_the_prompts_number_and_rollout_alone():
+    policy = small_policy(6)
+    whole = sample(policy).responses
+    backwards = sample(policy, prompts=PROMPTS[::-1], contexts=CONTEXTS[::-1]).responses
+    fewer = sample(policy, counts=[2, 0, 1] * 4).responses
+    for g in range(12):
+        for j in range(4):
+            assert whole.response(4 * g + j).tolist() == backwards.response(4 * (11 - g) + j).tolist()
+    assert np.bincount(fewer.group, minlength=12).tolist() == [2, 0, 1] * 4
+    assert fewer.response(2).tolist() == whole.response(8).tolist()
+    assert sample(policy, draws=DRAWS._replace(round=4)).responses.tokens.tolist() != whole.tokens.tolist()
+
+
+def test_equal_calls_give_equal_bits():
+    a, b = sample(small_policy(7)), sample(small_policy(7))
+    np.testing.assert_array_equal(a.logp, b.logp)
+    np.testing.assert_array_equal(a.responses.tokens, b.responses.tokens)
+
+
+def test_every_stop_ends_a_response():
+    policy = small_policy(8)
+    stops = (2, 9, 13)
+    rollouts = sample(policy, stops, counts=8)
+    last = [rollouts.responses.response(i)[-1] for i in range(96)]
+    assert set(np.array(last)[rollouts.finished]) == set(stops)
+    for i in range(96):
+        response = rollouts.responses.response(i)
+        assert not set(response[:-1]) & set(stops)
+        assert rollouts.finished[i] == (response[-1] in stops) and (rollouts.finished[i] or len(response) == AHEAD + 5)
+    one = sample(policy, (2,), counts=8).responses
+    for i in range(96):  # the same draws, read on behind the other stops
+        assert one.response(i).tolist()[: rollouts.responses.lengths[i]] == rollouts.responses.response(i).tolist()
+
+
+def test_greedy_takes_the_most_likely_token():
+    policy = small_policy(9, temperature=0.5)
+    rollouts = sample(policy, counts=1, temperature=0.0)
+    for i, prompt in enumerate(PROMPTS):
+        ids = list(prompt)
+        for token, value in zip(rollouts.responses.response(i), rollouts.logp[rollouts.responses.starts[i] :], strict=False):
+            logp = torch.log_softmax(policy.model(torch.tensor([ids])).logits[0, -1].detach(), -1)
+            assert int(logp.argmax()) == token and float(logp.max()) == pytest.approx(value, abs=1e-5)
+            ids.append(int(token))
+
+
+def test_frequencies_are_the_models():
+    policy = small_policy(10)
+    rollouts = sample(policy, counts=4000, prompts=PROMPTS[:1], contexts=CONTEXTS[:1], limit=1)
+    expected = torch.softmax(policy.model(torch.tensor([PROMPTS[0]])).logits[0, -1].detach().double(), -1).numpy()
+    counts = np.bincount(rollouts.responses.tokens, minlength=20)
+    assert stats.chisquare(counts, 4000 * expected / expected.sum()).pvalue > 0.01
+
+
+def test_a_token_of_probability_zero_is_never_picked():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).repeat(3, 1)
+    token, logp = pick(logits, 1.0, torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64))
+    assert token.tolist() == [1, 3, 3] and torch.isfinite(logp).all()
+
+
+def test_tied_and_grouped_heads_work_too():
+    model = small_model(12, tie_word_embeddings=True, num_key_value_heads=1)
+    policy = small_policy(model=model)
+    rollouts = sample(policy)
+    np.testing.assert_allclose(rollouts.logp, policy.all_log_probs(rollouts.responses), atol=3e-6)

@@ -1,0 +1,166 @@
+"""What a plan knows of a model: its shapes against real models, and bytes against what autograd keeps."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+import rftlab.llm.budget.shapes
+from rftlab.llm.budget.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
+from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, shape_from, shape_of
+from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.models.tiny import build
+from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.packing import PAIRS, Sharing, sequences
+from rftlab.llm.policy.policy import autocast, blinders, compute_again
+from rftlab.llm.policy.responses import Responses, packed
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+
+FAMILY = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "olmo2": (Olmo2Config, Olmo2ForCausalLM)}
+KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
+SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
+SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
+
+
+def config_of(kind, shape):
+    """The configuration of a real model of that shape."""
+    return FAMILY[kind][0](
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.ffn,
+        tie_word_embeddings=shape.tied,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        **({"head_dim": shape.head_dim} if kind == "llama" else {}),
+    )
+
+
+def model_of(kind, shape, device="cpu"):
+    with torch.device(device):
+        return FAMILY[kind][1](config_of(kind, shape))
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- shapes ---
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_parameters_of_known_models_are_those_of_the_real_ones(name):
+    model = model_of(KINDS[name], KNOWN[name], "meta")
+    assert KNOWN[name].parameters == count(model)
+    assert KNOWN[name].block_products == sum(p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight"))
+    assert shape_from(name, config_of(KINDS[name], KNOWN[name]).to_dict()) == KNOWN[name]
+    assert shape_of(Model(name)) == KNOWN[name]
+
+
+def test_the_tiny_model_and_a_folder(tmp_path):
+    assert shape_of(Model()).parameters == count(build(Model().tiny))
+    biased = LlamaConfig(
+        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=160, attention_bias=True, mlp_bias=True, pad_token_id=0
+    )
+    biased.save_pretrained(tmp_path)
+    with torch.device("meta"):
+        assert shape_of(Model(str(tmp_path))).parameters == count(LlamaForCausalLM(biased))
+
+
+def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def unreachable(name):
+        raise OSError("no connection")
+
+    monkeypatch.setattr(rftlab.llm.budget.shapes, "_from_hub", unreachable)
+    with pytest.raises(UserError, match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"):
+        shape_of(Model("who/knows"))
+    with pytest.raises(UserError, match="its shape cannot be read"):
+        shape_of(Model(str(tmp_path)))
+    for config, message in (({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"), ({"model_type": "llama"}, "has no 'hidden_size'")):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match=message):
+            shape_of(Model(str(tmp_path)))
+
+
+# --- what autograd keeps ---
+
+
+def kept_by_autograd(model, compute, sequences, length, shared):
+    """Bytes of everything but weights that lives after the body's forward pass: what autograd saves, the mask, the arguments of blocks that run again."""
+    storages, weights = {}, {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
+
+    def note(tensor):
+        if tensor.untyped_storage().data_ptr() not in weights:
+            storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)  # held, so that no other takes its place
+        return tensor
+
+    def note_arguments(block, arguments, more):
+        for tensor in (*arguments, *more["position_embeddings"]):
+            note(tensor)
+
+    ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
+    arguments = {"position_ids": positions, "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32))} if shared else {}
+    for block in model.base_model.layers if model.training else ():
+        block.register_forward_pre_hook(note_arguments, with_kwargs=True)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(compute):
+        model.base_model(input_ids=ids, use_cache=False, **arguments)
+    return sum(size for size, _ in storages.values())
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, checkpointing):
+    shape, compute = SMALL_OF[kind], Compute(precision=precision)
+    model = model_of(kind, shape).train(checkpointing)
+    if checkpointing:
+        compute_again(model)
+    narrow = 2 if precision == "bf16" else 4
+    copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
+    predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
+    assert predicted == pytest.approx(kept_by_autograd(model, compute, 3, 40, shared), rel=0.01)
+
+
+@pytest.mark.parametrize("targets", [(), ("q_proj", "v_proj"), ("up_proj", "down_proj", "o_proj")])
+@pytest.mark.parametrize(("precision", "checkpointing"), [("fp32", False), ("bf16", False), ("fp32", True)])
+@pytest.mark.parametrize("kind", FAMILY)
+def test_kept_bytes_beside_frozen_weights_are_those_that_autograd_keeps(kind, precision, checkpointing, targets):
+    """Ten blocks, because the first one's keeps less: nothing before it is trained."""
+    pytest.importorskip("peft")
+    plain, lora, narrow = SMALL_OF[kind]._replace(layers=10), LoRA(4, targets=targets), 2 if precision == "bf16" else 4
+    model, shape = with_adapters(model_of(kind, plain), lora, 0).train(checkpointing), adapted(plain, lora)
+    assert shape.adapters == sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if checkpointing:
+        compute_again(model)
+    copies = 2 * (shape.body_products + shape.adapters) if narrow == 2 else 0
+    predicted = kept_bytes(shape, Pass(3 * 40, 40, False), narrow, checkpointing) + copies
+    assert predicted == pytest.approx(kept_by_autograd(model, Compute(precision=precision), 3, 40, False), rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_cache_bytes_are_those_of_the_models_cache(precision):
+    model, compute = model_of("llama", SMALL), Compute(precision=precision)
+    with torch.inference_mode(), autocast(compute):
+        cache = model(torch.full((3, 7), 3), use_cache=True).past_key_values
+    held = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
+    assert held == cache_bytes(SMALL, 3 * 7)
+
+
+@pytest.mark.parametrize(("prompt", "response", "rollouts", "room"), [(120, 200, 64, 16384), (7, 3, 5, 40), (2, 90, 4, 400), (512, 1024, 8, 16384)])
+def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
+    run = LLMRun(TaskConfig("words"), Model("x"), Design(3, rollouts), compute=Compute(micro_tokens=room))
+    tokens, starts = packed([[i] * response for i in range(rollouts)])
+    responses = Responses(((1,) * prompt,), np.zeros(rollouts, dtype=np.int64), tokens, starts)
+    parts = sequences(responses, np.arange(rollouts), Sharing(room, PAIRS * SMALL.hidden))
+    assert responses_in_sequence(run, SMALL, prompt, response) == len(parts[0])
+    read = pass_of(run, SMALL, prompt, response)
+    assert read.length == prompt + len(parts[0]) * response and read.shared == (len(parts[0]) > 1)
+    assert read.tokens == min(max(room, read.length), 3 * len(parts) * read.length)

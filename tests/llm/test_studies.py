@@ -1,0 +1,145 @@
+"""Studies of language models: runs side by side in processes, a store from which they resume, the command that does it all."""
+
+import json
+import multiprocessing
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+import rftlab.llm.rewards.verify
+import rftlab.llm.training.samples
+from rftlab.llm.config import Model
+from rftlab.llm.lock import locked
+from rftlab.llm.train import Report as Told
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.runs import store
+from rftlab.studies.runs.llm_runner import run_llm_points, train_point
+from rftlab.studies.runs.points import Point, points_of
+from rftlab.studies.runs.runner import Report, collect, split
+from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+
+MOVES = Estimator(entropy=0.1)
+"""The models of these tests solve nothing, so it is the bonus that moves them."""
+
+
+def point_of(seed=0, **choices):
+    return Point("tiny-mix97", run_of(**{"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed} | choices))
+
+
+@pytest.fixture(autouse=True)
+def real_scores(one_cache, monkeypatch):  # noqa: F811
+    """Processes of their own know nothing of this one's patches."""
+    monkeypatch.setattr(rftlab.llm.training.samples, "score", rftlab.llm.rewards.verify.score)
+
+
+def quiet(**heard):
+    silent = {name: lambda *what: None for name in Report._fields}
+    return Report(**silent | heard)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return store.open_store(tmp_path / "results")
+
+
+def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
+    todo, finished, advanced = [point_of(), point_of(seed=1, rollouts=2)], [], []
+    run_llm_points(root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append))
+    assert set(finished) == set(todo)
+    assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
+    found = collect(root, todo)
+    for point in todo:
+        table = train(point.run, store.folder_of(root, point)).curve  # read, not run again
+        mine = found.curves.query(f"cell == '{point.cell}' and seed == {point.run.seed}")
+        assert mine["tokens"].tolist() == table.tokens.tolist() and len(mine) == 3
+    alone = train(todo[0].run, tmp_path / "alone")
+    stored = store.read(root, todo[0])
+    assert stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
+    assert stored.metrics["test_flexible"].tolist() == alone.metrics["test_flexible"].tolist()
+    assert split(root, todo, print)[1] == []
+
+
+def test_one_that_fails_is_named_and_the_others_go_on(root):
+    bad, good, remarks = point_of(seed=1), point_of(), []
+    with locked(store.folder_of(root, bad), remarks.append), pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"):
+        run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
+    (remark,) = [remark for remark in remarks if remark.startswith(bad.name)]
+    assert remark.endswith("name another folder")
+    assert store.read(root, good) is not None and store.read(root, bad) is None
+
+
+def test_a_pair_that_cannot_run_is_told_once_and_other_pairs_go_on(root):
+    remarks = []
+    run = replace(point_of().run, model=Model("/nowhere/model"), task=replace(point_of().run.task, name="words"))
+    todo = [Point(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
+    with pytest.raises(UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"):
+        run_llm_points(root, todo, 1, quiet(remark=remarks.append))
+    for pair, remark in zip(("tiny-mix97", "tiny-mod97"), remarks, strict=True):
+        assert remark.endswith(f"; 2 more runs of {pair} would fail alike and are not started")
+
+
+def test_a_killed_process_is_named_and_its_run_resumes(root):
+    point = point_of(rounds=60, eval_every=20)
+
+    def kill(cost):
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    with pytest.raises(UserError, match="its process ended with status -9"):
+        run_llm_points(root, [point], 1, quiet(advanced=kill))
+    assert store.read(root, point) is None
+    run_llm_points(root, [point], 1, quiet())
+    assert store.read(root, point).curve.round.tolist() == [0, 20, 40, 60]
+
+
+def files_of(folder):
+    return {str(path.relative_to(folder)) for path in (folder / "checkpoints").rglob("*") if path.is_file()}
+
+
+MEASURED = {"checkpoints/000004/state.json", "checkpoints/000004/checksums.json"}
+
+
+def test_of_a_finished_run_what_was_measured_stays_and_writes_a_damaged_table_again(root):
+    point, remarks = point_of(), []
+    train_point(root, point, Told())
+    before, folder = collect(root, [point]).curves, store.folder_of(root, point)
+    assert files_of(folder) == MEASURED
+    (folder / "curve.parquet").write_bytes(b"damaged")
+    assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
+    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
+    pd.testing.assert_frame_equal(collect(root, [point]).curves, before)
+    assert files_of(folder) == MEASURED
+
+
+def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(root, monkeypatch):
+    point = point_of()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(store, "seal", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
+        train_point(root, point, Told())
+    assert store.read(root, point) is None and files_of(store.folder_of(root, point)) == MEASURED
+    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
+    assert store.read(root, point).curve.round.tolist() == [0, 2, 4]
+
+
+def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
+    point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
+    monkeypatch.setattr("rftlab.llm.training.trainer.step", lambda *arguments: next(norms))
+    train_point(root, point, Told())
+    assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(store.folder_of(root, point))
+
+
+def test_an_unfinished_run_is_not_damaged(root):
+    point = point_of()
+    train(point.run, store.folder_of(root, point))
+    assert store.read(root, point) is None
+    assert split(root, [point], print)[1] == [point]
+
+
+def test_points_differ_where_their_runs_do():
+    planned = points_of([], "llm", ["tiny-mix97"], 1, None)
+    assert planned == []
+    a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
+    assert a.id != b.id and a.level == "llm" and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))

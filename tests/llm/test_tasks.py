@@ -1,0 +1,211 @@
+"""Generated tasks, and what every task has: splits, a checksum, a limit for prompts."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rftlab.llm.rewards.verify import score
+from rftlab.llm.tasks import arithmetic, pools, words
+from rftlab.llm.tasks.arithmetic import KINDS, Styles, corpus, solve
+from rftlab.llm.tasks.config import TASKS, TaskConfig
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.pools import Sizes
+from rftlab.llm.tasks.symbols import END, PAD, START, SYMBOLS, decode, encode
+from rftlab.llm.tasks.task import Split, Task, fitting
+from rftlab.shared.errors import UserError
+from tests.support.vectors import ROOT
+
+SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)
+GENERATED = (*KINDS, "words")
+
+
+def test_configurations_are_checked():
+    with pytest.raises(UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words"):
+        TaskConfig("gsm9k")
+    with pytest.raises(UserError, match="source = 'x'; mix97 is generated from a seed and has no source"):
+        TaskConfig("mix97", source="x")
+    with pytest.raises(UserError, match="test_source = 'x'; words is generated"):
+        TaskConfig("words", test_source="x")
+    with pytest.raises(UserError, match=r"sizes\.test = 0; allowed: 1 or more"):
+        Sizes(test=0)
+    with pytest.raises(UserError, match=r"9810 problems in all; allowed: up to 9409"):
+        load(TaskConfig("mod97", sizes=Sizes(pretrain=8060)))
+    with pytest.raises(UserError, match="split = 'dev' is unknown; allowed: "):
+        load(TaskConfig("mod97", sizes=SMALL))["dev"]
+
+
+def test_long_prompts_are_left_out_and_counted():
+    prompts = [encode(prompt) for prompt in ("1+1%", "10+10%", "2+2%", "90+90%")]
+    assert fitting(prompts, 4) == [0, 2] and fitting(prompts, 6) == [0, 1, 2, 3]
+    with pytest.raises(UserError, match="prompt limit = 3 tokens; each of the 4 prompts is longer"):
+        fitting(prompts, 3)
+    with pytest.raises(UserError, match="2 prompts and 1 answers"):
+        Split(("a", "b"), ("1",))
+
+
+def test_the_checksum_sees_every_part_and_the_order():
+    def task(name="train", prompts=("a", "b"), answers=("1", "2")):
+        return Task("x", "gsm8k", {name: Split(prompts, answers)}).sha256
+
+    other = [task("test"), task(prompts=("b", "a")), task(answers=("2", "1")), task(prompts=("a", "b\ud800")), task(("a",), ("b1", "2"), ("", "2"))]
+    assert task() == task() and len({task(), *other}) == 6
+    swapped = Task("x", "gsm8k", {"a": Split(("1",), ("2",)), "b": Split(("3",), ("4",))})
+    assert swapped.sha256 == Task("x", "gsm8k", dict(reversed(swapped.splits.items()))).sha256
+
+
+def test_generated_problems_stay_what_they_are():
+    """A change of these checksums means that results on the tasks cannot be compared with earlier ones."""
+    assert {name: load(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
+
+
+CHECKSUMS = {"mod97": "a0d3812164ccb6f7", "mix97": "a0d3812164ccb6f7", "sign97": "6f641715436d1ed4", "chain": "aedb0bb3b3317a5f", "words": "d298091f0ee28d5d"}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_seeds_decide_and_pools_are_disjoint(name):
+    task = load(TaskConfig(name, sizes=SMALL))
+    assert task == load(TaskConfig(name, sizes=SMALL)) and task != load(TaskConfig(name, sizes=SMALL, seed=1))
+    sizes = {split: len(task[split]) for split in task.splits}
+    assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes} and {"train", "validation", "test"} <= set(sizes)
+    prompts = [str(prompt) for split in task.splits.values() for prompt in split.prompts]
+    assert len(set(prompts)) == len(prompts) == sum(sizes.values())
+    larger = load(TaskConfig(name, sizes=Sizes(train=60, validation=10, test=20, pretrain=60)))
+    assert larger["test"] == task["test"] and larger["train"].prompts[:40] == task["train"].prompts
+
+
+def test_problems_are_the_same_in_another_process():
+    imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load"
+    code = f"{imports}; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
+    environment = {"PYTHONHASHSEED": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    assert done.stdout.split() == [load(TaskConfig(name)).sha256 for name in ("words", "chain")]
+
+
+def test_a_pool_that_shares_problems_is_noticed(monkeypatch):
+    """Planted: every pool is filled from the first problem on."""
+    real_pools = pools.pools
+
+    def overlapping(draw, random, sizes, available):
+        first = real_pools(draw, random, sizes, available)["test"]
+        return {name: Split((first.prompts * 3)[:size], (first.answers * 3)[:size]) for name, size in sizes.items()}
+
+    monkeypatch.setattr(arithmetic, "pools", overlapping)
+    with pytest.raises(AssertionError, match="20 == 130"):
+        test_seeds_decide_and_pools_are_disjoint("mod97")
+
+
+# --- arithmetic ---
+
+
+def slow_answer(prompt):
+    """From left to right, one character at a time."""
+    value, operation, operand = 0, "+", ""
+    for character in prompt:
+        if character.isdigit():
+            operand += character
+            continue
+        number = int(operand)
+        value = {"+": value + number, "-": value - number, "*": value * number}[operation]
+        operation, operand = character, ""
+    return str(value % 97)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_answers_are_right(name):
+    task = load(TaskConfig(name))
+    assert (len(task["train"]), len(task["test"])) == (1000, 500)
+    for split in task.splits.values():
+        assert list(split.answers) == [slow_answer(prompt) for prompt in split.prompts]
+    used = {character for prompt in task["train"].prompts for character in prompt if not character.isdigit()}
+    assert used == {*KINDS[name].operations, "%"}
+    steps = {len(re.findall(r"[-+*]", prompt)) for prompt in task["train"].prompts}
+    assert steps == set(KINDS[name].steps)
+
+
+def test_the_two_sums_differ_in_what_the_base_model_read():
+    assert load(TaskConfig("mod97")).splits == load(TaskConfig("mix97")).splits
+    split = load(TaskConfig("mod97", sizes=SMALL))["pretrain"]
+    read = {name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")}
+    assert score("arithmetic", read["mod97"], split.answers, None).strict.mean() == 1.0 and all(r.startswith("####") for r in read["mod97"])
+    assert score("arithmetic", read["mix97"], split.answers, None).strict.mean() < 0.7
+
+
+def test_working_by_hand():
+    assert solve("63+40%") == ("63+40=103=6", "6")
+    assert solve("10-20%") == ("10-20=-10=87", "87")
+    assert solve("12+45-7%") == ("12+45=57,57-7=50", "50")
+    assert solve("2*60+1%") == ("2*60=120=23,23+1=24", "24")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_corpus_has_every_style_and_is_right(name):
+    split = load(TaskConfig(name))["pretrain"]
+    pairs = corpus(split, Styles(), seed=3)
+    assert pairs == corpus(split, Styles(), seed=3) != corpus(split, Styles(), seed=4)
+    assert [prompt for prompt, _ in pairs] == list(split.prompts)
+    responses = [response for _, response in pairs]
+    scores = score("arithmetic", responses, split.answers, None)
+    assert scores.flexible.mean() == 1.0 and abs(scores.strict.mean() - 0.45) < 0.03
+    share = {"direct": sum(r.startswith("####") for r in responses), "worked": sum("=" in r for r in responses)}
+    assert abs(share["direct"] / len(pairs) - 0.25) < 0.03 and abs(share["worked"] / len(pairs) - 0.20) < 0.03
+    assert all(decode(encode(prompt + response)) == prompt + response for prompt, response in pairs)
+    only = corpus(split, Styles(unmarked=0, direct=2, worked=0), seed=0)
+    assert all(response.startswith("####") for _, response in only)
+
+
+def test_styles_are_checked():
+    with pytest.raises(UserError, match=r"styles\.direct = -1; allowed: 0 or more"):
+        Styles(direct=-1)
+    with pytest.raises(UserError, match="styles are all 0"):
+        Styles(0, 0, 0)
+
+
+def test_symbols():
+    assert len(set(SYMBOLS)) == len(SYMBOLS) == 20
+    ids = encode("63+40=103=6####6")
+    assert len(ids) == 13 and all(END < i < len(SYMBOLS) for i in ids)
+    assert decode([START, *ids, END, PAD]) == "63+40=103=6####6"
+    assert encode("") == [] and decode([PAD, START, END]) == ""
+    for text, symbol in (("6 + 4", " "), ("###6", "#"), ("6\n", "\n"), ("<end>", "<")):
+        with pytest.raises(UserError, match=f"symbol = {re.escape(repr(symbol))} is unknown; allowed: 0, 1, "):
+            encode(text)
+
+
+# --- word problems ---
+
+
+def test_word_problems_show_three_examples_and_are_right():
+    task = load(TaskConfig("words"))
+    assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
+    stories = [[re.compile(re.escape(t.text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), t.operation] for t in words.TEMPLATES]
+    seen = set()
+    for prompt, answer in zip(task["train"].prompts, task["train"].answers, strict=True):
+        assert [message["role"] for message in prompt] == ["user", "assistant"] * 3 + ["user"]
+        question = prompt[-1]["content"]
+        assert question.endswith(" " + words.INSTRUCTION)
+        matches = [(pattern.match(question), operation) for pattern, operation in stories if pattern.match(question)]
+        assert len(matches) == 1
+        (match, operation), expected = matches[0], None
+        numbers = {key: int(value) for key, value in match.groupdict().items()}
+        if operation == "/":
+            expected = numbers["total"] / numbers["a"]
+        else:
+            expected = {"+": numbers["a"] + numbers["b"], "-": numbers["a"] - numbers["b"], "*": numbers["a"] * numbers["b"]}[operation]
+        assert expected == int(answer) > 0
+        seen.add(operation)
+    assert seen == {"+", "-", "*", "/"}
+
+
+GROUPS = {"name": "[A-Z][a-z]+", "things": "[a-z]+", "a": "(?P<a>[0-9]+)", "b": "(?P<b>[0-9]+)", "total": "(?P<total>[0-9]+)"}
+
+
+def test_the_examples_earn_the_reward():
+    responses, truths = zip(*((response, response.split()[-1]) for _, response in words.EXAMPLES), strict=True)
+    assert score("gsm8k", responses, truths, None).strict.tolist() == [1, 1, 1]
+
+
+def test_every_task_has_a_verifier_and_a_name():
+    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words"}
+    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"]

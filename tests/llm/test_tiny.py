@@ -1,0 +1,135 @@
+"""The tiny base model's own training: killed it goes on from its checkpoint, and it waits for nobody who trains another one."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import rftlab.llm.models.tiny
+from rftlab.llm.lock import locked
+from rftlab.llm.models.tiny import pretrained
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.errors import UserError
+from tests.support.tiny_runs import SIZES, TINY
+from tests.support.vectors import ROOT
+
+TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_every=5, most_steps=40)
+"""A target out of reach: each of 40 steps is taken, 5 between two checkpoints."""
+PROGRAM = """
+import torch
+from tests.llm.test_tiny import LONG, TASK
+from rftlab.llm.models.tiny import pretrained
+torch.set_num_threads(1)
+pretrained(TASK, LONG, lambda step, rate: print(step, flush=True))
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of one's own, and one thread."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    torch.set_num_threads(1)
+    return tmp_path / "rftlab" / "tiny"
+
+
+def trained(monkeypatch, **more):
+    """The weights after the last step, which counts as good enough, and the steps at which progress was told."""
+    steps = []
+    real = rftlab.llm.models.tiny.look
+    monkeypatch.setattr(rftlab.llm.models.tiny, "look", lambda policy, split, step: 1.0 if step == LONG.most_steps else real(policy, split, step))
+    model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
+    monkeypatch.setattr(rftlab.llm.models.tiny, "look", real)
+    return [parameter.detach() for parameter in model.parameters()], steps
+
+
+def test_a_killed_training_goes_on_and_ends_at_the_same_bits(cache, monkeypatch):
+    whole, steps = trained(monkeypatch)
+    assert steps == list(range(5, 41, 5))
+    shutil.rmtree(cache)
+    told = []
+    for _ in range(2):
+        child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+        told.append([int(child.stdout.readline()) for _ in range(3)])
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    assert told[0] == [5, 10, 15] and told[1][0] >= 15
+    resumed, steps = trained(monkeypatch, remark=pytest.fail)
+    assert steps[0] >= 25 and all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+    assert not list(cache.glob("*.reading/last")) and not list(cache.glob("*.reading/.writing-*"))
+
+
+def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
+    whole, _ = trained(monkeypatch)
+    shutil.rmtree(cache)
+    with pytest.raises(UserError, match=r"after tiny\.most_steps = 40 steps; allowed: a target that is reached"):
+        pretrained(TASK, LONG)
+    victim = next(cache.glob("*.reading/last/optimizer.safetensors"))
+    victim.write_bytes(victim.read_bytes()[:-3])
+    remarks = []
+    again, steps = trained(monkeypatch, remark=remarks.append)
+    assert steps[0] == 5 and len(remarks) == 1 and remarks[0].startswith("damaged, the base model is trained from the beginning: ")
+    assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
+
+
+def test_a_target_out_of_reach_is_told_again_at_once():
+    for told in ([5, 10], []):
+        steps = []
+        with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.most_steps = 10 steps"):
+            pretrained(TASK, replace(LONG, most_steps=10), lambda step, rate, steps=steps: steps.append(step))
+        assert steps == told
+
+
+def test_fewer_steps_than_there_are_between_looks_end_with_a_look():
+    with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.most_steps = 3 steps"):
+        pretrained(TASK, replace(LONG, most_steps=3))
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from rftlab.llm.lock import locked
+with locked(Path(sys.argv[1]), print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(cache):
+    """A process that trains the base model of TASK, as far as locks can tell, until its input ends."""
+    place = cache / f"{rftlab.llm.models.tiny._identity(TASK, TINY)}.reading"
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.wait()
+    child.stdin.close()
+    child.stdout.close()
+
+
+def test_who_waits_says_for_what(holder, cache):
+    remarks = []
+
+    def waiting(text):
+        remarks.append(text)
+        holder.kill()
+
+    pretrained(TASK, TINY, remark=waiting)
+    assert remarks == [f"{cache / rftlab.llm.models.tiny._identity(TASK, TINY)}: another process trains this base model; waiting until it is there"]
+
+
+def test_nobody_waits_for_another_model_or_for_one_that_is_there(holder, cache):
+    pretrained(TASK, replace(TINY, seed=1), remark=pytest.fail)
+    assert holder.poll() is None
+    made = json.loads((next(cache.glob("mix97-*[0-9a-f]")) / "config.json").read_text())
+    assert made["tiny"]["seed"] == 1
+    with locked(Path(f"{cache / rftlab.llm.models.tiny._identity(TASK, replace(TINY, seed=1))}.reading"), pytest.fail):
+        pretrained(TASK, replace(TINY, seed=1), remark=pytest.fail)

@@ -1,0 +1,287 @@
+"""The trainer's rounds, through its entry point: learning, metrics, and every choice of a design."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rftlab.llm.training.trainer
+from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.train import Report, train
+from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+
+LONG = Length(0.5, limit=10, buffer=8)
+DESIGNS = {
+    "raw": {"rollouts": 1, "estimator": Estimator(Advantage("none"), Reinforce())},
+    "support": {"rollouts": 1, "support_rollouts": 3},
+    "window": {"rollouts": 1, "replay_window": 3},
+    "window and support": {"rollouts": 2, "replay_window": 4, "support_rollouts": 2},
+    "updates": {"epochs": 2, "minibatches": 3},
+    "moving average": {"estimator": Estimator(Advantage("moving_average"))},
+    "greedy": {"estimator": Estimator(Advantage("greedy"))},
+    "difficulty": {"sampling": Sampling(budget="difficulty")},
+    "shortest": {"sampling": Sampling(keep=2)},
+    "dynamic": {"sampling": Sampling(tries=3)},
+    "entropy": {"estimator": Estimator(entropy=0.05)},
+    "sequence": {"estimator": Estimator(ratio=Ratio("sequence"), aggregation=Aggregation("seq_mean_token_mean")), "epochs": 2},
+    "masks": {"estimator": Estimator(mask=ClipCov(0.1, -10, 10)), "minibatches": 2},
+    "divergence": {"estimator": Estimator(mask=Divergence(high=0.01, low=0.01)), "epochs": 2},
+    "truncate": {"estimator": Estimator(correction=Correction("truncate")), "minibatches": 2},
+    "to the sampler": {"estimator": Estimator(correction=Correction("ratio"))},
+    "kl in reward": {"rollouts": 2, "support_rollouts": 2, "estimator": Estimator(kl=KL("k1", 0.1, place="reward"), length=LONG), "minibatches": 2},
+    "kl to old": {"estimator": Estimator(kl=KL("k3", 0.1, anchor="old")), "epochs": 2},
+    "discount": {"estimator": Estimator(Advantage("none", gamma=0.9, whiten="tokens"))},
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_every_choice_runs_and_is_counted(name, tmp_path):
+    settings = {"rollouts": 4, "estimator": Estimator(kl=KL("k3", 0.05))} | DESIGNS[name]
+    run = run_of(**settings, rounds=2, eval_every=2, micro_tokens=60, greedy=False)
+    outcome = train(run, tmp_path)
+    curve, design = outcome.curve, run.design
+    assert outcome.diverged_at is None and curve.round.tolist() == [0, 2] and np.isfinite(curve.grad_norm[1])
+    records = pd.read_parquet(tmp_path / "rollouts" / "000001-000002.parquet")
+    trained = records[records.role == "trained"]
+    assert curve.reward[1] == pytest.approx(trained.reward.mean())
+    assert (np.isnan(curve.kl[1])) == (design.estimator.kl.kind == "none")
+    roles = records.role.value_counts()
+    assert len(records) == curve.rollouts[1] and records.tokens.map(len).sum() == curve.tokens[1], "what was charged is on record"
+    assert roles["trained"] == 12 * design.rollouts and roles.get("support", 0) == 12 * design.support_rollouts
+    assert roles.get("greedy", 0) == (12 if name == "greedy" else 0) and ("dropped" in roles) == (name == "dynamic")
+    assert (records.advantage.isna() == (records.role != "trained")).all() and (records.reward.isna() == records.role.isin(["dropped", "greedy"])).all()
+    assert trained.reward.std() > 0 and (name != "raw" or (trained.advantage == trained.reward).all())
+
+
+def test_advantages_and_windows_are_those_of_the_records(tmp_path):
+    """Advantages found again from the records alone, with windows over three epochs of five rounds."""
+    run = run_of(rollouts=2, replay_window=3, support_rollouts=1, rounds=15, eval_every=15, greedy=False)
+    train(run, tmp_path)
+    records, seen = pd.read_parquet(tmp_path / "rollouts"), {}
+    for _, batch in records.sort_values(["round", "prompt", "rollout"]).groupby(["round", "prompt"]):
+        mine, support = batch[batch.role == "trained"], batch[batch.role == "support"]
+        window = (seen.get(mine.prompt.iloc[0], []) + mine.strict.tolist())[-3:]
+        seen[mine.prompt.iloc[0]] = window
+        pool = np.array(window + support.strict.tolist())
+        expected = (mine.strict - pool.mean()) / (pool.std(ddof=1) + 1e-6)
+        np.testing.assert_allclose(mine.advantage, expected, atol=1e-12)
+    assert records.strict.std() > 0 and set(map(len, seen.values())) == {3}
+
+
+def test_a_moving_average_precedes_the_rewards_of_its_visit(tmp_path):
+    """Two epochs of five rounds; in the first the average is that of all prompts so far."""
+    train(run_of(estimator=Estimator(Advantage("moving_average", decay=0.5)), rounds=10, eval_every=10, greedy=False), tmp_path)
+    records, seen = pd.read_parquet(tmp_path / "rollouts"), {}
+    for index, batch in records.groupby("round"):
+        before = dict(seen)
+        for prompt, mine in batch.groupby("prompt", sort=False):
+            if index == 1:
+                assert (mine.advantage == mine.strict).all()
+            elif index > 5:
+                np.testing.assert_allclose(mine.advantage, mine.strict - before[prompt], atol=1e-12)
+            seen[prompt] = mine.strict.mean()
+    assert records.strict.std() > 0
+
+
+def test_responses_that_are_not_kept_teach_nothing(tmp_path):
+    train(run_of(sampling=Sampling(keep=2), rounds=5, eval_every=5, greedy=False), tmp_path)
+    learned = 0
+    for _, mine in pd.read_parquet(tmp_path / "rollouts").groupby(["round", "prompt"]):
+        kept = mine.tokens.map(len).rank(method="first") <= 2
+        pool = mine.strict[kept]
+        expected = np.where(kept, (mine.strict - pool.mean()) / (pool.std(ddof=1) + 1e-6), 0.0)
+        np.testing.assert_allclose(mine.advantage, expected, atol=1e-9)
+        learned += (~kept & (mine.strict != pool.mean())).sum()
+    assert learned > 0
+
+
+@pytest.mark.parametrize("correction", ["none", "truncate", "ratio"])
+def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, tmp_path, monkeypatch):
+    parts, real = [], rftlab.llm.training.trainer.accumulate
+
+    def listening(policy, estimator, batch, responses, on_policy):
+        parts.append((batch, responses))
+        return real(policy, estimator, batch, responses, on_policy)
+
+    monkeypatch.setattr(rftlab.llm.training.trainer, "accumulate", listening)
+    estimator = Estimator(kl=KL("k3", 0.05), aggregation=Aggregation("token_mean"), correction=Correction(correction))
+    train(run_of(estimator=estimator, epochs=2, minibatches=3, rounds=1, eval_every=1), tmp_path)
+    records = pd.read_parquet(tmp_path / "rollouts")
+    assert [len(responses.group) for _, responses in parts] == [8] * 6
+    for u, (batch, responses) in enumerate(parts):
+        assert batch.share.sum() == pytest.approx(1, rel=1e-5) and batch.kl_share.sum() == pytest.approx(0.05)
+        mine = records.iloc[8 * (u % 3) : 8 * (u % 3) + 8]
+        assert responses.tokens.tolist() == [token for ids in mine.tokens for token in ids]
+        np.testing.assert_array_equal(batch.advantage, np.repeat(mine.advantage.to_numpy(), mine.tokens.map(len)))
+        same_as_sampler = batch.old_logp == np.concatenate(mine.logp.to_list())
+        assert same_as_sampler.all() == (correction == "ratio")
+
+
+def test_it_learns(tmp_path):
+    """The reward of these tests, an even digit behind the marker, is within reach of 60 rounds."""
+    run = run_of(rollouts=8, rounds=60, eval_every=60, rate=3e-3, greedy=False, batch_size=10, task="mod97")
+    outcome = train(run, tmp_path)
+    assert outcome.curve.train_pass_at_1[-1] > outcome.curve.train_pass_at_1[0] + 0.05
+
+
+@pytest.mark.parametrize("change", [{"micro_tokens": 40}, {"sample_rows": 5}, {"logit_rows": 3}, {"gradient_checkpointing": True}])
+def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
+    whole, cut = train(run_of(rounds=2, eval_every=2), tmp_path / "a"), train(run_of(rounds=2, eval_every=2, **change), tmp_path / "b")
+    for name in ("reward", "kl", "clip_fraction", "grad_norm", "test_pass_at_1", "tokens"):
+        np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("anchor", ["base", "old"])
+def test_on_policy_the_update_finds_the_old_log_probabilities(anchor, tmp_path, monkeypatch):
+    """One pass less, and not a bit of difference."""
+    run = run_of(estimator=Estimator(kl=KL("k3", 0.05, anchor=anchor)), micro_tokens=60)
+    assert run.on_policy and not run_of(epochs=2).on_policy
+    fused = train(run, tmp_path / "a")
+    monkeypatch.setattr(LLMRun, "on_policy", False)
+    assert same(fused, train(run, tmp_path / "b"))
+
+
+def test_bf16_runs_beside_fp32_weights(tmp_path):
+    outcome = train(run_of(rounds=2, eval_every=2, precision="bf16"), tmp_path)
+    assert 1e-5 < outcome.metrics.canary[1] < 0.06
+
+
+def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
+    a, b, c = (train(run_of(rounds=4, seed=seed), tmp_path / f"{i}") for i, seed in enumerate((0, 0, 1)))
+    assert same(a, b) and not same(a, c)
+
+
+def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
+    """The gradient of the first round is finite, what a step along it makes is not."""
+    outcome = train(run_of(rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
+    assert outcome.diverged_at == 0 and outcome.curve.round.tolist() == [0] and not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_a_run_that_diverges_ends(tmp_path):
+    remarks = []
+    outcome = train(run_of(rate=1e30, clip=float("inf"), rounds=8), tmp_path, Report(remark=remarks.append))
+    assert outcome.diverged_at is not None and outcome.curve.round.tolist() == [0]
+    assert "weights or gradient are not finite" in remarks[-1]
+
+
+def test_memory_and_time_by_phase(tmp_path):
+    row = train(run_of(rounds=2, eval_every=2), tmp_path).metrics.iloc[-1]
+    for phase in ("sample", "score", "log_probs", "update", "evaluate"):
+        assert row[f"seconds_{phase}"] > 0 and row[f"peak_mb_{phase}"] > 10
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: run_of(estimator=Estimator(Advantage("value"))), "advantage.baseline = 'value': the trainer of language models has no critic"),
+        (lambda: run_of(estimator=Estimator(Advantage("optimal"))), "has no exact expectations; allowed: any baseline but value, optimal"),
+        (lambda: run_of(checkpoint_every=3), "checkpoint_every = 3; allowed: 0, or a divisor of eval_every = 4"),
+        (lambda: LLMRun(TaskConfig("words")), "model.source = 'tiny' knows arithmetic alone; task = 'words'"),
+        (lambda: LLMRun(TaskConfig("mix97"), Model("folder")), "task = 'mix97' is for model.source = 'tiny'"),
+        (lambda: Evaluation(samples=2, pass_at=(4,)), "evaluation.pass_at = 4; allowed: 1 to evaluation.samples = 2"),
+        (lambda: Evaluation(split="dev"), "evaluation.split = 'dev' is unknown; allowed: test, validation"),
+        (lambda: Compute(precision="fp8"), "compute.precision = 'fp8' is unknown; allowed: fp32, bf16"),
+        (lambda: Tiny(heads=3), "tiny.heads = 3; twice as many must divide tiny.width = 64"),
+        (lambda: AdamW(clip=0), "optimizer.clip = 0; allowed: more than 0"),
+        (lambda: replace(run_of(), temperature=0.0), "temperature = 0.0; allowed: more than 0"),
+        (lambda: run_of(seed=2**63), "seed = 9223372036854775808; allowed: 0 to 2^63 - 1"),
+        (lambda: replace(run_of(sampling=Sampling(tries=2)), design=Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))), "sampling.tries = 2"),
+    ],
+)
+def test_configurations_are_checked(make, message):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_bad_sizes_are_one_line(tmp_path):
+    cases = [
+        (run_of(batch_size=31), "batch_size = 31 is larger than the training set; allowed: 1 to 30"),
+        (replace(run_of(), model=replace(run_of().model, prompt_limit=3)), "prompt limit = 3 tokens; each of the 30 prompts is longer"),
+        (replace(run_of(), model=replace(run_of().model, response_limit=4000)), "model.prompt_limit + model.response_limit = 4016; allowed: at most"),
+        (replace(run_of(), compute=Compute(device="cuda:99")), "compute.device = 'cuda:99': "),
+    ]
+    for i, (run, message) in enumerate(cases):
+        with pytest.raises(UserError) as caught:
+            train(run, tmp_path / str(i))
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_long_prompts_are_left_out_and_counted(tmp_path):
+    run, remarks = run_of(rounds=1, eval_every=1, batch_size=2), []
+    train(replace(run, model=replace(run.model, prompt_limit=6)), tmp_path, Report(remark=remarks.append))
+    assert remarks[1].startswith("test: ") and remarks[0].startswith("train: ") and "prompts longer than model.prompt_limit = 6 tokens" in remarks[0]
+
+
+def test_the_configuration_says_everything():
+    config = config_of(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
+    assert config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"} and config["design"]["rollouts"] == 4 and config["level"] == "llm"
+
+
+# --- groups ---
+
+
+def samples_of(rewards):
+    """One-token responses with rewards, group by group."""
+    from rftlab.llm.engines.rollouts import Rollouts
+    from rftlab.llm.policy.responses import Responses
+
+    flat = np.array([r for group in rewards for r in group], dtype=float)
+    group = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards])
+    responses = Responses(tuple((g,) for g in range(len(rewards))), group, 10 + np.arange(len(flat)), np.arange(len(flat) + 1))
+    rollouts = Rollouts(responses, -np.arange(len(flat), dtype=float), np.ones(len(flat), dtype=bool))
+    return Samples(50 + np.arange(len(rewards)), rollouts, [str(i) for i in range(len(flat))], flat, flat, np.ones(len(flat), dtype=bool))
+
+
+def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path):
+    """With as many prompts as a batch has, every try has the same ones."""
+    run = run_of(rollouts=4, batch_size=30, rounds=2, eval_every=2, sampling=Sampling(tries=3), greedy=False)
+    train(run, tmp_path)
+    records = pd.read_parquet(tmp_path / "rollouts")
+    for _, mine in records.groupby("round"):
+        responses = [tuple(map(tuple, group.tokens)) for _, group in mine.groupby(["prompt", np.arange(len(mine)) // 4])]
+        assert len(responses) > 30 and len(set(responses)) > 0.9 * len(responses)
+
+
+def test_dynamic_sampling_keeps_groups_with_a_signal():
+    first, second = samples_of([[1, 1], [0, 1], [0, 0], [1, 0]]), samples_of([[0, 0], [1, 0], [1, 1], [0, 1]])
+    found, dropped = with_signal(None, first, 4, False)
+    assert found.contexts.tolist() == [51, 53] and found.strict.tolist() == [0, 1, 1, 0] and found.texts == ["2", "3", "6", "7"]
+    assert dropped.contexts.tolist() == [50, 52] and dropped.texts == ["0", "1", "4", "5"]
+    full, _ = with_signal(found, second, 4, True)
+    assert full.contexts.tolist() == [51, 53, 51, 53] and full.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17] and full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
+    filled, _ = with_signal(with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False)[0], samples_of([[1, 1], [0, 0], [1, 0]]), 3, True)
+    assert filled.contexts.tolist() == [51, 50, 52]
+    enough, many = with_signal(found, second, 3, False)
+    assert enough.contexts.tolist() == [51, 53, 51] and many.contexts.tolist() == [50, 52, 53]
+    none_left = with_signal(None, samples_of([[0, 1]]), 1, False)[1]
+    assert none_left.contexts.tolist() == [] and none_left.texts == []
+    assert joined(chosen(first, np.array([0])), chosen(first, np.array([3]))).contexts.tolist() == [50, 53]
+
+
+def test_only_the_shortest_are_in_the_baseline_set():
+    samples = samples_of([[1, 0, 0], [0, 1, 1]])
+    longer = samples.rollouts.responses._replace(tokens=np.arange(12), starts=np.array([0, 1, 4, 6, 7, 9, 12]))
+    samples = samples._replace(rollouts=samples.rollouts._replace(responses=longer))
+    pool, kept = baseline_sets(Design(2, 3, sampling=Sampling(keep=2)), samples, samples.strict, None)
+    assert kept.tolist() == [True, False, True, True, True, False]
+    assert pool.rewards.tolist() == [1, 0, 0, 1] and pool.starts.tolist() == [0, 2, 4]

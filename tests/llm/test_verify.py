@@ -1,0 +1,188 @@
+"""Verifiers: reference rewards, and a table of our own that wrong rules must fail. The pool of processes has tests/llm/test_pool.py."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from rftlab.llm.rewards import answers, math_text
+from rftlab.llm.rewards.math_pool import Checks, MathPool
+from rftlab.llm.rewards.math_text import normalised
+from rftlab.llm.rewards.verify import VERIFIERS, score, well_formed
+from rftlab.shared.errors import UserError
+from tests.support.vectors import WHOLE
+
+GOLDEN = WHOLE / "verifier_public.json"
+LONG = "x" * 300
+
+TEXT_TABLE = [
+    # verifier, response, truth, strict, flexible
+    ("gsm8k", "3 + 4 = 7\n#### 7", "7", 1, 1),
+    ("gsm8k", "#### 1,234", "1234", 1, 0),
+    ("gsm8k", "#### -3 apples", "-3", 1, 1),
+    ("gsm8k", "#### 5\nno,\n#### 6", "6", 1, 1),
+    ("gsm8k", "#### 5\nno,\n#### 6", "5", 0, 0),
+    ("gsm8k", "####7", "7", 0, 1),
+    ("gsm8k", "####  7", "7", 0, 1),
+    ("gsm8k", "#### $7", "7", 0, 1),
+    ("gsm8k", "#### 7.", "7", 0, 0),
+    ("gsm8k", "#### 7.0", "7", 0, 0),
+    ("gsm8k", "It is 7 .", "7", 0, 1),
+    ("gsm8k", "So 7 of them, and 12 others", "12", 0, 1),
+    ("gsm8k", "#### 7" + LONG, "7", 0, 0),
+    ("gsm8k", "#### 7" + LONG[:-6], "7", 1, 1),
+    ("gsm8k", "#### 7" + LONG[:-5], "7", 0, 1),
+    ("gsm8k", "", "7", 0, 0),
+    ("gsm8k", ".", "7", 0, 0),
+    ("gsm8k", "#### ٧", "٧", 0, 0),
+    ("arithmetic", "####6", "6", 1, 1),
+    ("arithmetic", "63+40=103=6####6", "6", 1, 1),
+    ("arithmetic", "#### 6", "6", 0, 1),
+    ("arithmetic", "6", "6", 0, 1),
+    ("arithmetic", "####6####7", "7", 1, 1),
+    ("arithmetic", "####6####7", "6", 0, 0),
+    ("arithmetic", "####06", "6", 0, 0),
+    ("arithmetic", "####", "6", 0, 0),
+]
+MATH_TABLE = [
+    (r"so \boxed{12}", "12", 1, 1),
+    (r"\boxed{1} or \boxed{2}", "2", 1, 1),
+    (r"\boxed{1} or \boxed{2}", "1", 0, 0),
+    (r"\boxed{\dfrac12}", r"\frac{1}{2}", 1, 1),
+    (r"\boxed{0.5}", r"\frac{1}{2}", 1, 1),
+    (r"\boxed{3/4}", r"\frac{3}{4}", 1, 1),
+    (r"\boxed{\frac{\sqrt3}{2}}", r"\frac{\sqrt{3}}{2}", 1, 1),
+    (r"\boxed{x = 5}", "5", 1, 1),
+    (r"\boxed{5 \text{ cm}}", "5", 1, 1),
+    (r"\boxed{30^\circ}", "30", 1, 1),
+    (r"\boxed{\left(1, 2\right)}", "(1,2)", 1, 1),
+    (r"\boxed{.5}", "0.5", 1, 1),
+    (r"\boxed{20\%}", "20", 1, 1),
+    ("\\boxed 7$ is it", "7", 1, 1),
+    (r"\boxed{\sqrt{17}", r"\sqrt{17}", 0, 0),
+    ("\\boxed 7$ is it, not 8", "7", 1, 1),
+    (r"\fbox{12}", "12", 0, 1),
+    (r"\boxed{3}, no, \fbox{12}", "12", 0, 1),
+    ("The answer is 12.", "12", 0, 1),
+    ("The answer is $12$ for all 3 of them.", "12", 0, 1),
+    ("First 3, then 12", "12", 0, 1),
+    ("I do not know", "12", 0, 0),
+    (r"\boxed{}", "12", 0, 0),
+    ("", "12", 0, 0),
+]
+VALUE_TABLE = [
+    # the same value in other words: only math-verify sees it
+    (r"\boxed{12.0}", "12", 0, 1),
+    (r"\boxed{0.25}", r"\frac{1}{4}", 0, 1),
+    (r"\boxed{2x+1}", "1+2x", 0, 1),
+    (r"\boxed{\frac{2}{\sqrt{2}}}", r"\sqrt{2}", 0, 1),
+    (r"The final answer is \(\frac{10}{4}\)", r"\frac{5}{2}", 0, 1),
+    (r"thus $x = 1.5$", r"\frac{3}{2}", 0, 1),
+    (r"\boxed{(1,2)}", "1 < x < 2", 0, 1),
+    (r"\boxed{1 < x < 2}", "(1,2)", 0, 0),
+    (r"\boxed{13}", "12", 0, 0),
+    (r"\boxed{x+1}", "x-1", 0, 0),
+]
+
+
+class NoPool:
+    """Stands in for the pool where no process may be asked: nothing is equivalent."""
+
+    def equivalent(self, pairs):
+        return np.zeros(len(pairs), dtype=bool), Checks()
+
+
+def check_table(table, pool=None):
+    """Both rewards of every row."""
+    for verifier, response, truth, strict, flexible in table:
+        found = score(verifier, [response], [truth], pool or NoPool())
+        got = (found.strict.tolist(), found.flexible.tolist())
+        assert got == ([strict], [flexible]), f"{verifier}: {response!r} for {truth!r} scored {got}"
+
+
+def as_math(table):
+    return [("math", *row) for row in table]
+
+
+def golden():
+    if not GOLDEN.is_file():
+        pytest.skip(f"no reference rewards: {GOLDEN} is absent (RFTLAB_GOLDEN names the folder)")
+    return json.loads(GOLDEN.read_text())
+
+
+def test_gsm8k_agrees_with_every_reference_reward():
+    cases = golden()["gsm8k_strict"]
+    found = score("gsm8k", [c["response"] for c in cases], [c["ground_truth"] for c in cases], NoPool())
+    assert [c for c, reward in zip(cases, found.strict, strict=True) if c["reward"] != reward] == []
+    assert [c for c, reward in zip(cases, found.flexible, strict=True) if c["flexible_reward"] != reward] == []
+    assert len(cases) >= 100 and 0 < found.strict.mean() < 1
+
+
+def test_math_agrees_with_every_reference_reward():
+    cases = golden()["math_strict"]
+    found = score("math", [c["response"] for c in cases], [c["ground_truth"] for c in cases], NoPool())
+    assert [c for c, reward in zip(cases, found.strict, strict=True) if c["reward"] != reward] == []
+    assert len(cases) >= 100 and 0 < found.strict.mean() < 1
+
+
+def test_our_table_by_text():
+    check_table(TEXT_TABLE)
+    check_table(as_math(MATH_TABLE))
+
+
+WRONG = {
+    "a wider window": (answers, "GSM8K_WINDOW", 10**6),
+    "a narrower window": (answers, "GSM8K_WINDOW", 299),
+    "marker without its space": (answers, "_MARKED", re.compile(r"####\s*(-?[0-9.,]+)")),
+    "no sign": (answers, "_MARKED", re.compile(r"#### ([0-9.,]+)")),
+    "integers alone": (answers, "_NUMBER", re.compile(r"-?[0-9]+")),
+    "any digit": (answers, "_MARKED", re.compile(r"#### (-?[\d.,]+)")),
+    "first, not last": (answers, "_last", lambda found: found[0] if found else None),
+    "space after the marker": (answers, "_MARKED_INTEGER", re.compile(r"####\s*(-?[0-9]+)")),
+    "no spelling": (math_text, "_SPELLINGS", ()),
+    "no fractions": (math_text, "_braced_fractions", lambda text: text),
+    "no roots": (math_text, "_braced_roots", lambda text: text),
+    "no slash": (math_text, "_slash_as_fraction", lambda text: text),
+    "no units": (math_text, "_without_unit", lambda text: text),
+    "text as it stands": (math_text, "normalised", lambda text: text),
+    "a box need not be closed": (answers, "closing", lambda text, start: len(text)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_rule_is_refused(wrong, monkeypatch):
+    module, name, value = WRONG[wrong]
+    monkeypatch.setattr(module, name, value)
+    with pytest.raises(AssertionError, match="scored"):
+        check_table(TEXT_TABLE + as_math(MATH_TABLE))
+
+
+@pytest.mark.parametrize("text", [r"1\text{ a}\text{ b}", r"2\sqrt", r"\frac", r"\frac{1}{2}\frac"])
+def test_what_cannot_be_normalised_is_compared_as_it_stands(text):
+    with pytest.raises(ValueError):
+        normalised(text)
+    assert score("math", [f"\\boxed{{{text}}}"] * 2, [text, text + " "], NoPool()).strict.tolist() == [1, 0]
+
+
+def test_unknown_verifiers_and_unequal_lists_are_errors():
+    with pytest.raises(UserError, match="verifier = 'vibes' is unknown; allowed: gsm8k, arithmetic, math"):
+        score("vibes", [], [], NoPool())
+    with pytest.raises(UserError, match="2 responses and 1 truths"):
+        score("math", ["", ""], ["1"], NoPool())
+    for verifier in VERIFIERS:
+        assert score(verifier, [], [], MathPool(1)).strict.shape == (0,)
+
+
+def test_a_response_is_well_formed_where_the_strict_rule_finds_an_answer():
+    found = {
+        "gsm8k": {"#### 7": 1, "so #### 1,234.": 1, "7": 0, "####7": 0, "#### 7" + LONG: 0, "": 0},
+        "arithmetic": {"####6": 1, "1+5=6####7####": 1, "6": 0, "#### 6": 0},
+        "math": {r"\boxed{12}": 1, r"\boxed{}": 1, r"\boxed{1": 0, r"\fbox{1}": 0, "12": 0, r"is \boxed 12$": 1},
+    }
+    for verifier, cases in found.items():
+        assert well_formed(verifier, list(cases)).tolist() == [bool(value) for value in cases.values()]
+    for verifier, response, truth, strict, _ in TEXT_TABLE + as_math(MATH_TABLE):
+        assert well_formed(verifier, [response])[0] or not strict, (response, truth)
+    with pytest.raises(UserError, match="verifier = 'vibes' is unknown"):
+        well_formed("vibes", [])

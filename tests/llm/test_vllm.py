@@ -1,0 +1,208 @@
+"""vLLM for real, on a CPU: `make test-vllm`. What it samples, and with which log-probabilities, against the policy that is trained."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("vllm") is None:
+    pytest.skip("vLLM is not installed: make test-vllm", allow_module_level=True)
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from rftlab.llm.config import Compute, LLMRun, LoRA, Model
+from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
+from rftlab.llm.engines.vllm import BATCHED, VLLMEngine, seeds_of
+from rftlab.llm.policy.lora import with_adapters
+from rftlab.llm.policy.policy import Policy
+from rftlab.llm.random import EVALUATION, ROLLOUT
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
+from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STOPS = (1, 7)
+PROMPTS = tuple(tuple(range(3, 3 + n)) for n in (5, 40, 9))
+"""The longest has more than a block of the cache."""
+COUNTS = np.array([4, 2, 3])
+ARCHITECTURES = {"Llama": (LlamaConfig, LlamaForCausalLM), "Qwen2": (Qwen2Config, Qwen2ForCausalLM), "Olmo2": (Olmo2Config, Olmo2ForCausalLM)}
+
+
+class Codec:
+    """What the engine needs of one."""
+
+    stops = STOPS
+
+
+def model_of(name="Llama", tied=True):
+    """A random model of an architecture, with distributions that are far from flat."""
+    config, kind = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    return kind(config(**sizes, **ids, tie_word_embeddings=tied, initializer_range=0.2, max_position_embeddings=256))
+
+
+def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
+    """An engine beside the policy whose weights it has."""
+    run = LLMRun(model=Model(prompt_limit=64, response_limit=32), compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute))
+    policy = Policy(model, run.compute, temperature)
+    return kind(run, policy, Codec()), policy
+
+
+def sample(engine, prompts=PROMPTS, contexts=None, counts=COUNTS, draws=None, temperature=1.0, limit=20, ended=ignore):
+    """A call with defaults."""
+    contexts = np.arange(len(prompts)) if contexts is None else contexts
+    return engine.sample(prompts, contexts, np.asarray(counts), draws or Draws(0, ROLLOUT, 0), temperature, limit, ended)
+
+
+def shift(model, size=0.02):
+    """What an update does to every weight, only more of it."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(size * torch.randn_like(parameter))
+
+
+def gap(policy, rollouts):
+    """Largest difference between the log-probabilities of an engine and of the policy."""
+    return np.abs(policy.all_log_probs(rollouts.responses) - rollouts.logp).max()
+
+
+@pytest.mark.parametrize(("name", "tied"), [("Llama", True), ("Llama", False), ("Qwen2", True), ("Olmo2", False)])
+def test_log_probs_are_those_of_the_policy_after_every_update(name, tied):
+    model = model_of(name, tied)
+    engine, policy = engine_of(model)
+    for index in range(2):
+        assert gap(policy, sample(engine, draws=Draws(0, ROLLOUT, index))) < 1e-4
+        shift(model)
+        assert gap(policy, sample(engine, draws=Draws(0, ROLLOUT, index))) > 0.1
+        engine.sync(policy)
+    assert gap(policy, sample(engine, temperature=0.0)) < 1e-4
+
+
+def test_adapters_are_in_the_weights_that_it_takes():
+    engine, policy = engine_of(with_adapters(model_of(), LoRA(4), seed=0))
+    for _ in range(2):
+        assert gap(policy, sample(engine)) < 1e-4
+        with torch.no_grad():
+            for _, parameter in policy.named_parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+        assert gap(policy, sample(engine)) > 0.01
+        engine.sync(policy)
+
+
+def test_temperature_divides_the_logits():
+    engine, policy = engine_of(model_of(), temperature=0.6)
+    assert gap(policy, sample(engine, temperature=0.6)) < 1e-4 < 0.1 < gap(policy, sample(engine))
+
+
+def test_bfloat16_is_near():
+    engine, policy = engine_of(model_of(), precision="bf16")
+    rollouts = sample(engine)
+    assert np.abs(policy.all_log_probs(rollouts.responses) - rollouts.logp).mean() < 0.06
+
+
+def test_a_response_ends_at_every_stop_and_says_whether_it_ended():
+    engine, _ = engine_of(model_of())
+    told = []
+    rollouts = sample(engine, counts=[30, 30, 30], ended=told.append)
+    responses, lasts = rollouts.responses, set()
+    for row, finished in enumerate(rollouts.finished):
+        ids = responses.response(row)
+        assert not np.isin(ids[:-1], STOPS).any() and finished == (ids[-1] in STOPS) and (finished or len(ids) == 20)
+        lasts |= {int(ids[-1])} & set(STOPS)
+    assert lasts == set(STOPS) and responses.group.tolist() == [0] * 30 + [1] * 30 + [2] * 30
+    heard = sorted((int(g), list(tokens)) for step in told for g, tokens in step)
+    assert heard == sorted((int(g), responses.response(row).tolist()) for row, g in enumerate(responses.group)) and len(told) >= 20
+
+
+def test_a_response_depends_on_its_own_numbers_alone():
+    engine, _ = engine_of(model_of())
+    whole = sample(engine, contexts=np.array([10, 11, 12])).responses
+    alone = sample(engine, PROMPTS[1:2], np.array([11]), [6]).responses
+    assert [whole.response(row).tolist() for row in (4, 5)] == [alone.response(row).tolist() for row in (0, 1)]
+    assert len({tuple(alone.response(row)) for row in range(6)}) == 6
+    other = sample(engine, contexts=np.array([10, 11, 12]), draws=Draws(0, EVALUATION, 0)).responses
+    assert not np.array_equal(whole.tokens, other.tokens)
+    seeds = seeds_of(Draws(3, ROLLOUT, 5), np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100))
+    assert len(set(seeds)) == 1000 and min(seeds) >= 0 and max(seeds) < 2**63
+
+
+def test_more_prompts_than_are_read_at_a_time():
+    engine, policy = engine_of(model_of(), sample_rows=512)
+    rng = np.random.default_rng(0)
+    prompts = tuple(tuple(int(i) for i in rng.integers(3, 64, 60)) for _ in range(2 * BATCHED // 60))
+    rollouts = sample(engine, prompts, counts=np.ones(len(prompts), dtype=np.int64), limit=2)
+    assert gap(policy, rollouts) < 1e-4 and len(rollouts.finished) == len(prompts)
+
+
+def test_first_tokens_have_the_policy_s_distribution():
+    engine, policy = engine_of(model_of())
+    count = 3000
+    first = sample(engine, PROMPTS[:1], np.array([0]), [count], limit=1).responses.tokens
+    with torch.no_grad():
+        probability = torch.softmax(policy.model(torch.tensor([PROMPTS[0]])).logits[0, -1].double(), -1).numpy()
+    expected, seen = count * probability, np.bincount(first, minlength=64)
+    often = expected >= 5
+    squares = ((seen - expected) ** 2 / expected)[often].sum()
+    freedom = often.sum() - 1
+    assert abs(squares - freedom) < 5 * np.sqrt(2 * freedom)
+
+
+def vllm_run(**more):
+    """A run whose tiny model has heads that vLLM's kernels take."""
+    run = run_of(engine="vllm", cache_gb=0.1, **more)
+    return replace(run, model=replace(run.model, tiny=replace(run.model.tiny, width=64)))
+
+
+def test_runs_are_equal_and_a_killed_one_goes_on_as_if_it_had_not_been(tmp_path):
+    run = vllm_run(rounds=8)
+    whole = train(run, tmp_path / "whole")
+    assert whole.metrics.canary.iloc[-1] < 1e-4 and whole.curve.round.tolist() == [0, 4, 8]
+
+    class Killed(Exception):
+        """In place of a signal."""
+
+    def dying(policy, codec):
+        engine = VLLMEngine(run, policy, codec)
+        plain, calls = engine.sync, []
+        engine.sync = lambda policy: calls.append(0) or (plain(policy) if len(calls) < 7 else (_ for _ in ()).throw(Killed()))
+        return engine
+
+    with pytest.raises(Killed):
+        train(run, tmp_path / "killed", engine_of=dying)
+    assert same(train(run, tmp_path / "killed"), whole)
+
+
+def test_the_canary_catches_a_skipped_sync(tmp_path):
+    class Stale(VLLMEngine):
+        """Takes over the weights once."""
+
+        def sync(self, policy):
+            if not getattr(self, "synced", False):
+                super().sync(policy)
+                self.synced = True
+
+    run = vllm_run(rounds=4)
+    with pytest.raises(UserError, match=r"canary: in round 2 .* the sampler may hold old weights"):
+        train(run, tmp_path, engine_of=lambda policy, codec: Stale(run, policy, codec))
+
+
+def test_both_engines_sample_the_same_policy(tmp_path):
+    engine, policy = engine_of(model_of())
+    lengths = [np.mean(sample(one, counts=[400, 400, 400]).responses.lengths) for one in (engine, HFEngine(policy, STOPS))]
+    spread = np.std(sample(engine, counts=[400, 400, 400]).responses.lengths)
+    assert abs(lengths[0] - lengths[1]) < 4 * spread * np.sqrt(2 / 1200)
+
+
+def test_a_model_that_vllm_cannot_run_is_one_line():
+    class Unheard(LlamaForCausalLM):
+        """An architecture of a name that nobody knows."""
+
+    model = Unheard(LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2))
+    model.config.model_type = "unheard"
+    with pytest.raises(UserError, match="vLLM cannot be started") as caught:
+        engine_of(model)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,78 @@
+"""What compiled kernels must not do, because numba would say so in some orders of compilation only, or not at all."""
+
+import ast
+import inspect
+
+import pytest
+from numba import types
+
+import rftlab.sim.lanes.random
+import rftlab.sim.policy.forgetting
+import rftlab.sim.policy.policy
+import rftlab.sim.policy.probabilities
+import rftlab.sim.policy.products
+import rftlab.sim.policy.spelling
+import rftlab.sim.round.noise
+import rftlab.sim.round.plain
+import rftlab.sim.round.rollouts
+from rftlab.sim.environments import build
+from rftlab.sim.lanes.simd import LINE
+from rftlab.sim.run import simulate
+from rftlab.sim.setup import start_state, work_of
+from tests.sim.test_simulator import DESIGNS, SMALL, run_of
+
+METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy", "take"}
+
+
+def test_kernels_own_no_arrays():
+    simulate(run_of(DESIGNS["window"]), build(SMALL))
+    functions = [
+        value
+        for module in (rftlab.sim.round.plain, rftlab.sim.policy.products, rftlab.sim.lanes.random)
+        for value in vars(module).values()
+        if hasattr(value, "overloads")
+    ]
+    kernels = [function for function in functions if not function.targetoptions["_nrt"]]
+    assert rftlab.sim.round.plain.look in kernels and rftlab.sim.lanes.random.uniforms in kernels
+    assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
+
+
+def test_kernels_use_no_methods_of_arrays():
+    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
+    modules = (
+        rftlab.sim.round.plain,
+        rftlab.sim.round.rollouts,
+        rftlab.sim.policy.policy,
+        rftlab.sim.policy.products,
+        rftlab.sim.policy.probabilities,
+        rftlab.sim.policy.spelling,
+        rftlab.sim.round.noise,
+        rftlab.sim.policy.forgetting,
+    )
+    calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
+    used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
+    assert "isfinite" in used and not METHODS & used
+
+
+def test_python_is_told_that_it_cannot_call_an_inner_function():
+    with pytest.raises(TypeError, match=r"sim\.rounds\.look is for compiled code"):
+        rftlab.sim.round.plain.look(None, None, None, None, None)
+
+
+def test_vectors_are_loaded_from_one_cache_line():
+    run, world = run_of(DESIGNS["window"]), build(SMALL)
+    state, work = start_state(run, world), work_of(run, world)
+    arrays = (
+        world.train.features,
+        world.train.base_logits,
+        state.theta,
+        state.grad,
+        work.logits,
+        work.probs,
+        work.scores,
+        work.noise,
+        work.lse,
+        work.norm,
+        work.formed,
+    )
+    assert all(array.ctypes.data % LINE == 0 for array in arrays)

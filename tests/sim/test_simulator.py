@@ -1,0 +1,308 @@
+"""The simulator against its slow twin, exact gradients, and its promises of reproducibility."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rftlab.shared.weigh
+import rftlab.sim.round.plain
+import rftlab.sim.run
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Clip, Reinforce
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
+from rftlab.sim.environments import build, tabular_world
+from rftlab.sim.round.plain import CHUNK, train_rounds
+from rftlab.sim.run import Plain, Stopped, batches, rule_of, simulate
+from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.world import NO_ARM
+from rftlab.studies.cards import preset
+from tests.support.naive.simulator import naive_curve
+
+SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
+CUSTOM = Estimator(Advantage("batch_mean"), Clip(low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean"))
+TOLERANCE = 1e-5
+"""float32 against float64 over 12 rounds of Adam, whose eps keeps tiny gradients from acting by their sign; the tabular twin is equal to 1e-9."""
+
+DESIGNS = {
+    "raw": Design(8, 1, estimator=preset("minimalist")),
+    "support": Design(8, 1, 7, estimator=preset("paper_text")),
+    "group": Design(7, 20, estimator=preset("grpo")),
+    "window": Design(8, 2, 3, replay_window=5, estimator=preset("paper_text")),
+    "updates": Design(8, 4, estimator=preset("paper_code"), epochs=3, minibatches=2),
+    "sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), epochs=3, minibatches=2),
+    "kl in reward": Design(8, 3, 2, replay_window=4, estimator=CUSTOM, epochs=2),
+}
+
+
+def run_of(design, environment=SMALL, rounds=12, **more):
+    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(rate=0.02, eps=1e-3), **more)
+
+
+def same(a, b):
+    """Bitwise equality of two curves, times aside."""
+    return all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name != "seconds")
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_linear_environment_follows_its_slow_twin(name):
+    run = run_of(DESIGNS[name], seed=3)
+    world = build(run.environment)
+    curve = simulate(run, world).curve
+    np.testing.assert_allclose(curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    assert np.ptp(curve.train_pass_at_1) > 1e-3
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_tabular_environment_follows_its_slow_twin(name):
+    run = run_of(DESIGNS[name], Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), seed=4)
+    world = build(run.environment)
+    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_batches_of_several_chunks_follow_their_slow_twin(name):
+    run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(SMALL, n_train=600), rounds=4, seed=5)
+    world = build(run.environment)
+    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+
+
+def test_sgd_follows_its_slow_twin():
+    run = replace(run_of(DESIGNS["group"]), optimizer=Optimizer("sgd", rate=0.5))
+    world = build(run.environment)
+    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("change", ["seed", "rate", "nuisance", "window"])
+def test_the_twin_tells_runs_apart(change):
+    run = run_of(DESIGNS["window"], seed=3)
+    other = {
+        "seed": replace(run, seed=4),
+        "rate": replace(run, optimizer=Optimizer(rate=0.021, eps=1e-3)),
+        "nuisance": replace(run, environment=replace(SMALL, nuisance=1.4)),
+        "window": replace(run, design=replace(run.design, replay_window=2)),
+    }[change]
+    world = build(run.environment)
+    assert np.abs(simulate(run, world).curve.train_pass_at_1 - naive_curve(other, build(other.environment))).max() > 5 * TOLERANCE
+
+
+LOGITS = np.array([[0.3, -0.2, 0.9, 0.1], [1.2, 0.4, -0.7, 0.2], [-0.5, 0.6, 0.1, -1.0]])
+CORRECT = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]], dtype=bool)
+
+
+def exact_gradient():
+    """d/dlogits of the mean pass rate of three contexts."""
+    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    rate = (p * CORRECT).sum(axis=1, keepdims=True)
+    return p * (CORRECT - rate) / len(LOGITS)
+
+
+def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
+    """Average gradient of the simulator (SGD with a rate too small to move the policy) in the logits of three contexts, one per seed."""
+    world, rate = world or tabular_world(LOGITS, CORRECT), 1e-9
+    design = Design(3, rollouts, estimator=estimator, rounds=rounds, eval_every=rounds)
+    found = []
+    for seed in range(seeds):
+        run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", rate=rate), seed=seed)
+        state = start_state(run, world)
+        train_rounds(world.train, plan_of(run, world), rule_of(estimator), state, work_of(run, world), batches(3, 3, seed, 0, rounds), 0, np.zeros(9))
+        found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))
+    return np.array(found)
+
+
+def z_scores(found, expected):
+    error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
+    assert error.max() < 0.01 * np.abs(expected).max()
+    return np.abs(found.mean(axis=0) - expected) / error
+
+
+UNBIASED = {"raw": (Estimator(Advantage("none"), Reinforce()), 1, 1.0), "rloo": (preset("rloo"), 4, 1.0)}
+GROUP_MEAN = Estimator(Advantage("group_mean"), Clip())
+
+
+@pytest.mark.parametrize("name", [*UNBIASED, "group mean"])
+def test_average_gradient_is_the_exact_gradient(name):
+    estimator, rollouts, factor = UNBIASED.get(name, (GROUP_MEAN, 4, 3 / 4))
+    assert z_scores(mean_gradient(estimator, rollouts), factor * exact_gradient()).max() < 5
+
+
+def test_average_gradient_check_can_fail():
+    found = mean_gradient(GROUP_MEAN, 4)
+    assert z_scores(found, exact_gradient()).max() > 5
+    assert z_scores(found, -0.75 * exact_gradient()).max() > 5
+
+
+def test_the_simulator_calls_the_estimators_of_shared():
+    assert rftlab.sim.round.plain.weigh_into is rftlab.shared.weigh.weigh_into
+    assert rftlab.sim.round.plain.advantages_into.__module__ == "rftlab.shared.advantage"
+
+
+def test_equal_runs_are_equal_and_seeds_are_independent_of_their_company():
+    world = build(SMALL)
+    assert simulate(run_of(DESIGNS["window"], seed=2**63 - 1), world).curve.seed[0] == 2**63 - 1
+    alone = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (5, 6)]
+    backwards = [simulate(run_of(DESIGNS["window"], seed=seed), world).curve for seed in (6, 5)][::-1]
+    assert all(same(a, b) for a, b in zip(alone, backwards, strict=True))
+    assert not same(alone[0]._replace(seed=alone[1].seed), alone[1])
+
+
+def test_evaluation_points_do_not_change_the_run():
+    world = build(SMALL)
+    often = simulate(Simulation(SMALL, replace(DESIGNS["raw"], rounds=12, eval_every=1)), world).curve
+    once = simulate(Simulation(SMALL, replace(DESIGNS["raw"], rounds=12, eval_every=12)), world).curve
+    assert often.train_pass_at_1[-1] == once.train_pass_at_1[-1]
+
+
+def test_designs_share_their_random_numbers():
+    """With a rate of 0 the same contexts give the same first rollouts, whatever else is sampled."""
+    world, still = build(SMALL), Optimizer(rate=0.0)
+    rewards = []
+    for design in (Design(8, 1, estimator=preset("minimalist")), Design(8, 1, 7, estimator=preset("paper_text"))):
+        rewards.append(simulate(Simulation(SMALL, replace(design, rounds=20, eval_every=1), still), world).curve.reward[1:])
+    np.testing.assert_array_equal(*rewards)
+
+
+def test_several_updates_move_ratios_and_clip():
+    world = build(SMALL)
+    runs = [replace(DESIGNS["group"], epochs=epochs) for epochs in (1, 6)]
+    once, often = (simulate(replace(run_of(design), optimizer=Optimizer(rate=0.05)), world).curve for design in runs)
+    assert np.all(once.clip_fraction[1:] == 0)
+    assert often.clip_fraction[1:].max() > 0.01
+
+
+def test_paper_text_and_paper_code_coincide_with_one_token_and_one_update():
+    world, design = build(SMALL), DESIGNS["window"]
+    text, code = (simulate(run_of(replace(design, estimator=preset(name))), world).curve for name in ("paper_text", "paper_code"))
+    assert same(text, code)
+
+
+def test_sampled_pass_at_1_agrees_with_the_exact_one():
+    environment = replace(SMALL, n_train=7000, n_test=5000, base_format=2.0)
+    exact, sampled = (simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve for kind in ("exact", "sampled"))
+    for column, n in (("train_pass_at_1", 7000), ("test_pass_at_1", 5000)):
+        p = getattr(exact, column)
+        z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
+        assert np.abs(z).max() < 4.5
+        assert np.abs(z).max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["window", "updates", "kl in reward"])
+@pytest.mark.parametrize("tokens", [1, 5 * 56])
+def test_the_pieces_of_a_run_change_no_bit(name, tokens, monkeypatch):
+    run = replace(run_of(DESIGNS[name], seed=3), design=replace(DESIGNS[name], rounds=14, eval_every=7))
+    world = build(run.environment)
+    whole = simulate(run, world).curve
+    assert Plain(run, world).piece > 7
+    monkeypatch.setattr(rftlab.sim.run, "PIECE", tokens)
+    assert Plain(run, world).piece < 7
+    assert same(simulate(run, world).curve, whole)
+
+
+def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
+    held, asked = [], []
+
+    def chosen(*args):
+        held.append(batches(*args))
+        return held[-1]
+
+    monkeypatch.setattr(rftlab.sim.run, "batches", chosen)
+    monkeypatch.setattr(rftlab.sim.run, "PIECE", 1000)
+    run = replace(run_of(DESIGNS["raw"]), design=replace(DESIGNS["raw"], rounds=10**9, eval_every=10**9))
+    with pytest.raises(Stopped):
+        simulate(run, build(SMALL), stopped=lambda: asked.append(0) or len(asked) == 4)
+    assert len(held) == 3 and all(batch.size <= 1000 for batch in held)
+    np.testing.assert_array_equal(np.concatenate(held), batches(40, 8, 0, 0, sum(map(len, held))))
+
+
+def test_a_diverging_run_says_where():
+    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", rate=1e38))
+    outcome = simulate(run, build(SMALL))
+    assert outcome.diverged_at is not None and outcome.diverged_at < 12
+    assert outcome.curve.round[-1] <= outcome.diverged_at
+
+
+@pytest.mark.parametrize("evaluation", ["exact", "sampled"])
+def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(evaluation):
+    run = replace(run_of(DESIGNS["raw"], evaluation=evaluation, seed=1), optimizer=Optimizer("sgd", rate=1e38))
+    run = replace(run, design=replace(run.design, rounds=1, eval_every=1))
+    outcome = simulate(run, build(SMALL))
+    assert outcome.diverged_at == 1 and outcome.curve.round.tolist() == [0]
+    assert np.isfinite(outcome.curve.train_pass_at_1).all()
+
+
+@pytest.mark.parametrize("field", ["kappa", "base_format"])
+def test_logits_that_float32_cannot_hold_are_refused(field):
+    """When they are named, so that no results folder is made for them; the largest that are allowed stay far from arms that do not exist."""
+    for value in (1.01e20, 1e39):
+        with pytest.raises(UserError, match=rf"environment.{field} = .*; allowed: a size of at most 1e\+20"):
+            replace(SMALL, **{field: value})
+    contexts = build(replace(SMALL, **{field: 1e20})).train
+    found = {"kappa": contexts.base_logits[:, : SMALL.n_arms], "base_format": contexts.base_format}[field]
+    assert np.abs(found).max() < 1e22
+
+
+def test_batches_are_epochs_without_repeats():
+    chosen = batches(10, 3, 7, 0, 9)
+    for epoch in range(3):
+        assert len(set(chosen[3 * epoch : 3 * epoch + 3].ravel())) == 9
+    np.testing.assert_array_equal(batches(10, 3, 7, 4, 8), chosen[4:8])
+    assert not np.array_equal(batches(10, 3, 2**64 - 1, 0, 9), batches(10, 3, 2**64 - 2, 0, 9))
+    assert not np.array_equal(chosen[:3], chosen[3:6])
+
+
+def test_linear_world_has_the_stated_moments():
+    environment = Linear(n_train=10000, n_test=200, unsolvable=0.3, base_format=1.5)
+    world = build(environment)
+    solvable = world.train.correct != 0
+    assert abs(solvable.mean() - 0.7) < 0.02
+    assert np.all(np.bitwise_count(world.train.correct[solvable]) == environment.n_styles)
+    assert abs(world.train.base_format.mean() - 1.5) < 0.03 and abs(world.train.base_format.std() - 1) < 0.03
+    expected = np.sqrt(environment.kappa**2 + 0.25)
+    np.testing.assert_allclose(world.train.base_logits.std(axis=0), expected, rtol=0.1)
+    small = build(SMALL).train
+    assert np.all(small.base_logits[:, 6:] == np.float32(NO_ARM)) and small.features.shape[1] == 32
+
+
+def test_alignment_one_and_a_sharp_base_policy_is_right():
+    world = build(Linear(n_train=500, n_test=10, align=1.0, kappa=200.0, base_format=20.0, n_features=32))
+    run = Simulation(Linear(n_train=500, n_test=10), Design(rounds=1, eval_every=1))
+    assert simulate(run, world).curve.train_pass_at_1[0] > 0.97
+
+
+BAD = {
+    "batch_size": (lambda: Simulation(SMALL, Design(41)), "batch_size = 41.*1 to 40"),
+    "rollouts": (lambda: Design(rollouts=0), "rollouts = 0; allowed: 1 or more"),
+    "support": (lambda: Design(support_rollouts=-1), "support_rollouts = -1; allowed: 0 or more"),
+    "window": (lambda: Design(rollouts=4, replay_window=3), "replay_window = 3.*at least rollouts = 4"),
+    "eval": (lambda: Design(rounds=10, eval_every=3), "eval_every = 3.*divide rounds = 10"),
+    "minibatches": (lambda: Design(batch_size=8, minibatches=3), "minibatches = 3.*divide batch_size = 8"),
+    "rate": (lambda: Optimizer(rate=-1.0), "optimizer.rate = -1.0; allowed: 0 or more"),
+    "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
+    "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
+    "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),
+    "arms of all tokens": (lambda: Linear(n_answers=5, answer_tokens=2), "n_answers x .*n_styles x .*answer_tokens = 20; allowed: at most 16"),
+    "answer tokens": (lambda: Linear(answer_tokens=0), "environment.answer_tokens = 0; allowed: 1 or more"),
+    "surprise": (lambda: Linear(surprise=1.1), "environment.surprise = 1.1; allowed: 0 to 1"),
+    "interference": (lambda: Linear(interference=-0.1), "environment.interference = -0.1; allowed: 0 or more"),
+    "margin": (lambda: Linear(margin=0.6), "environment.margin = 0.6; allowed: 0 to 0.5"),
+    "margin of one answer": (lambda: Linear(n_answers=1, margin=0.1), "with n_answers = 1; allowed: 0, or 2 answers"),
+    "forgetting": (lambda: Linear(forgetting=-0.1), "environment.forgetting = -0.1; allowed: 0 or more"),
+    "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
+    "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
+    "seed": (lambda: Simulation(seed=-1), "seed = -1; allowed"),
+    "a seed that no curve can hold": (lambda: Simulation(seed=2**63), r"seed = 9223372036854775808; allowed: 0 to 2\^63 - 1"),
+    "evaluation": (lambda: Simulation(evaluation="greedy"), "evaluation = 'greedy' is unknown; allowed: exact, sampled"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named_with_what_is_allowed(name):
+    make, message = BAD[name]
+    with pytest.raises(UserError, match=message):
+        make()

@@ -1,0 +1,245 @@
+"""Levels against each other: what agreement, best designs and signs say on planted numbers, and the command as a user meets it."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.compare.agreement import agree, best, kendall, mean_error, resample, spearman
+from rftlab.studies.compare.compare import compared, write
+from rftlab.studies.compare.curves import at_budget
+from rftlab.studies.compare.levels import Asked, CurveSet, _llm_points, load, parse
+from rftlab.studies.compare.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.results.claims import Finals
+from rftlab.studies.results.endpoints import SPLITS
+from rftlab.studies.results.stats import interval
+from rftlab.studies.runs.points import points_of
+from rftlab.studies.runs.store import folder_of, open_store
+from tests.studies.test_cli import rftlab
+
+CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
+
+
+def level(name, values, responses=0, rounding=0.0):
+    """A level of made-up endpoints: values (seeds, cells), or one row; its base model is at 0.05."""
+    table = pd.DataFrame(np.atleast_2d(values), columns=CELLS[: np.shape(values)[-1]]).assign(base=0.05)
+    return CurveSet(Asked("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, "")
+
+
+def agreement_of(first, second):
+    """Agreement on test, with draws of its own."""
+    draws = {own.name: resample(own, np.random.default_rng(i)) for i, own in enumerate((first, second))}
+    return agree(first, second, draws)[1]
+
+
+def test_ranks_and_errors_are_those_of_scipy_with_ties_too():
+    generator = np.random.default_rng(0)
+    for values in (generator.normal(size=(2, 9)), generator.integers(4, size=(2, 9)).astype(float)):
+        assert kendall(*values) == pytest.approx(stats.kendalltau(*values).statistic, abs=1e-12)
+        assert spearman(*values) == pytest.approx(stats.spearmanr(*values).statistic, abs=1e-12)
+    assert np.isnan(kendall(np.ones(4), np.arange(4.0))) and np.isnan(spearman(np.ones(4), np.arange(4.0)))
+    assert mean_error(np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0.5
+
+
+def test_equal_levels_agree_and_a_reversed_one_does_not():
+    values = np.linspace(0.2, 0.8, 12) + 0.001 * np.arange(3)[:, None]
+    same = agreement_of(level("a", values), level("b", values))
+    assert same.error.value == 0 and same.kendall.value == same.spearman.value == 1 and same.cells == 12
+    turned = agreement_of(level("a", values), level("b", values[:, ::-1]))
+    assert turned.kendall.value == turned.spearman.value == -1 and turned.kendall.high < 0
+    shifted = agreement_of(level("a", values), level("b", values + 0.1))
+    assert shifted.error.value == pytest.approx(0.1) and shifted.gain_error.value == pytest.approx(0.1) and shifted.kendall.value == 1
+
+
+def test_rank_agreement_needs_three_designs_and_a_common_one_is_enough_for_errors():
+    two = agreement_of(level("a", [[0.1, 0.2]]), level("b", [[0.2, 0.4]]))
+    assert two.error.value == pytest.approx(0.15) and np.isnan(two.kendall.value)
+    assert agree(level("a", [[0.1]]), level("b", [[0.2]])._replace(finals=Finals(*[pd.DataFrame({"other": [0.1], "base": [0.0]})] * 2)), {}) == []
+
+
+def test_draws_of_a_difference_have_the_t_interval_over_seeds():
+    values = np.array([[0.4, 0.52, 0.7], [0.41, 0.5, 0.71], [0.45, 0.53, 0.69]])
+    drawn = resample(level("a", values), np.random.default_rng(0), 200_000).test
+    known = interval(values[:, 1] - values[:, 0])
+    assert (drawn[CELLS[1]] - drawn[CELLS[0]]).quantile([0.025, 0.975]).to_numpy() == pytest.approx([known.low, known.high], abs=0.01)
+    assert drawn.mean().to_numpy()[:3] == pytest.approx(values.mean(axis=0), abs=1e-9)
+
+
+def test_questions_and_rounding_are_the_noise_of_a_single_number():
+    exact = resample(level("a", [[0.3, 0.6]]), np.random.default_rng(0)).test
+    assert exact.std().max() < 1e-12
+    asked = resample(level("a", [[0.3, 0.6]], responses=500), np.random.default_rng(0), 20_000).test
+    assert asked.std().to_numpy()[:2] == pytest.approx(np.sqrt(np.array([0.21, 0.24]) / 500), rel=0.03)
+    rounded = resample(level("a", [[0.3, 0.6]], rounding=0.01), np.random.default_rng(0), 20_000).test
+    assert rounded.std().to_numpy() == pytest.approx(0.01 / np.sqrt(12), rel=0.03)
+    assert (rounded - rounded.mean()).abs().max().max() <= 0.005 + 1e-9
+
+
+def test_a_diverged_run_leaves_the_other_seeds():
+    values = np.array([[0.3, 0.6], [0.32, np.nan], [0.34, 0.62]])
+    drawn = resample(level("a", values), np.random.default_rng(0)).test
+    assert drawn.notna().all().all() and drawn[CELLS[1]].mean() == pytest.approx(0.61)
+
+
+def test_intervals_cover_the_truth():
+    """100 made-up experiments: 3 seeds and 400 responses on each side, 12 designs."""
+    generator = np.random.default_rng(1)
+    truths = np.linspace(0.3, 0.8, 12), np.linspace(0.3, 0.8, 12)[generator.permutation(12)] * 0.9
+    expected = {"error": mean_error(*truths), "kendall": kendall(*truths), "spearman": spearman(*truths)}
+    held = dict.fromkeys(expected, 0)
+    for _ in range(100):
+        runs = [np.clip(generator.binomial(400, np.clip(t + 0.02 * generator.normal(size=(3, 12)), 0, 1)) / 400, 0, 1) for t in truths]
+        first, second = level("a", runs[0], 400), level("b", runs[1], 400)
+        found = agree(first, second, {own.name: resample(own, generator, 400) for own in (first, second)})[1]
+        for name in held:
+            held[name] += getattr(found, name).low <= expected[name] <= getattr(found, name).high
+    assert all(count >= 90 for count in held.values()), held
+
+
+def test_the_best_of_equal_designs_is_corrected_down_to_what_it_is():
+    generator = np.random.default_rng(2)
+    observed, corrected = [], []
+    for _ in range(100):
+        own = level("a", generator.binomial(200, 0.5, (3, 20)) / 200)
+        found = best(own, resample(own, generator, 100), own.cells)
+        observed.append(found.observed)
+        corrected.append(found.corrected)
+    assert np.mean(observed) > 0.53
+    assert np.mean(corrected) == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_best_design_is_named_with_how_often_it_is_ahead():
+    own = level("a", [[0.3, 0.5, 0.5]], responses=400)
+    found = best(own, resample(own, np.random.default_rng(0)), own.cells)
+    assert found.cell == CELLS[1] and found.among == 3 and 0.4 < found.share < 0.6 and found.corrected < 0.5
+
+
+def test_signs_decide_whether_levels_agree():
+    verdicts = {("+", "+"): AGREE, ("+", "-"): DISAGREE, ("+", "0"): UNDECIDED, ("0", "0"): UNDECIDED, ("+", ""): SINGLE, ("-", "0", "+"): DISAGREE}
+    assert {signs: verdict_of(list(signs)) for signs in verdicts} == verdicts
+    assert verdict_of(["+", "+", ""]) == AGREE and verdict_of(["+", "+", "0"]) == UNDECIDED
+
+
+def test_a_claim_whose_sign_flips_is_called_disagree():
+    values = np.linspace(0.3, 0.7, len(CELLS)) + 0.002 * np.random.default_rng(0).normal(size=(4, len(CELLS)))
+    flipped = values.copy()
+    raw, small = CELLS.index("256x1-paper_text"), CELLS.index("32x8-paper_text")
+    values[:, [raw, small]], flipped[:, [raw, small]] = values[:, [small, raw]] + [0, 0.2], values[:, [small, raw]] + [0.4, 0]
+    levels = [level("a", values), level("b", flipped)]
+    found = compared(levels, 0, 400)
+    row = next(row for row in found.rows if row.name == "32x8 - 256x1")
+    assert [side.sign for side in row.sides] == ["+", "-"] and row.verdict == DISAGREE
+    assert found.verdicts["5 trade-off"] == DISAGREE and found.verdicts["8 train and test"] == AGREE
+    assert ["256x1-paper_text", "32x8-paper_text"] in [cells for _, cells in found.disagreements]
+    assert claim_verdicts([row]) == {"5 trade-off": DISAGREE}
+
+
+def test_a_claim_about_a_best_design_is_corrected_for_the_picking():
+    """All splits of 256 rollouts are equal: the best is not above (32, 8)."""
+    generator, lows = np.random.default_rng(3), []
+    for _ in range(40):
+        own = level("a", 0.5 + 0.02 * generator.normal(size=(5, len(CELLS))))
+        rows = compare_claims([own], {own.name: resample(own, generator, 400)})
+        side = [row.sides[0] for row in rows if row.claim == "5 trade-off"][-1]
+        lows.append((side.measured.value, own.finals.test[list(side.cells)].mean().diff().iloc[-1]))
+    corrected, plain = np.mean(lows, axis=0)
+    assert -plain > 0.005 and corrected < -plain
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "0 curve sets (none); allowed: two or three of LEVEL:PAIR"),
+        (["sim:qwen-gsm8k"], "1 curve sets (sim:qwen-gsm8k); allowed: two or three"),
+        (["sim:qwen-gsm8k"] * 2, "names one twice"),
+        (["qwen-gsm8k", "sim:qwen-gsm8k"], "curve set = 'qwen-gsm8k'; allowed: two or three of LEVEL:PAIR"),
+        (["gpu:qwen-gsm8k", "sim:qwen-gsm8k"], "level = 'gpu' is unknown; allowed: sim, llm, published"),
+        (["sim:tiny-mix97", "sim:qwen-gsm8k"], "pair = 'tiny-mix97' is unknown; allowed: qwen-gsm8k, "),
+        (["published:tiny-mix97", "sim:qwen-gsm8k"], "pair = 'tiny-mix97' is unknown; allowed: qwen-gsm8k, "),
+    ],
+)
+def test_a_name_that_is_none_is_refused_in_a_line(names, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        parse(names)
+
+
+def load_all(root, *names, **more):
+    return load(Console(quiet=True), parse(list(names)), open_store(root), more.get("seeds"), more.get("rounds"), 1, True, "local")
+
+
+def test_a_language_model_without_runs_is_named_with_the_command_that_makes_them(tmp_path):
+    with pytest.raises(UserError, match=r"rftlab reproduce --level llm --pair qwen-gsm8k .*tiny-mix97, tiny-mod97, tiny-sign97 come with rftlab"):
+        load_all(tmp_path, "llm:qwen-gsm8k", "published:qwen-gsm8k")
+
+
+def test_levels_know_how_their_numbers_were_measured(tmp_path):
+    tiny, smol, reported = load_all(tmp_path, "llm:tiny-mix97", "llm:smollm2-words", "published:qwen-math")
+    assert tiny.responses == {"train": 500, "test": 500} and tiny.seeds == 3 and len(tiny.cells) == 25
+    assert smol.responses == {"train": 400, "test": 400} and smol.seeds == 1 and len(smol.cells) == 2
+    assert reported.responses == {"train": 7500, "test": 5000} and reported.cells == ["32x1-minimalist"] and reported.rounding == 0.01
+
+
+def test_simulated_language_and_published_levels_make_a_page(tmp_path):
+    levels = load_all(tmp_path, "sim:llama-gsm8k", "llm:tiny-mix97", "published:llama-gsm8k", seeds=2, rounds=20)
+    path = write(Console(quiet=True), levels, tmp_path, "fraction", 0, True)
+    page = path.read_text()
+    sources = re.findall(r'\bsrc="([^"]*)"', page)
+    assert sources and all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert not re.search(r"<script|<link|https?://(?!arxiv)", page)
+    assert all(f'id="{target}"' in page for target in re.findall(r'href="#([^"]*)"', page))
+    table = pd.read_csv(path.parent / "agreement.csv")
+    assert set(table["cells"]) == {25, 8} and len(table) == 3 * 2 * 4
+    assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
+    claims = pd.read_csv(path.parent / "claims.csv", keep_default_na=False)
+    assert set(claims["level"]) == {own.name for own in levels} and set(claims["verdict"]) <= {AGREE, DISAGREE, UNDECIDED, SINGLE}
+    assert pd.read_csv(path.parent / "figures" / "tradeoff-curves.csv")["x"].max() == 1
+
+
+def test_a_trade_off_stands_where_every_design_has_spent_as_much(tmp_path):
+    tiny, reported = load_all(tmp_path, "llm:tiny-mix97", "published:llama-gsm8k")
+    rollouts = at_budget(tiny, EXPERIMENTS["rollouts"], "rollouts").query("split == 'test'").set_index("tick")
+    assert set(rollouts["budget"]) == {600 * 32 * 8}
+    after = at_budget(tiny, EXPERIMENTS["rollouts"], "rounds").query("split == 'test'").set_index("tick")
+    assert rollouts.loc["8", "mean"] == after.loc["8", "mean"] == pytest.approx(tiny.finals.test["32x8-paper_text"].mean())
+    own = tiny.curves[(tiny.curves["cell"] == "32x64-paper_text")].groupby("round")["test_pass_at_1"].mean()
+    assert rollouts.loc["64", "mean"] == pytest.approx(own[50] + (own[100] - own[50]) * 0.5)  # 75 rounds of 2048 rollouts
+    assert at_budget(reported, EXPERIMENTS["rollouts"], "seconds")["mean"].isna().all()
+    assert at_budget(reported, EXPERIMENTS["rollouts"], "fraction").query("tick == '64' and split == 'test'")["mean"].item() == 0.63
+
+
+def test_the_command_compares_shipped_runs(tmp_path):
+    done = rftlab("compare", "llm:tiny-mix97", "llm:tiny-mod97", "--axis", "rollouts", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "✓ agree 7" in done.stdout and "Kendall" in done.stdout
+    assert (tmp_path / "results/compare-llm-tiny-mix97-llm-tiny-mod97/compare.html").exists()
+    refused = rftlab("compare", "llm:tiny-mix97", cwd=tmp_path)
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+
+
+def test_equal_seeds_of_the_resampling_give_equal_numbers(tmp_path):
+    levels = load_all(tmp_path, "llm:tiny-mix97", "llm:tiny-mod97")
+    first, again, other = (compared(levels, seed, 200).agreements for seed in (0, 0, 1))
+    assert first == again and first != other
+
+
+def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
+    """As many runs are looked for as there are folders, whatever they are called."""
+    for name in ("x-s99999999999-ab", "x-s99999999999999999999999-ab", "x-s٣-ab", "x-s3-ab"):
+        (open_store(tmp_path) / "llm" / "tiny-mix97" / name).mkdir(parents=True)
+    points = _llm_points(Asked("llm", "tiny-mix97"), tmp_path)
+    assert {point.run.seed for point in points} == {3, 99999999999} and len(points) == 50
+
+
+def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
+    point = _llm_points(Asked("llm", "tiny-mix97"), open_store(tmp_path)) or points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None)
+    folder = folder_of(tmp_path, point[0])
+    folder.parent.mkdir(parents=True)
+    (folder.parent / "x-s0-ab").mkdir()
+    folder.write_text("")
+    with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
+        load(Console(quiet=True), [Asked("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")

@@ -1,0 +1,220 @@
+"""Whatever is done to a file of a results folder: it is named, redone, or refused in one line. Never a traceback, a hang, another number, a touch outside."""
+
+import io
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rftlab.llm.ask import Ask
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import write_file
+from rftlab.studies.cli import reproduce, status
+from rftlab.studies.compare import compare, levels
+from rftlab.studies.forecast.forecast import pilot_of
+from rftlab.studies.forecast.posterior import calibrated
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.pilot import run as pilot_run
+from rftlab.studies.pilot import store as pilot_store
+from rftlab.studies.pilot.grid import PILOT_CELLS
+from rftlab.studies.pilot.pilot import pilot_from
+from rftlab.studies.report import report
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs import runner, store
+from tests.studies.test_calibrate import planted
+from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
+
+SIM, LLM = "qwen-gsm8k", "tiny-mix97"
+STUDIES = {"sim": reproduce.Study("sim", [SIM], 2, 2), "llm": reproduce.Study("llm", [LLM], 2, 2)}
+FEW = {name: EXPERIMENTS[name] for name in ("baseline", "advantage")}
+WANTED = pilot_run.wanted(LLM, PILOT_CELLS, None, Ask())
+EVIDENCE = planted()
+SILENT = Console(quiet=True)
+
+
+def patched(patch):
+    """Two designs for the seven experiments, no drawing, no theory, and stand-ins for what needs torch."""
+
+    def draw_all(folder, plans, progress):
+        write_file(folder / "figure.svg", b"<svg/>")
+        return dict.fromkeys(plans, "")
+
+    for module in (reproduce, levels):
+        patch.setattr(module, "EXPERIMENTS", FEW)
+    for module in (report, compare):
+        patch.setattr(module, "draw_all", draw_all)
+    patch.setattr(compare, "compared", partial(compare.compared, draws=20))
+    patch.setattr(reproduce, "_theory", lambda *asked: ("", ""))
+    patch.setattr(reproduce, "has_llm", lambda: True)
+    patch.setattr(reproduce, "run_llm_points", lambda root, todo, threads, told: [trained(root, point) for point in todo])
+    patch.setattr(pilot_run, "has_llm", lambda: True)
+    patch.setattr(pilot_run, "_probe", lambda *asked: None)
+    patch.setattr(pilot_run, "base_from", lambda pair, found: pilot_store.shipped_base(pair))
+    patch.setattr(pilot_run, "_curves", lambda *asked: shipped())
+
+
+def trained(root, point):
+    """What the trainer leaves of a run."""
+    folder, rng = store.folder_of(root, point), np.random.default_rng(len(point.id) + point.run.seed)
+    rounds, batch = np.arange(3), point.run.design.batch_size * (point.run.design.rollouts + point.run.design.support_rollouts)
+    whole = {"seed": np.full(3, point.run.seed), "round": rounds, "rollouts": batch * rounds, "tokens": 5 * batch * rounds}
+    curve = {name: whole.get(name, rng.uniform(size=3)) for name in Curve._fields}
+    metrics = {name: whole[name] for name in ("seed", "round")} | {f"{split}_flexible": rng.uniform(size=3) for split in ("train", "test")}
+    rollouts = {"round": np.repeat([1, 2], 16), "prompt": np.tile(np.arange(4), 8), "strict": rng.integers(2, size=32) * 1.0}
+    tables = {"curve": curve, "metrics": metrics, "rollouts/000001-000002": rollouts}
+    for name, table in tables.items():
+        data = io.BytesIO()
+        pd.DataFrame(table).to_parquet(data)
+        write_file(folder / f"{name}.parquet", data.getvalue())
+    write_file(folder / "config.json", json.dumps(point.config).encode())
+    write_file(folder / "checkpoints" / "000002" / "state.json", b"{}")
+    store.seal(root, point, None, {"commit": "abc", "versions": {"python": "3"}, "seconds": 1.5})
+
+
+# --- the commands: each gives the numbers that it shows ---
+
+
+def report_of(console, root, level):
+    reproduce.write(console, reproduce.read_study(root, level), root, True)
+    return tables_of(reproduce.report_of(root, level))
+
+
+def reproduce_all(console, root, level):
+    reproduce.reproduce(console, STUDIES[level], root, 1, True)
+    return tables_of(reproduce.report_of(root, level))
+
+
+def run(console, root, level):
+    points = STUDIES[level].points()
+    reproduce.finish_points(console, store.open_store(root), points, 1, True)
+    return runner.collect(root, points).curves.drop(columns="seconds").to_csv()
+
+
+def tables_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.csv"))}
+
+
+def compare_levels(console, root):
+    asked = levels.parse([f"sim:{SIM}", f"llm:{LLM}"])
+    page = compare.write(console, levels.load(console, asked, store.open_store(root), None, None, 1, True, "local"), root, "rounds", 0, True)
+    return tables_of(page.parent), pass_rates(console, root)
+
+
+def pass_rates(console, root):
+    """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
+    points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
+    try:
+        return [str(compare.pass_rates(levels._measured(levels.Asked("llm", LLM), points, root), point.cell, root)) for point in points]
+    except store.Damaged as damage:
+        return console.print(f"damaged: {damage}")
+
+
+COMMANDS = {
+    "status": lambda console, root: status.show(console, root),
+    "report": partial(report_of, level="sim"),
+    "report llm": partial(report_of, level="llm"),
+    "reproduce": partial(reproduce_all, level="sim"),
+    "reproduce llm": partial(reproduce_all, level="llm"),
+    "run": partial(run, level="sim"),
+    "run llm": partial(run, level="llm"),
+    "compare": compare_levels,
+    "pilot": lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)),
+    "predict": lambda console, root: repr(pilot_of(store.open_store(root), LLM)),
+    "calibrate": lambda console, root: calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print).draws.tolist(),
+}
+PARTS = {
+    "status": ("", "sim", "llm", "study"),
+    "report": ("", "sim", "study-sim", "report/", ".scratch", "rftlab"),
+    "reproduce": ("", "sim", "study-sim", "report/", ".scratch", "rftlab"),
+    "run": ("", "sim", ".scratch"),
+    "report llm": ("", "llm", "study-llm", "report-llm"),
+    "reproduce llm": ("", "llm", "study-llm", "report-llm"),
+    "run llm": ("", "llm"),
+    "compare": ("", "sim", "llm", "study", "compare"),
+    "pilot": ("pilot", "rftlab"),
+    "predict": ("pilot",),
+    "calibrate": ("calibrate",),
+}
+"""Where the files begin that a command reads or writes."""
+HEALS = ("reproduce", "reproduce llm", "run", "run llm", "pilot", "calibrate")
+
+
+class Whole:
+    """An undamaged results folder, and what each command gives for it."""
+
+    def __init__(self, root, expected):
+        self.root, self.expected = root, expected
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """A results folder with everything in it, and what each command gives."""
+    root = store.open_store(tmp_path_factory.mktemp("whole") / "results")
+    with pytest.MonkeyPatch.context() as patch:
+        patched(patch)
+        for level in STUDIES:
+            reproduce.reproduce(SILENT, STUDIES[level], root, 1, True)
+        pilot_store.write(pilot_store.file_of(root, LLM), pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS), WANTED.config())
+        pilot_store.write(pilot_store.file_of(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config())
+        calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, pytest.fail)
+        calibrated(root, LLM, EVIDENCE, 1, 1, lambda *done: None, pytest.fail)
+        expected = {name: command(Console(file=io.StringIO()), root) for name, command in COMMANDS.items()}
+    return Whole(root, expected)
+
+
+def run_command(name, root):
+    """What a command gives, prints, and the one line with which it ends instead."""
+    console = Console(file=io.StringIO(), width=200)
+    try:
+        return COMMANDS[name](console, root), console.file.getvalue(), None
+    except UserError as error:
+        return None, console.file.getvalue(), str(error)
+    except OSError as error:  # the command line makes it one line, with the file's name
+        return None, console.file.getvalue(), f"{error.filename}: {error.strerror}"
+
+
+@st.composite
+def damage(draw):
+    name = draw(st.sampled_from(sorted(COMMANDS)))
+    return name, draw(st.sampled_from(KINDS)), draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6))
+
+
+def check(whole, folder, name, kind, number, at, beside):
+    """Damage a copy of the folder and run a command on it."""
+    expected, hurt_root, outside = whole.expected, folder / "results", folder / "outside"
+    shutil.copytree(whole.root, hurt_root)
+    outside.mkdir()
+    old_files(outside)
+    mine = [place for place in places(hurt_root) if place.startswith(PARTS[name])] if PARTS[name] != ("",) else places(hurt_root)
+    place, other = mine[at % len(mine)], mine[beside % len(mine)]
+    hurt(hurt_root, outside, place, other, kind, number)
+    before = content(outside)
+    with no_hang():
+        found, printed, line = run_command(name, hurt_root)
+    assert content(outside) == before, "a file outside was touched"
+    if line is not None:
+        assert "\n" not in line and str(hurt_root) in line
+    elif name != "status" and found != expected[name]:
+        says = name not in HEALS and ("damaged" in printed or "left out" in printed)
+        assert says, "another number"
+    if name in HEALS and line is None:
+        again, _, line = run_command(name, hurt_root)
+        healed = again == expected[name] and line is None
+        assert healed, "it does not heal"
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=damage())
+def test_damage_is_named_redone_or_refused(whole, tmp_path_factory, case):
+    folder = tmp_path_factory.mktemp("damage")
+    with pytest.MonkeyPatch.context() as patch:
+        patched(patch)
+        check(whole, folder, *case)
+    shutil.rmtree(folder)

@@ -1,0 +1,165 @@
+"""What others put into a folder of ours: no link is followed, no pipe is waited for."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from rftlab.shared import folders
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import sweep, verify_folder, write_file, write_folder
+from rftlab.shared.folders import below, entries, file_below, folder_below, kind_of, numbered, read_file, read_json, remove
+
+
+def put(kind, place, outside):
+    """Put something of a kind at a place; links lead outside."""
+    if kind == "a socket":
+        here = os.getcwd()
+        os.chdir(place.parent)  # a socket's path is short
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(place.name)
+        os.chdir(here)
+    else:
+        makers = {"a file": place.touch, "a folder": place.mkdir, "a pipe": lambda: os.mkfifo(place), "a symbolic link": lambda: place.symlink_to(outside)}
+        makers[kind]()
+
+
+KINDS = ("a file", "a folder", "a pipe", "a symbolic link", "a socket")
+
+
+@pytest.fixture
+def outside(tmp_path):
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "mine.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_is_below_folders_alone(kind, root, outside):
+    put(kind, root / "x", outside)
+    assert kind_of(root / "x") == kind and below(root, "x") == root / "x"
+    places = {"a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")], "a file": lambda: [file_below(root, "x")]}
+    for allowed, found in places.items():
+        if kind == allowed:
+            assert all(root in place.parents for place in found())
+        else:
+            with pytest.raises(UserError, match=f"^{root / 'x'} is {kind}; allowed: {allowed}, or nothing of that name; remove it$"):
+                found()
+
+
+def test_the_folder_itself_may_be_a_link(root, outside):
+    (root / "link").symlink_to(outside)
+    assert folder_below(root / "link", "a", "b") == root / "link" / "a" / "b"
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_only_files_are_read(kind, root, outside):
+    put(kind, root / "x", outside / "mine.json")
+    for read in (read_file, read_json):
+        with pytest.raises(OSError, match=f"it is {kind}, not a file"):
+            read(root / "x")
+
+
+def test_a_file_larger_than_any_of_ours_is_not_read(root, monkeypatch):
+    (root / "x").write_bytes(b"12345")
+    monkeypatch.setattr(folders, "LARGEST", 5)
+    assert read_file(root / "x") == b"12345"
+    monkeypatch.setattr(folders, "LARGEST", 4)
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        read_file(root / "x")
+
+
+@pytest.mark.parametrize("depth", [41, 900, 100_000])
+def test_deep_json_is_no_json(depth, root):
+    (root / "x").write_text("[" * 39 + "]" * 39)
+    assert read_json(root / "x")
+    (root / "x").write_text("[" * depth + "]" * depth)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(root / "x")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_a_name_is_removed_and_what_a_link_leads_to_stays(kind, root, outside):
+    remove(root / "x")
+    put(kind, root / "x", outside)
+    remove(root / "x")
+    assert not os.path.lexists(root / "x") and (outside / "mine.json").exists()
+
+
+def test_only_folders_with_plain_numbers_are_numbered(root, outside):
+    for name in ("10", "9", "1²", "٣", "-1", "x"):
+        (root / name).mkdir()
+    (root / "11").touch()
+    (root / "12").symlink_to(outside)
+    assert [path.name for path in numbered(root)] == ["9", "10"] and numbered(root / "12") == entries(root / "12") == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_replaces_what_has_its_name_but_no_folder(kind, root, outside):
+    put(kind, root / "x", outside / "mine.json")
+    if kind == "a folder":
+        with pytest.raises(OSError) as caught:
+            write_file(root / "x", b"new")
+        assert caught.value.filename == str(root / "x") and entries(root) == [root / "x"]
+    else:
+        write_file(root / "x", b"new")
+        assert read_file(root / "x") == b"new"
+    assert (outside / "mine.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_replaces_what_has_its_name(kind, root, outside):
+    put(kind, root / "x", outside)
+    write_folder(root / "x", {"a": b"new"})
+    verify_folder(root / "x", ("a",))
+    assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"} and [path.name for path in entries(outside)] == ["mine.json"]
+
+
+def test_what_was_half_written_goes_and_nothing_outside(root, outside):
+    (root / ".writing-a").symlink_to(outside)
+    (root / ".writing-b").mkdir()
+    os.mkfifo(root / ".writing-c")
+    sweep(root)
+    assert entries(root) == [] and (outside / "mine.json").exists()
+
+
+SUMS = {
+    "deep": "[" * 100_000,
+    "nothing": "{}",
+    "list": "[]",
+    "other types": '{"a": 3}',
+    "outside": '{"../outside/mine.json": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}',
+    "parent": '{"..": ""}',
+    "other file": '{"b": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}',
+}
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_a_folder_whose_checksums_say_nothing_is_damaged(kind, root, outside):
+    write_folder(root / "x", {"a": b"{}", "b": b"{}"})
+    verify_folder(root / "x", ("a", "b"))
+    (root / "x" / "checksums.json").write_text(SUMS[kind])
+    with pytest.raises(ValueError, match=str(root / "x")):
+        verify_folder(root / "x", ("a",))
+
+
+def test_a_link_to_a_whole_folder_is_none(root, outside):
+    write_folder(outside / "x", {"a": b"{}"})
+    (root / "x").symlink_to(outside / "x")
+    with pytest.raises(ValueError, match=f"{root / 'x'}: "):
+        verify_folder(root / "x")
+    write_folder(root / "y", {"a": b"{}"})
+    (root / "y" / "a").unlink()
+    (root / "y" / "a").symlink_to(outside / "x" / "a")
+    assert json.loads((root / "y" / "a").read_bytes()) == {}
+    with pytest.raises(ValueError, match="it is a symbolic link"):
+        verify_folder(root / "y")

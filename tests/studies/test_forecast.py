@@ -1,0 +1,244 @@
+"""Forecasts, the plain ones beside them, their scores; and that nothing is scored on what it was made from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli.main import main
+from rftlab.studies.forecast import forecast as forecasting
+from rftlab.studies.forecast import plain
+from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
+from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
+from rftlab.studies.forecast.figures import grid_figure, score_figure
+from rftlab.studies.forecast.forecast import Grid, grid_of, knob_table, pilot_of
+from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
+from rftlab.studies.forecast.predict import covariance, ends_of, predict
+from rftlab.studies.forecast.score import RAW, check_split, language_case, language_cases, paper_cases, partial_cases, score, split, summary
+from rftlab.studies.forecast.show import show_grid, show_posterior, show_scores
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.results.reference import shipped
+
+DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
+FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
+
+
+def observed(cell: str, ends: float, rounds: int = 40) -> Observed:
+    at = np.array([rounds // 2, rounds])
+    return Observed(replace(CELLS[cell], rounds=rounds, eval_every=rounds // 2), at, np.full((2, 2), ends), np.full((2, 2), 0.01))
+
+
+def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
+    """Equal weights on a few parameter sets around the middle of the prior."""
+    coordinates = 0.3 * np.random.default_rng(0).standard_normal((sets, len(SHORT.knobs)))
+    particles = Particles(coordinates, np.zeros(sets), np.arange(sets))
+    return Posterior(Evidence(FACTS, runs), particles, np.full(sets, 1 / sets), 1.0, np.arange(sets))
+
+
+def test_a_forecast_without_a_residual_is_the_simulation():
+    cells = DESIGNS[:3]
+    start = posterior_at(())
+    fits = np.array([ends_of(start, i, [replace(cell, eval_every=cell.rounds) for cell in cells]) for i in range(4)])
+    runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
+    found = predict(posterior_at(runs), cells, 500, 0, 1)
+    np.testing.assert_allclose(found.simulated, fits)
+    np.testing.assert_allclose(found.mean, fits.mean(axis=0), atol=0.02)
+    low, high = found.interval()
+    assert (low < found.mean).all() and (found.mean < high).all()
+
+
+def test_a_residual_is_carried_over_to_designs_like_its_own():
+    """Measured 0.2 above what is simulated at (32, 8): what is not noise goes to (32, 8), most of it to (32, 16), next to nothing to (1, 256)."""
+    names = ["32x8-paper_text", "32x16-paper_text", "1x256-paper_text"]
+    cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
+    simulated = np.mean([ends_of(posterior_at(()), i, [replace(cells[0], eval_every=40)]) for i in range(4)])
+    found = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
+    moved = found.mean - found.simulated.mean(axis=0)
+    share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
+    assert moved[0] == pytest.approx(0.2 * share, abs=0.02) and 0.5 * moved[0] < moved[1] < moved[0] and abs(moved[2]) < 0.02
+
+
+def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
+    runs = (observed(PILOT_CELLS[0], 0.2),)
+    a, b, c = (predict(posterior_at(runs), DESIGNS[:4], 500, seed, threads) for seed, threads in ((0, 1), (0, 2), (1, 1)))
+    np.testing.assert_array_equal(a.single, b.single)
+    assert not np.array_equal(a.single, c.single)
+
+
+def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike_ones():
+    found = covariance(DESIGNS, DESIGNS)
+    np.testing.assert_allclose(np.diag(found), DISCREPANCY**2)
+    assert np.linalg.eigvalsh(found).min() > -1e-12
+    raw, grpo = (next(d for d in DESIGNS if (d.batch_size, d.rollouts, d.support_rollouts, d.replay_window) == key) for key in ((256, 1, 0, 0), (256, 1, 0, 8)))
+    assert covariance([raw], [grpo])[0, 0] < DISCREPANCY**2  # a group of one has the raw reward, with a window it has not
+
+
+def test_still_takes_the_nearest_run_and_averages_equally_near_ones():
+    evidence = Evidence(FACTS, (observed("32x1-minimalist", 0.2), observed("32x8-paper_text", 0.5), observed("256x1-paper_text", 0.7)))
+    cells = tuple(CELLS[name] for name in ("32x2w8-paper_text", "1x256-paper_text", "2048x1w8-paper_text"))
+    np.testing.assert_allclose(plain.still(evidence, cells), [0.2, 0.6, 0.6])
+
+
+def test_gain_adds_what_others_gained():
+    others = [(0.5, np.array([0.6, 0.9])), (0.3, np.array([0.2, 1.0]))]
+    np.testing.assert_allclose(plain.gain(0.4, others), [0.4, 0.95])
+    assert plain.gain(0.9, others)[1] == 1.0
+
+
+def test_the_saturating_curve_is_found_where_it_is_planted():
+    """R0 = 0.1, A = 0.8, middle at 5,000 rollouts, exponent 1.3."""
+
+    def truth(spent):
+        return 0.1 + 0.7 / (1 + (5000 / spent) ** 1.3)
+
+    at = np.arange(100, 700, 100)
+    runs = []
+    for cell in ("32x1-minimalist", "32x8-paper_text"):
+        values = truth(at * plain.per_round(CELLS[cell]))
+        runs.append(Observed(replace(CELLS[cell], rounds=600), at, np.stack([values, values], axis=1), np.full((6, 2), 0.01)))
+    cells = tuple(replace(CELLS[name], rounds=600) for name in ("64x8-paper_text", "32x4w8-paper_text"))
+    np.testing.assert_allclose(plain.sigmoid(Evidence(FACTS, tuple(runs)), cells), truth(600 * np.array([512, 128])), atol=1e-3)
+    assert np.isnan(plain.sigmoid(Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),)), cells)).all()
+
+
+def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
+    curves = shipped()
+    seen, hidden = split(curves, "tiny-mod97", PILOT_CELLS)
+    assert set(seen["cell"]) == set(PILOT_CELLS) and set(seen["seed"]) == {0}
+    assert not set(hidden["cell"]) & set(PILOT_CELLS) and set(hidden["cell"]) | set(PILOT_CELLS) == set(CELLS)
+
+
+def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
+    """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is refused."""
+    pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
+    monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
+    true = shipped()
+    hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
+    false = true.assign(**{name: true[name].mask(hidden, 0.33) for name in ("test_pass_at_1", "train_pass_at_1")})
+    tables = []
+    for curves in (true, false):
+        case = language_case(curves, "tiny-mod97", pairs)
+        case = case._replace(held_out=few, truth=case.truth[list(few)])
+        tables.append(score(tmp_path / str(len(tables)), case, 0, 1))
+    for name in ("forecast", "simulated", "low", "high", "still", "gain", "sigmoid"):
+        np.testing.assert_array_equal(tables[0][name], tables[1][name])
+    assert (tables[0]["truth"] != tables[1]["truth"]).all()
+    leaking = case._replace(held_out=(*few, PILOT_CELLS[1]), truth=case.truth.assign(**{PILOT_CELLS[1]: 0.4}))
+    with pytest.raises(UserError, match="32x8-paper_text is held out, and the evidence knows it"):
+        score(tmp_path, leaking, 0, 1)
+
+
+def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
+    for case in language_cases(shipped()):
+        check_split(case)
+        assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.others) >= 1
+    (part,) = partial_cases(shipped())
+    check_split(part)
+    assert (part.pair, part.known, part.held_out) == ("smollm2-words", (RAW,), ("32x8-paper_text",)) and len(part.evidence.runs) == 1
+    for case in paper_cases():
+        check_split(case)
+        assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
+        assert set(case.truth.columns) == set(case.held_out)
+
+
+def made_up_scores() -> pd.DataFrame:
+    truth = np.linspace(0.1, 0.9, 8)
+    rows = {
+        "cell": list(CELLS)[:8],
+        "truth": truth,
+        "simulated": truth + 0.05,
+        "forecast": truth + 0.01,
+        "low": truth - 0.1,
+        "high": truth + 0.1,
+        "covered": 1.0,
+    }
+    table = pd.DataFrame(rows).assign(still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
+    return pd.concat([table.assign(pair="tiny-mix97"), table.assign(pair="tiny-mod97")], ignore_index=True)
+
+
+def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
+    found = summary(made_up_scores()).set_index("forecast")
+    assert found.loc["forecast", "mae"] == pytest.approx(0.01) and found.loc["forecast", "spearman"] == pytest.approx(1)
+    assert found.loc["gain", "spearman"] == pytest.approx(-1) and found.loc["gain", "regret"] == pytest.approx(0.8)
+    assert found.loc["sigmoid", "excess"] == pytest.approx(0.01) and found.loc["sigmoid", "excess_low"] == pytest.approx(0.01)
+    assert found.loc["still", "excess_low"] > 0
+
+
+def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
+    table, console = made_up_scores()[:1], Console(record=True, width=80)
+    found = summary(table)
+    assert found[["spearman", "excess_low", "excess_high"]].isna().all(axis=None) and found["mae"].notna().all()
+    show_scores(console, table, found)
+    assert "nan" not in console.export_text()
+
+
+def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
+    monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
+    pilot = pilot_of(tmp_path, "tiny-mod97")._replace(rounds=40)
+    posterior = posterior_at((observed(PILOT_CELLS[0], 0.2), observed(PILOT_CELLS[1], 0.4)), sets=2)
+    console = Console(record=True, width=80)
+    grid = grid_of(posterior, pilot, 40 * 256, 0, 2, console, True)
+    table = grid.table.set_index("cell")
+    assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
+    assert np.isnan(table.loc["2048x1w8-paper_text", "best"]) and 0 <= table.loc[grid.recommended, "best"] <= 1
+    unpaid = 0.0 if grid.recommended in PILOT_CELLS else table.loc[grid.recommended, "share"]
+    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(1 - pilot.fraction - unpaid)
+    assert set(table["measured"].dropna().index) == set(PILOT_CELLS)
+    with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
+        grid_of(posterior, pilot, 5, 0, 1, console, True)
+    show_grid(console, grid, pilot)
+    rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
+    assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], "a row each, on a terminal of 80 columns"
+    show_posterior(console, posterior, pilot._replace(runs=pilot.runs[:2]))
+    assert isinstance(grid, Grid) and "recommended" in console.export_text()
+
+
+def test_a_knob_that_nothing_was_learnt_about_keeps_its_prior():
+    posterior = posterior_at((), sets=4000)
+    wide = posterior._replace(particles=posterior.particles._replace(coordinates=posterior.particles.coordinates / 0.3))
+    found, prior = knob_table(posterior).set_index("knob"), knob_table(wide).set_index("knob")
+    assert prior["left"].between(0.9, 1.1).all() and found["left"].between(0.27, 0.33).all()
+    assert prior.loc["rate", "median"] == pytest.approx(prior.loc["rate", "prior"], rel=0.1)
+
+
+def test_figures_show_all_cells():
+    table = made_up_scores()
+    figure, numbers = score_figure(table)
+    assert len(figure.axes) == 2 and len(numbers) == len(table)
+    grid = table[:8].assign(rollouts=1000, measured=np.nan)
+    assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
+    show_scores(Console(record=True), table, summary(table))
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["predict", "--pair", "qwen-gsm8k"], "pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"),
+        (["calibrate", "--pair", "nothing"], "pair = 'nothing' is unknown"),
+        (["predict", "--budget", "5"], "budget = 5 rollouts; allowed: 19200 or more"),
+        (["calibrate", "--seed", "-1"], "seed = -1; allowed"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["rftlab", *arguments, "--results", str(tmp_path / "results")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr().err
+    assert text in printed.replace("\n", " ") and len(printed.strip().splitlines()) == 1
+
+
+def test_a_base_model_that_is_never_right_is_refused(tmp_path):
+    pilot = pilot_of(tmp_path, "tiny-mix97")
+    none = {split: getattr(pilot.base, split)._replace(strict=np.zeros_like(getattr(pilot.base, split).strict)) for split in ("train", "test")}
+    with pytest.raises(UserError, match="nothing to calibrate"):
+        forecasting.posterior_of(Console(), pilot._replace(base=pilot.base._replace(**none)), tmp_path, 0, 1, True)
+
+
+def test_simulations_of_a_posterior_differ_in_world_and_training():
+    evidence = Evidence(FACTS, ())
+    a, b = (simulation_of(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
+    assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)

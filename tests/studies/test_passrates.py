@@ -1,0 +1,132 @@
+"""Pass rates from counts: planted distributions come back, and sampling noise is undone."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.pilot.passrates import EDGES, GAP, BetaBinomial, beta_binomial, binomials, goodness, histogram, moments, naive_histogram, nonparametric
+from rftlab.studies.pilot.passrates import zero_inflated as counts_of
+
+M = 16
+PLANTED = {
+    "low": lambda rng, n: rng.beta(0.6, 5.0, n),
+    "wide": lambda rng, n: rng.beta(0.4, 0.4, n),
+    "two kinds": lambda rng, n: np.where(rng.random(n) < 0.7, 0.05, 0.6),
+}
+
+
+def drawn(name, seed, n, m=M):
+    rng = np.random.default_rng(seed)
+    rates = PLANTED[name](rng, n)
+    return rates, rng.binomial(m, rates)
+
+
+def test_probabilities_of_counts_are_those_of_scipy():
+    c = np.arange(M + 1)
+    np.testing.assert_allclose(counts_of(M, 0.7, 3.1, 0.0), stats.betabinom.pmf(c, M, 0.7, 3.1), rtol=1e-10)
+    np.testing.assert_allclose(counts_of(M, 0.7, 3.1, 0.2), 0.8 * stats.betabinom.pmf(c, M, 0.7, 3.1) + 0.2 * (c == 0), rtol=1e-10)
+    rates = np.array([0.0, 0.3, 1.0])
+    np.testing.assert_allclose(binomials(M, rates), stats.binom.pmf(c[:, None], M, rates), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("m", [4, 16])
+def test_moments_are_unbiased_and_the_naive_variance_is_not(name, m):
+    found = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(800))]
+    errors = np.array([(known.mean - rates.mean(), known.variance - rates.var(ddof=1), known.naive_variance - rates.var(ddof=1)) for known, rates in found])
+    z = errors.mean(axis=0) / errors.std(axis=0) * np.sqrt(len(errors))
+    assert abs(z[0]) < 4 and abs(z[1]) < 4 and z[2] > 10
+    left = errors[:, 2] - [(rates * (1 - rates)).mean() / m for _, rates in found]
+    assert abs(left.mean()) / left.std() * np.sqrt(len(left)) < 4
+    spread = np.std([known.mean for known, _ in found])
+    assert np.mean([known.error for known, _ in found]) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.6, 5.0), (2.0, 2.0), (0.1, 0.3)])
+def test_a_planted_beta_comes_back(a, b):
+    rng = np.random.default_rng(1)
+    counts = rng.binomial(M, rng.beta(a, b, 20_000))
+    fit = beta_binomial(counts, M)
+    assert fit.zero == 0 and fit.a == pytest.approx(a, rel=0.06) and fit.b == pytest.approx(b, rel=0.06)
+    assert fit.mean == pytest.approx(a / (a + b), abs=0.005) and fit.variance == pytest.approx(stats.beta.var(a, b), rel=0.03)
+    assert goodness(fit, counts, M).p_value > 0.001
+
+
+def test_a_planted_mass_at_zero_comes_back_and_where_there_is_none_hardly_any():
+    rng = np.random.default_rng(2)
+    rates = rng.beta(3, 4, 3000)
+    rates[:900] = 0
+    fit = beta_binomial(rng.binomial(M, rates), M)
+    assert fit.zero == pytest.approx(0.3, abs=0.03) and fit.mean == pytest.approx(rates.mean(), abs=0.01)
+    assert fit.variance == pytest.approx(rates.var(), rel=0.05)
+    plain = [beta_binomial(rng.binomial(M, rng.beta(3, 4, 300)), M).zero for _ in range(15)]
+    assert np.mean(np.array(plain) > 0) < 0.2
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_fit_without_a_form_has_the_planted_mean_and_variance(name):
+    rates, counts = drawn(name, 3, 4000)
+    fit, known = nonparametric(counts, M), moments(counts, M)
+    assert fit.weights.sum() == pytest.approx(1) and fit.weights.min() >= 0 and fit.gap < GAP
+    assert fit.mean == pytest.approx(rates.mean(), abs=0.01) and fit.mean == pytest.approx(known.mean, abs=0.002)
+    assert fit.variance == pytest.approx(rates.var(), rel=0.05) and known.naive_variance > 1.02 * rates.var()
+
+
+def test_no_distribution_is_more_than_the_gap_better():
+    rates, counts = drawn("two kinds", 4, 500)
+    fit, seen = nonparametric(counts, M), np.bincount(counts, minlength=M + 1)
+    rng = np.random.default_rng(0)
+    table = binomials(M, fit.rates)
+
+    def likelihood(weights):
+        return float((seen[seen > 0] * np.log((table @ weights)[seen > 0])).sum())
+
+    assert fit.log_likelihood == pytest.approx(likelihood(fit.weights))
+    truth = np.histogram(rates, np.append(fit.rates - 0.0025, 1.0025))[0] / len(rates)
+    others = [truth, *rng.dirichlet(np.full(len(fit.rates), 0.1), 50)]
+    others += [0.5 * fit.weights + 0.5 * other for other in others]
+    assert max(map(likelihood, others)) <= fit.log_likelihood + fit.gap
+    assert fit.log_likelihood + fit.gap >= beta_binomial(counts, M).log_likelihood
+
+
+def test_histograms():
+    rates, counts = drawn("two kinds", 5, 5000)
+    fit = nonparametric(counts, M)
+    truth = np.histogram(rates, EDGES)[0] / len(rates)
+    naive, undone = naive_histogram(counts, M), histogram(fit)
+    for shares in (naive, undone, histogram(beta_binomial(counts, M)), histogram(BetaBinomial(2.0, 3.0, 0.4, 0.0))):
+        assert shares.sum() == pytest.approx(1) and shares.min() >= 0
+    assert np.abs(undone - truth).sum() < 0.5 * np.abs(naive - truth).sum()
+    inflated = histogram(BetaBinomial(2.0, 3.0, 0.4, 0.0))
+    assert inflated[0] == pytest.approx(0.4 + 0.6 * stats.beta.cdf(EDGES[1], 2, 3)) and inflated[5] == pytest.approx(
+        0.6 * (stats.beta.cdf(EDGES[6], 2, 3) - stats.beta.cdf(EDGES[5], 2, 3))
+    )
+
+
+def test_the_test_of_fit_holds_its_level_and_sees_a_wrong_form():
+    rng = np.random.default_rng(6)
+    levels = []
+    for _ in range(40):
+        counts = rng.binomial(M, rng.beta(1.0, 4.0, 500))
+        levels.append(goodness(beta_binomial(counts, M), counts, M).p_value)
+    assert np.mean(np.array(levels) < 0.05) < 0.2 and 0.3 < np.mean(levels) < 0.7
+    counts = drawn("two kinds", 7, 1000)[1]
+    assert goodness(beta_binomial(counts, M), counts, M).p_value < 1e-6
+    free = goodness(nonparametric(counts, M), counts, M)
+    assert np.isnan(free.p_value) and free.statistic < goodness(beta_binomial(counts, M), counts, M).statistic
+
+
+@pytest.mark.parametrize("value", [0, 3, M])
+def test_equal_counts_are_no_trouble(value):
+    counts = np.full(40, value)
+    known, fit, free = moments(counts, M), beta_binomial(counts, M), nonparametric(counts, M)
+    assert known.mean == value / M and known.variance <= 0
+    assert fit.mean == pytest.approx(value / M, abs=1e-3) and free.mean == pytest.approx(value / M, abs=0.03)
+    assert goodness(fit, counts, M).statistic < 40 * M and histogram(fit).sum() == pytest.approx(1)
+
+
+def test_too_little_is_named():
+    for counts, m in (([3], 16), ([0, 1], 1)):
+        with pytest.raises(UserError, match=f"{len(counts)} questions with {m} responses; allowed: 2 or more of each"):
+            moments(np.array(counts), m)

@@ -1,0 +1,300 @@
+"""Pilots: what they are, their files, gradient noise from products, requests; no torch needed."""
+
+import io
+import json
+import math
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rftlab.llm.ask import Ask
+from rftlab.shared.errors import UserError
+from rftlab.studies.forecast.score import whole_pairs
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot import store
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.pilot.noise import analysed, parts_of
+from rftlab.studies.pilot.pilot import Gradient, Pilot, pilot_from, rollouts_of
+from rftlab.studies.pilot.run import answers_of, wanted
+from rftlab.studies.pilot.show import show, spark
+from rftlab.studies.pilot.store import Damaged, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.points import points_of
+from rftlab.studies.runs.seal import sealed
+
+PAIR = "tiny-mod97"
+
+
+@pytest.fixture(scope="module")
+def pilot():
+    return pilot_from(shipped(), shipped_base(PAIR))
+
+
+# --- what a pilot is ---
+
+
+def test_the_usual_designs_are_a_twentieth_of_the_grid():
+    assert len(CELLS) == 25 and sum(rollouts_of(cell) for cell in CELLS.values()) == 12_288
+    assert sum(rollouts_of(CELLS[cell]) for cell in PILOT_CELLS) == 576
+    assert CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2] and CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
+    assert pilot_from(shipped(), shipped_base(PAIR)).fraction < 0.05
+
+
+def test_shipped_runs_make_a_pilot(pilot):
+    usual = start_at(PAIR, "llm").design
+    assert (pilot.rounds, pilot.eval_every) == (usual.rounds, usual.eval_every) and [run.cell for run in pilot.runs] == list(PILOT_CELLS)
+    curves = shipped().query("pair == @PAIR and seed == 0")
+    for run in pilot.runs:
+        own = curves[curves["cell"] == run.cell]
+        assert run.curve.test_pass_at_1.tolist() == own["test_pass_at_1"].tolist() and run.test_flexible.tolist() == own["test_flexible"].tolist()
+        assert run.design == replace(CELLS[run.cell], rounds=usual.rounds, eval_every=usual.eval_every) and not run.diverged
+        assert (run.train_questions, run.test_questions, run.responses, run.asked) == (500, 500, 1, 13 * 1000 * 2)
+        assert run.spent.rollouts == usual.rounds * rollouts_of(run.design) == own["rollouts"].max()
+    assert pilot.total.rollouts == 576 * 600 + 16 * 1012 == sum(spent.rollouts for spent in pilot.spent.values())
+    assert pilot.fraction == pytest.approx(pilot.total.rollouts / (12_288 * 600))
+
+
+def test_the_base_model_answers_as_the_curves_begin(pilot):
+    for pair in whole_pairs(shipped()):
+        base, curves = shipped_base(pair), shipped().query("pair == @pair and round == 0 and seed == 0")
+        for split in ("train", "test"):
+            answers = getattr(base, split)
+            for name, column in (("strict", f"{split}_pass_at_1"), ("flexible", f"{split}_flexible")):
+                rate = answers.rate(name)
+                assert curves[column].iloc[0] == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 500))
+            assert answers.samples == 16 and len(answers.strict) == {"train": 512, "test": 500}[split]
+
+
+def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
+    """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and noise at the base policy predict."""
+    pilots = {pair: pilot_from(shipped(), shipped_base(pair)) for pair in whole_pairs(shipped())}
+    for pilot in pilots.values():
+        assert pilot.runs[0].curve.grad_norm[1] == pytest.approx(pilot.base.raw.norm(32, 1), rel=0.25)
+        assert pilot.base.raw.signal == pytest.approx(pilot.base.centred.signal, abs=3 * pilot.base.centred.signal_error)
+
+
+def test_runs_that_are_missing_or_unknown_are_named(pilot):
+    curves = shipped()
+    with pytest.raises(UserError, match="design = 'x' is unknown; allowed: 32x1-minimalist, "):
+        pilot_from(curves, pilot.base, ("x",))
+    with pytest.raises(UserError, match="32x8-paper_text names one twice"):
+        pilot_from(curves, pilot.base, ("32x8-paper_text",) * 2)
+    with pytest.raises(UserError, match="tiny-mod97, 32x8-paper_text, seed 9: 0 runs; a pilot needs one"):
+        pilot_from(curves, pilot.base, ("32x8-paper_text",), seed=9)
+    assert pilot_from(curves, pilot.base, ()).runs == ()
+
+
+# --- gradient noise ---
+
+
+def planted(rng, contexts, n, size=40, signal=0.3, between=1.0, within=2.0):
+    """Gradients (G, 2, size) of halves of n rollouts, and the truth (|G|^2, tr B, tr W_1)."""
+    scale = np.linspace(0.5, 1.5, size)
+    mean = signal * np.ones(size) / math.sqrt(size)
+    own = mean + math.sqrt(between) * scale * rng.standard_normal((contexts, size))
+    halves = own[:, None] + math.sqrt(within / n) * scale[::-1] * rng.standard_normal((contexts, 2, size))
+    return halves, np.array([signal**2, between * (scale**2).sum(), within * (scale**2).sum()])
+
+
+def products_of(halves, n, blocks=8):
+    means, block = halves.mean(axis=1), np.arange(len(halves)) * blocks // len(halves)
+    sums = np.array([means[block == b].sum(axis=0) for b in range(blocks)])
+    return SimpleNamespace(
+        group=n, block=block, gram=sums @ sums.T, squares=(means**2).sum(axis=1), differences=((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1)
+    )
+
+
+@pytest.mark.parametrize(("n", "signal"), [(2, 0.3), (8, 0.3), (8, 12.0)])
+def test_parts_of_gradient_noise_are_unbiased_and_their_errors_not_too_small(n, signal):
+    rng = np.random.default_rng(n)
+    found, errors = [], []
+    for _ in range(800):
+        halves, truth = planted(rng, 48, n, signal=signal)
+        known = analysed(products_of(halves, n))
+        found.append((known.signal, known.between, known.within))
+        errors.append((known.signal_error, known.between_error, known.within_error))
+    found = np.array(found)
+    z = (found.mean(axis=0) - truth) / found.std(axis=0) * math.sqrt(len(found))
+    assert np.abs(z).max() < 4
+    ratio = np.sqrt((np.array(errors) ** 2).mean(axis=0)) / found.std(axis=0)
+    assert ratio.min() > 0.9 and ratio.max() < (1.15 if signal > 10 else 1.5) and ratio[1:].max() < 1.15
+
+
+def test_parts_are_those_of_the_textbook():
+    halves, _ = planted(np.random.default_rng(0), 31, 4)
+    means = halves.mean(axis=1)
+    within = ((halves - means[:, None]) ** 2).sum() / 31
+    spread = means.var(axis=0, ddof=1).sum()
+    expected = ((means.mean(axis=0) ** 2).sum() - spread / 31, spread - within / 2, 4 * within)
+    np.testing.assert_allclose(parts_of(products_of(halves, 4), np.arange(8)), expected, rtol=1e-10)
+
+
+def test_a_noise_scale_is_noise_over_signal():
+    found = Gradient(512, 8, 0.5, 3.0, 16.0, 0.1, 0.1, 0.1)
+    assert found.variance(1) == 19 and found.variance(8) == 5 and found.noise_scale(8) == 10
+    assert found.norm(10, 8) == pytest.approx(1.0) and found._replace(signal=-0.1).noise_scale(1) == math.inf
+
+
+# --- files ---
+
+
+def test_a_file_comes_back(pilot, tmp_path):
+    place = file_of(tmp_path, PAIR)
+    assert read(place, Pilot) is None
+    write(place, pilot, {"a": 1})
+    found = read(place, Pilot, {"a": 1})
+    assert repr(found) == repr(pilot) and found.base.train.strict.dtype.kind == "i"
+    assert read(place, Pilot, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(pilot)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"samples": 16', '"samples": 17'), lambda text: "[]", lambda text: "[" * 100_000]
+)
+def test_a_damaged_file_is_named(pilot, tmp_path, damage):
+    place = file_of(tmp_path, PAIR)
+    write(place, pilot, {})
+    place.write_text(damage(place.read_text()))
+    with pytest.raises(Damaged, match=r"pilot\.json"):
+        read(place, Pilot)
+    with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
+        read_pilot(tmp_path, PAIR)
+
+
+def test_a_pilot_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"pilot.json is missing; run `rftlab pilot --pair {PAIR} --results .*` first"):
+        read_pilot(tmp_path, PAIR)
+    with pytest.raises(UserError, match=r"pair = 'qwen-math' has no measurements of its base model in the package; allowed: .*tiny-mod97"):
+        shipped_base("qwen-math")
+
+
+def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
+    base, run, place = pilot.base, pilot.runs[0], tmp_path / "x.json"
+    wrong = {
+        r"test\.strict must be 500 whole numbers from 0 to 16": base._replace(test=base.test._replace(strict=base.test.strict + 17)),
+        "train: 512 questions; allowed: 1 to 511": base._replace(n_train=511),
+        "more right answers in the format": base._replace(train=base.train._replace(well_formed=np.zeros(512, dtype=np.int64))),
+        "rounds must rise from 0 to 10": pilot._replace(runs=(run._replace(planned_rounds=10),)),
+        "columns of unequal lengths": pilot._replace(runs=(run._replace(test_flexible=run.test_flexible[1:]),)),
+        "design y is none of the grid's": pilot._replace(runs=(run._replace(cell="y"),)),
+    }
+    for said, content in wrong.items():
+        write(place, content, {})
+        with pytest.raises(Damaged, match=said):
+            read(place, type(content))
+
+
+def test_measurements_are_shipped(pilot, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SHIPPED", tmp_path / "pilots.json")
+    assert shipped_pairs() == ()
+    for pair in (PAIR, "other"):
+        write(file_of(tmp_path, pair, "base"), pilot.base._replace(pair=pair), {})
+        ship(tmp_path)
+    file_of(tmp_path, PAIR, "base").unlink()
+    ship(tmp_path)
+    assert shipped_pairs() == ("other", PAIR) and repr(shipped_base(PAIR)) == repr(pilot.base)
+
+
+# --- requests ---
+
+
+def test_requests_are_checked():
+    ask = Ask()
+    with pytest.raises(UserError, match="pair = 'nobody' is unknown"):
+        wanted("nobody", PILOT_CELLS, None, ask)
+    with pytest.raises(UserError, match="design = '32x9' is unknown; allowed: "):
+        wanted(PAIR, ("32x9",), None, ask)
+    for rounds in (0, 601):
+        with pytest.raises(UserError, match=f"rounds = {rounds}; allowed: 1 to 600, the rounds of {PAIR}"):
+            wanted(PAIR, PILOT_CELLS, rounds, ask)
+    for samples in (1, 2, 5):
+        with pytest.raises(UserError, match=f"samples = {samples}; allowed: 4 or more, and even"):
+            Ask(samples=samples)
+    with pytest.raises(UserError, match="train_questions = 15; allowed: 16 or more"):
+        Ask(train_questions=15)
+    with pytest.raises(UserError, match="test_questions = 1; allowed: 2 or more"):
+        Ask(test_questions=1)
+
+
+def test_a_pair_without_a_language_model_is_refused(monkeypatch):
+    from rftlab.studies.paper.pairs import PAIRS
+
+    monkeypatch.setitem(PAIRS, "simulated", replace(PAIRS["qwen-math"], llm=None))
+    with pytest.raises(UserError, match="pair = 'simulated' does not run at level llm; allowed: "):
+        wanted("simulated", PILOT_CELLS, None, Ask())
+
+
+def test_runs_of_a_pilot_are_those_of_the_grid():
+    grid = {point.id for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
+    assert {point.id for point in wanted(PAIR, PILOT_CELLS, None, Ask()).points()} < grid
+    short = wanted(PAIR, PILOT_CELLS, 20, Ask())
+    assert not {point.id for point in short.points()} & grid and {point.run.design.rounds for point in short.points()} == {20}
+    assert short.config() != wanted(PAIR, PILOT_CELLS, None, Ask()).config() and short.base_config() == wanted(PAIR, (), None, Ask()).base_config()
+    assert short.base_config() != wanted(PAIR, (), None, Ask(samples=8)).base_config()
+    assert json.loads(json.dumps(short.config())) == short.config()
+
+
+def test_responses_are_counted():
+    rng = np.random.default_rng(0)
+    strict, flexible, form, finished = (rng.random((6, 4)) < share for share in (0.3, 0.5, 0.8, 0.9))
+    lengths = rng.integers(1, 9, (6, 4))
+    found = answers_of(SimpleNamespace(strict=strict * 1.0, flexible=flexible * 1.0, well_formed=form, finished=finished, lengths=lengths))
+    assert found.samples == 4 and found.strict.tolist() == strict.sum(1).tolist() and found.well_formed.tolist() == form.sum(1).tolist()
+    assert found.rate("flexible") == pytest.approx(flexible.mean()) and found.lengths.mean == lengths.mean()
+    assert found.lengths.right == lengths[strict].mean() and found.lengths.wrong == lengths[~strict].mean()
+    assert found.lengths.cut == pytest.approx(1 - finished.mean()) and found.lengths.quantiles[2] == np.median(lengths)
+    none = answers_of(SimpleNamespace(strict=0.0 * strict, flexible=flexible, well_formed=form, finished=finished, lengths=lengths))
+    assert math.isnan(none.lengths.right)
+
+
+# --- what is printed ---
+
+
+def printed(pilot):
+    console = Console(record=True, width=200, file=io.StringIO())
+    show(console, pilot)
+    return console.export_text()
+
+
+def test_what_was_measured_is_printed(pilot):
+    text = printed(pilot)
+    for part in ("512 of 2048", "without sampling noise", "noise scale", "run 256x1-paper_text", "7,372,800 rollouts", f"{pilot.fraction:.2%}"):
+        assert part in text
+    silent = pilot.base.raw._replace(signal=-0.1, signal_error=0.5)
+    assert f"> {silent.variance(1):,.0f}" in printed(pilot._replace(base=pilot.base._replace(raw=silent), runs=()))
+    assert spark(np.array([0.0, 0.25, 0.5])) == "▁▄█"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "dangling link", "another pair", "base for pilot", "other types"])
+def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
+    place, other = file_of(tmp_path, PAIR), file_of(tmp_path, "tiny-mix97")
+    write(other, pilot, {})
+    (place.parent).mkdir()
+    makers = {
+        "folder": place.mkdir,
+        "pipe": lambda: os.mkfifo(place),
+        "link": lambda: place.symlink_to(other),
+        "dangling link": lambda: place.symlink_to("nowhere"),
+        "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
+        "base for pilot": lambda: write(place, pilot.base, {}),
+        "other types": lambda: place.write_bytes(sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "Pilot"])),
+    }
+    makers[kind]()
+    with pytest.raises(Damaged, match=r"pilot\.json"):
+        read(place, Pilot)
+    with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
+        read_pilot(tmp_path, PAIR)
+    discard(place)
+    assert read(place, Pilot) is None and other.is_file()
+
+
+def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "pilot").symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match=f"^{tmp_path / 'pilot'} is a symbolic link"):
+        write(file_of(tmp_path, PAIR), pilot, {})
+    assert list((tmp_path / "outside").iterdir()) == []

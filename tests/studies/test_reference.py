@@ -1,0 +1,83 @@
+"""The reference runs of language models that come with the package, and the choice of their learning rates."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.curve import Curve
+from rftlab.studies.cli.reproduce import Study, write_study
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.results import reference as module
+from rftlab.studies.results.reference import COLUMNS, reference, shipped
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import points_of
+from rftlab.studies.tools.export import export, smollm2_points
+from rftlab.studies.tools.rates import CELLS, points_at, scores
+
+
+def test_reference_runs_are_whole_studies():
+    curves = reference().curves
+    assert tuple(curves.columns) == COLUMNS and set(curves["pair"]) == {"tiny-mix97", "tiny-mod97", "tiny-sign97"}
+    for pair, own in curves.groupby("pair"):
+        usual = start_at(pair, "llm").design
+        assert set(own["cell"]) == {label(cell) for cell in cells_of(list(EXPERIMENTS.values()))}
+        assert set(own["planned_rounds"]) == {usual.rounds}
+        ended = own.groupby(["cell", "seed"])["round"].agg(["max", "count"])
+        assert set(ended["max"]) == {usual.rounds} and set(ended["count"]) == {usual.rounds // usual.eval_every + 1}
+        assert ended.reset_index().groupby("cell")["seed"].apply(tuple).nunique() == 1
+        assert own["test_pass_at_1"].between(0, 1).all()
+        assert own["test_pass_at_1"].max() > own["test_pass_at_1"].iloc[0] + 0.3
+
+
+def test_single_cells_of_smollm2_rise_by_more_than_their_error():
+    curves, wanted = shipped(), {(point.pair, point.cell) for point in smollm2_points()}
+    own = curves[~curves["pair"].isin(reference().curves["pair"])]
+    assert set(zip(own["pair"], own["cell"], strict=True)) == wanted and own["planned_rounds"].eq(20).all()
+    for _, cell in own.groupby("cell"):
+        first, last = cell["test_pass_at_1"].iloc[[0, -1]]
+        assert last - first > 4 * np.sqrt(0.25 / 200)
+
+
+def test_exported_runs_come_back(tmp_path, monkeypatch):
+    root = store.open_store(tmp_path / "results")
+    points = points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mod97"], 2, 2)
+    for point in points:
+        folder, rounds = store.folder_of(root, point), np.array([0, 1, 2])
+        folder.mkdir(parents=True)
+        columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
+        columns |= {"rollouts": 32 * rounds, "tokens": 32 * rounds}
+        metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name}
+        pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
+        pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
+        (folder / "config.json").write_text(json.dumps(point.config))
+        store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
+    monkeypatch.setattr("rftlab.studies.cli.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
+    write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
+    before = shipped().head(2).assign(pair="other")
+    before.to_parquet(tmp_path / "language.parquet")
+    monkeypatch.setattr(module, "FILE", tmp_path / "language.parquet")
+    export(root)
+    export(root)
+    curves = shipped()
+    pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True), check_dtype=False)
+    curves = curves.iloc[2:]
+    assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
+    assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
+    curves.iloc[:-1].to_parquet(tmp_path / "language.parquet")
+    assert reference().diverged == ["tiny-mod97, 32x1-minimalist, seed 1: diverged after round 1"]
+
+
+def test_a_rate_is_judged_on_the_validation_split_by_all_its_cells():
+    start = start_at("tiny-mix97", "llm")
+    (slow, fast) = points_at("tiny-mix97", [1e-5, 1e-2], 2)
+    assert {point.run.evaluation.split for point in slow + fast} == {"validation"} and start.evaluation.split == "test"
+    assert {point.run.optimizer.rate for point in fast} == {1e-2} and {point.run.design.batch_size for point in fast} == {1, 32, 256}
+    assert replace(slow[0].run, optimizer=start.optimizer, evaluation=start.evaluation, design=start.design) == start
+    rows = [(label(cell), seed, at, 600, 0.1 * at / 600) for cell in CELLS for seed in (0, 1) for at in (0, 600)]
+    curves = pd.DataFrame(rows, columns=["cell", "seed", "round", "planned_rounds", "test_pass_at_1"])
+    assert scores(curves).tolist() == pytest.approx([0.1] * 4)
+    assert scores(curves[:-1])[label(CELLS[-1])] == pytest.approx(0.05)  # a seed that diverged counts as 0

@@ -1,0 +1,247 @@
+"""The report: self-contained, safe, repeatable, and true to the numbers it was given."""
+
+import errno
+import os
+import re
+from importlib.resources import files
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from rftlab.shared.curve import Curve
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_whole
+from rftlab.studies.report.report import VERDICTS, Part, terminal_summary, write_report
+from rftlab.studies.results.endpoints import endpoint_table
+from rftlab.studies.results.language import PHASES, costs, gains
+from rftlab.studies.results.stats import interval
+
+CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
+PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
+TINY = ["tiny-mix97", "tiny-mod97"]
+HOSTILE = '"><script>alert(1)</script>'
+ARXIV = "https://arxiv.org/abs/2601.22532"
+
+
+def curves_of(pairs, seeds):
+    """Made-up curves: three evaluations of every cell."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for pair in pairs:
+        for cell in map(label, cells_of(CHOSEN)):
+            for seed in range(seeds):
+                for at in (0, 1000, 2000):
+                    train, test = rng.uniform(0.1, 0.9, 2)
+                    rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
+    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
+
+
+def with_metrics(curves):
+    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to it after."""
+    flexible = curves["test_pass_at_1"] + 0.1 * (curves["round"] == 0)
+    phases = {f"{kind}_{phase}": at for at, phase in enumerate(PHASES, 1) for kind in ("seconds", "peak_mb")}
+    return curves.assign(train_flexible=flexible, test_flexible=flexible, **phases)
+
+
+def part(curves, text="plain", level="sim", **changes):
+    pairs = list(dict.fromkeys(curves["pair"]))
+    return Part(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(**changes)
+
+
+def findings_of(pairs, text="a < b"):
+    return [
+        SimpleNamespace(claim=f"claim {i}", statement=text, pair=pair, published="" if i else text, measured=text, verdict=verdict)
+        for i, verdict in enumerate(VERDICTS)
+        for pair in pairs
+    ]
+
+
+def write(folder, curves, text="plain"):
+    return write_report(folder, CHOSEN, part(curves, text), None, {"command": text, text: "1"}, [text])
+
+
+def short_run(table):
+    """Rows of the pair and cell that have the diverged run."""
+    return table[(table["pair"] == PAIRS[0]) & (table["cell"] == label(CHOSEN[1].cells[0]))]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A report of three pairs and two seeds, one of whose runs diverged, with hostile text wherever text comes from outside."""
+    curves = curves_of(PAIRS, seeds=2)
+    curves = curves.drop(short_run(curves).query("seed == 1 and round == 2000").index)
+    return write(tmp_path_factory.mktemp("report"), curves, HOSTILE), curves
+
+
+def test_report_is_self_contained(written):
+    page = written[0].read_text()
+    sources = re.findall(r'\bsrc="([^"]*)"', page)
+    assert len(sources) == 6
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    targets = set(re.findall(r'\bhref="([^"]*)"', page))
+    assert {target for target in targets if not target.startswith("#")} == {ARXIV}
+    assert all(f'id="{target[1:]}"' in page for target in targets - {ARXIV})
+    assert not re.search(r"<script|<link|<iframe|@import|url\(|https?://(?!arxiv)", page)
+    assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page))
+
+
+@pytest.mark.parametrize("name", ["page.css", "theory.html.j2"])
+def test_columns_of_pages_fit_a_phone(name):
+    on_screen = (files("rftlab.studies") / "templates" / name).read_text().partition("@media print")[0]
+    assert not re.search(r"repeat\(\d", on_screen)
+    assert all(int(width) <= 360 for width in re.findall(r"minmax\((\d+)px", on_screen))
+
+
+def test_outside_text_is_escaped(written):
+    page = written[0].read_text()
+    assert "<script" not in page
+    assert page.count("&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;") > 3 * len(VERDICTS)
+
+
+def test_a_diverged_run_leaves_its_curve_short_and_its_endpoint_to_the_others(written):
+    path, curves = written
+    names = ["figures/tradeoff-curves.csv", "endpoints.csv"]
+    drawn, endpoints, kept = (short_run(table) for table in (*(pd.read_csv(path.parent / name) for name in names), curves))
+    assert set(drawn["round"]) == {0, 1000}
+    endpoint = endpoints[endpoints["split"] == "test"].iloc[0]
+    assert endpoint["seeds"] == 1
+    assert endpoint["mean"] == pytest.approx(kept.loc[kept["round"] == 2000, "test_pass_at_1"].item(), abs=1e-6)
+
+
+def test_files_hold_the_numbers_they_were_given(written):
+    path, curves = written
+    endpoints = endpoint_table(curves, CHOSEN, PAIRS)
+    pd.testing.assert_frame_equal(pd.read_csv(path.parent / "endpoints.csv"), endpoints, check_exact=False, atol=1e-6, check_dtype=False)
+    drawn = pd.read_csv(path.parent / "figures" / "tradeoff-endpoints.csv")
+    expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
+    assert len(pd.read_csv(path.parent / "findings.csv")) == len(VERDICTS) * len(PAIRS)
+    for csv in (path.parent / "figures").glob("*.csv"):
+        assert "seconds" not in csv.read_text()
+
+
+def test_bands_are_t_intervals_over_seeds():
+    curves = curves_of(PAIRS[:1], seeds=4)
+    for row in mean_curves(curves).sample(20, random_state=0).itertuples():
+        own = curves[(curves["cell"] == row.cell) & (curves["round"] == row.round)][f"{row.split}_pass_at_1"]
+        assert (row.mean, row.low, row.high) == pytest.approx(interval(own.to_numpy()), rel=1e-12)
+
+
+def test_equal_inputs_give_equal_files(tmp_path):
+    curves = curves_of(PAIRS[:1], seeds=2)
+    for name in ("first", "second"):
+        write(tmp_path / name, curves)
+    files = {path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*") if path.is_file()}
+    assert {path.suffix for path in files} == {".svg", ".png", ".csv", ".html"}
+    for file in files:
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+
+
+def test_one_pair_and_one_seed(tmp_path):
+    curves = curves_of(PAIRS[:1], seeds=1)
+    seen = []
+    path = write_report(tmp_path, EXPERIMENTS.values(), part(curves), None, {}, [], progress=lambda done, total: seen.append((done, total)))
+    assert "±" not in path.read_text()
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))
+
+
+def test_a_pair_the_paper_does_not_report_is_drawn_without_published_numbers(tmp_path):
+    curves = curves_of(PAIRS[2:], seeds=2)
+    endpoints = endpoint_table(curves, CHOSEN, PAIRS[2:]).assign(published=np.nan, difference=np.nan)
+    page = write_report(tmp_path, CHOSEN, part(curves, endpoints=endpoints), None, {}, []).read_text()
+    assert not (tmp_path / "figures" / "agreement.svg").exists()
+    assert "The paper reports no endpoint" in page
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
+    figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
+    before = save(figure, tmp_path, "figure", numbers).read_bytes()
+    monkeypatch.setattr("rftlab.studies.report.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
+    assert (tmp_path / "figure.svg").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", "figure.png", "figure.csv"}
+
+
+def test_an_error_names_the_file_and_not_what_stood_in_for_it(tmp_path):
+    def fail(part):
+        raise OSError(errno.ENOSPC, "No space left on device", str(part))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(tmp_path / "table.csv", fail)
+    assert caught.value.filename == str(tmp_path / "table.csv")
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_the_next_one(tmp_path):
+    left, busy, other = (tmp_path / f".{name}" for name in ("table.csv.31243", "table.csv.31244", "other.csv.31243"))
+    for path in (left, busy, other):
+        path.write_text("half")
+    for path in (left, other):
+        os.utime(path, (0, 0))
+    write_whole(tmp_path / "table.csv", lambda path: path.write_text("whole"))
+    assert set(tmp_path.iterdir()) == {tmp_path / "table.csv", busy, other}
+
+
+def test_terminal_summary_is_short_and_literal(capsys):
+    main, beside = part(curves_of(PAIRS, seeds=2)), part(curves_of(TINY, seeds=2), level="llm")
+    main.findings[0].claim = "[red]claim[/red]"
+    terminal_summary([main, beside], Console(width=100))
+    shown = capsys.readouterr().out
+    assert "[red]claim[/red]" in shown
+    assert "✓ reproduced 3" in shown
+    assert "GSM8K (in-sample)" in shown
+    assert len(shown.splitlines()) <= 30
+
+
+def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, capsys):
+    curves = curves_of(PAIRS[:1], seeds=2)
+    for rounds, said in ((1000, True), (2000, False)):
+        main = part(curves.assign(planned_rounds=rounds))
+        terminal_summary([main], Console(width=200))
+        page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
+        for shown in (capsys.readouterr().out, page):
+            assert (f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison" in shown) == said
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """A report of one simulated pair with two language models beside it."""
+    main, beside = part(curves_of(PAIRS[:1], seeds=2)), part(with_metrics(curves_of(TINY, seeds=2)), level="llm")
+    return write_report(tmp_path_factory.mktemp("both"), CHOSEN, main, beside, {}, []), beside
+
+
+def test_language_models_stand_beside_the_simulator(both):
+    path, beside = both
+    page = path.read_text()
+    assert page.count("On a small language model") == len(CHOSEN)
+    assert set(pd.read_csv(path.parent / "endpoints.csv")["pair"]) == {PAIRS[0], *TINY}
+    drawn = pd.read_csv(path.parent / "figures" / "llm-tradeoff-endpoints.csv")
+    expected = beside.endpoints[beside.endpoints["experiment"] == "tradeoff"]["mean"]
+    assert drawn["mean"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
+    assert "✓</strong>" not in page and "<strong>✓ 1</strong>" in page  # counts are those of the simulated pair alone
+
+
+def test_gains_are_split_into_format_and_reasoning(both):
+    table = gains(both[1].curves)
+    assert table["gain"].to_numpy() == pytest.approx((table["reasoning"] + table["format"]).to_numpy())
+    assert table["format"].to_numpy() == pytest.approx(0.1)
+    own = both[1].curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'").pivot(index="seed", columns="round", values="test_pass_at_1")
+    known = interval((own[2000] - own[0]).to_numpy())
+    assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.mean, known.high - known.mean))
+    assert "Format and reasoning" in both[0].read_text()
+
+
+def test_a_report_of_language_models_says_where_time_and_memory_went(tmp_path):
+    curves = with_metrics(curves_of(TINY[:1], seeds=2))
+    page = write_report(tmp_path, CHOSEN, part(curves, level="llm"), None, {}, []).read_text()
+    table = costs(curves)
+    assert table["ms_update"].to_numpy() == pytest.approx(1000 * 3 * (PHASES.index("update") + 1) / 2000)
+    assert set(table["peak_mb"]) == {len(PHASES)}
+    assert "Time and memory" in page and "on language models" in page and "in-sample" not in page

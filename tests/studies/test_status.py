@@ -1,0 +1,233 @@
+"""`rftlab status`: what is done, running, interrupted and to do, from the files and locks that are there, without writing one."""
+
+import fcntl
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from rftlab.llm.lock import Busy, held, locked
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import write_file
+from rftlab.studies.cli.reproduce import study_of, write_study
+from rftlab.studies.cli.status import duration, look, seconds_left, seconds_left_now, show
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import Point
+from tests.llm.test_lock import HOLDER
+from tests.support.vectors import ROOT
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A results folder with a study of both levels, of which nothing has run."""
+    root = store.open_store(tmp_path / "results")
+    for study in (study_of("sim", ["qwen-gsm8k"], 1, None), study_of("llm", ["tiny-mix97", "tiny-mod97"], 1, None)):
+        write_study(root, study)
+    return root
+
+
+def points(level, pair):
+    return study_of(level, [pair], 1, None).points()
+
+
+def finish(root, point: Point, seconds: float):
+    folder = store.folder_of(root, point)
+    folder.mkdir(parents=True)
+    for table in ("curve", "metrics"):
+        (folder / f"{table}.parquet").write_bytes(b"")
+    store.seal(root, point, None, {"commit": "abc", "versions": {}, "seconds": seconds})
+
+
+def interrupt(root, point: Point, checkpoint: int | None, curve=True):
+    folder = store.folder_of(root, point)
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(b"")
+    if curve:
+        (folder / "curve.parquet").write_bytes(b"")
+    for name in () if checkpoint is None else (f"{checkpoint - 50:06}", f"{checkpoint:06}", ".writing-abc"):
+        (folder / "checkpoints" / name).mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def hold():
+    """Starts processes that hold the locks of folders."""
+    children = []
+
+    def start(folder):
+        child = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        children.append(child)
+        assert child.stdout.readline() == "held\n"
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def everything(folder):
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*")}
+
+
+def printed(root):
+    console = Console(width=140, file=io.StringIO())
+    show(console, root)
+    return console.file.getvalue()
+
+
+def rows(text):
+    """Cells of the tables by pair."""
+    lines = [line.split() for line in text.splitlines()]
+    return {words[0]: words[1:] for words in lines if words and words[0] in ("qwen-gsm8k", "tiny-mix97", "tiny-mod97", "all")}
+
+
+def test_each_state_is_seen_and_nothing_is_written(root, hold):
+    todo = points("llm", "tiny-mix97")
+    finish(root, todo[0], 120.0)
+    hold(interrupt(root, todo[1], 150))
+    interrupt(root, todo[2], 300)
+    hold(interrupt(root, todo[3], None))
+    interrupt(root, todo[4], None, curve=False)
+    before = everything(root)
+    found = [look(root, point) for point in todo]
+    assert [(run.state, run.round) for run in found[:6]] == [
+        ("done", None),
+        ("running", 150),
+        ("interrupted", 300),
+        ("running", 0),
+        ("interrupted", None),
+        ("to do", None),
+    ]
+    text = printed(root)
+    assert everything(root) == before
+    left = seconds_left(found)
+    assert rows(text)["tiny-mix97"] == ["1", "2", "2", str(len(todo) - 5), *duration(left).split()]
+    assert rows(text)["tiny-mod97"] == ["0", "0", "0", str(len(todo)), "unknown"] and rows(text)["all"][-1] == "unknown"
+    assert f"running: {todo[1].name}, round 150 of 600" in text and f"interrupted: {todo[4].name}, round unknown of 600" in text
+
+
+def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, hold):
+    todo = points("llm", "tiny-mix97")
+    finish(root, todo[0], 3 * todo[0].cost)
+    hold(interrupt(root, todo[1], 150))
+    hold(interrupt(root, todo[2], 450))
+    found = [look(root, point) for point in todo]
+    left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
+    assert seconds_left(found) == pytest.approx(left)
+    assert seconds_left_now(found) == pytest.approx(left / 2)
+    assert seconds_left_now(found[:3]) == pytest.approx(max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2))
+
+
+def test_what_is_not_known_is_not_guessed(root):
+    todo = points("llm", "tiny-mix97")
+    found = [look(root, point) for point in todo]
+    assert seconds_left(found) is None and seconds_left_now(found) is None
+    finish(root, todo[0], 60.0)
+    for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
+        (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
+        found = [look(root, point) for point in todo]
+        assert found[0].state == "interrupted" and str(store.folder_of(root, todo[0])) in found[0].damage and seconds_left(found) is None
+
+
+def test_simulations_are_done_or_to_do(root):
+    todo = points("sim", "qwen-gsm8k")
+    for point in todo[:2]:
+        finish(root, point, 2.0)
+    assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
+    found = [look(root, point) for point in todo]
+    assert seconds_left(found[:2]) == 0.0 and seconds_left_now(found) is None
+
+
+def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    assert not held(folder) and not folder.exists()
+    with locked(folder, print):
+        assert held(folder)
+        with pytest.raises(Busy), locked(folder, print):
+            pass
+    assert not held(folder)
+    glance = (folder / "lock").open("rb")
+    fcntl.flock(glance, fcntl.LOCK_SH)
+    monkeypatch.setattr("rftlab.llm.lock.time.sleep", lambda seconds: glance.close())
+    with locked(folder, print):
+        assert held(folder)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(None, "unknown"), (0.0, "0 s"), (59.4, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min")])
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_folder_with_runs_and_no_study_says_how_many(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    for name, files in (("a", ["config.json", "done.json"]), ("b", ["config.json"])):
+        for file in files:
+            write_file(root / "llm" / "tiny-mix97" / name / file, b"{}")
+    with pytest.raises(UserError, match=r"holds no study; .* Runs that are finished: 1 of 2 at level llm$"):
+        show(Console(), root)
+
+
+def test_a_folder_without_a_study_is_one_line(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    with pytest.raises(UserError, match="holds no study; `rftlab reproduce --results"):
+        show(Console(), root)
+    done = subprocess.run(
+        [sys.executable, "-m", "rftlab.studies.cli.main", "status", "--results", str(tmp_path / "nothing")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2 and "is not a results folder of rftlab" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("place", ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"])
+@pytest.mark.parametrize("kind", ["file", "pipe", "link", "dangling link"])
+def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
+    level, pair, _, *rest = place.split("/")
+    todo = points(level, pair)
+    finish(root, todo[0], 5.0)
+    folder = store.folder_of(root, todo[0])
+    os.rename(folder, tmp_path / "elsewhere")
+    if rest == ["lock"]:
+        interrupt(root, todo[0], 100)
+        (folder / "lock").unlink()
+    elif rest:
+        folder.mkdir()
+    target = folder.joinpath(*rest)
+    makers = {
+        "file": lambda: target.write_text("x"),
+        "pipe": lambda: os.mkfifo(target),
+        "link": lambda: target.symlink_to((tmp_path / "elsewhere").joinpath(*rest)),
+        "dangling link": lambda: target.symlink_to("nowhere"),
+    }
+    makers[kind]()
+    found = look(root, todo[0])
+    assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
+    if rest != ["lock"]:
+        assert str(folder) in found.damage and f"damaged, `rftlab reproduce` redoes it: {found.damage}" in printed(root)
+
+
+@pytest.mark.parametrize("place", ["sim", "sim/qwen-gsm8k"])
+def test_a_folder_of_runs_that_is_none_is_named(root, place):
+    (root / place).parent.mkdir(exist_ok=True)
+    os.mkfifo(root / place)
+    with pytest.raises(UserError, match=f"^{root / place} is a pipe; allowed: a folder"):
+        show(Console(quiet=True), root)
+
+
+def test_runs_behind_links_are_not_counted(tmp_path):
+    root = store.open_store(tmp_path / "results")
+    for name in ("config.json", "done.json"):
+        write_file(tmp_path / "outside" / "a" / "b" / name, b"{}")
+        write_file(root / "sim" / "qwen-gsm8k" / "x" / name, b"{}")
+    (root / "llm").symlink_to(tmp_path / "outside")
+    (root / "sim" / "linked").symlink_to(tmp_path / "outside" / "a")
+    with pytest.raises(UserError, match=r"Runs that are finished: 1 of 1 at level sim$"):
+        show(Console(), root)

@@ -1,0 +1,328 @@
+"""The results store and the runner: nothing half-written, nothing lost, nothing silently wrong."""
+
+import errno
+import json
+import os
+from concurrent.futures import wait
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.files import WRITING
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.run import simulate
+from rftlab.studies.cards import preset
+from rftlab.studies.cli import reproduce
+from rftlab.studies.results.provenance import provenance
+from rftlab.studies.runs import runner, store
+from rftlab.studies.runs.points import Point, canonical, points_of
+from rftlab.studies.runs.runner import Report, collect, run_points, split
+from rftlab.studies.runs.seal import read_sealed, sealed
+
+SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
+QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
+
+
+def point_of(seed=0, rounds=4, **design):
+    return Point("qwen-gsm8k", Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed))
+
+
+def points(n=4):
+    return [point_of(seed, rollouts=k, estimator=preset("paper_text")) for seed in range(n) for k in (1, 4)]
+
+
+@pytest.fixture
+def root(tmp_path):
+    return store.open_store(tmp_path / "results")
+
+
+def run_all(root, todo, threads=1):
+    run_points(root, todo, threads, QUIET)
+
+
+def bytes_of(results):
+    """Curves as bytes, times aside."""
+    return results.curves.drop(columns="seconds").to_csv().encode()
+
+
+def test_a_point_comes_back_as_it_was_written(root):
+    point = point_of()
+    run_all(root, [point])
+    stored, fresh = store.read(root, point), simulate(point.run, runner.build(SMALL))
+    assert stored.diverged_at is None
+    for name, a, b in zip(fresh.curve._fields, stored.curve, fresh.curve, strict=True):
+        assert a.dtype == b.dtype
+        if name != "seconds":
+            np.testing.assert_array_equal(a, b)
+    done = json.loads((store.folder_of(root, point) / "done.json").read_text())
+    assert {"commit", "versions", "seconds", "curve_sha256", "diverged_at"} <= set(done)
+
+
+def test_identity_covers_every_field_and_the_label_follows_the_configuration():
+    point = point_of()
+    changed = [
+        replace(point, run=replace(point.run, seed=1)),
+        replace(point, run=replace(point.run, optimizer=Optimizer(rate=1e-3))),
+        replace(point, run=replace(point.run, evaluation="sampled")),
+        replace(point, run=replace(point.run, environment=replace(SMALL, rho=0.5))),
+        replace(point, run=replace(point.run, design=replace(point.run.design, rounds=6))),
+        replace(point, run=replace(point.run, design=replace(point.run.design, estimator=preset("dr_grpo")))),
+    ]
+    assert len({p.id for p in [point, *changed]}) == 7
+    assert changed[-1].id.startswith("8x1-dr_grpo-s0-")
+    assert point_of().id == point.id
+
+
+def test_classes_whose_fields_coincide_are_told_apart():
+    ends = []
+    for surrogate in (Clip(0.2, 0.3), Cispo(0.2, 0.3), GeometricMean(0.2, 0.3)):
+        design = replace(point_of().run.design, estimator=replace(preset("grpo"), surrogate=surrogate))
+        ends.append(replace(point_of(), run=replace(point_of().run, design=design)).id.rpartition("-")[2])
+    assert len(set(ends)) == 3
+
+
+def test_results_do_not_depend_on_threads_or_on_the_order_of_runs(tmp_path):
+    tables = []
+    for i, (threads, order) in enumerate(((1, 1), (2, 1), (2, -1))):
+        folder = store.open_store(tmp_path / str(i))
+        run_all(folder, points()[::order], threads)
+        tables.append(bytes_of(collect(folder, points())))
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_finished_points_are_skipped(root):
+    run_all(root, points()[:3])
+    finished, todo = split(root, points(), print)
+    assert list(finished) == points()[:3] and todo == points()[3:]
+
+
+def flip_a_byte(folder):
+    data = bytearray((folder / "curve.parquet").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "curve.parquet").write_bytes(data)
+
+
+def nested(depth):
+    return "[" * depth + "]" * depth
+
+
+def change(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def reseal(root, point, **fields):
+    """Change facts of a point as its own version of rftlab would have written them."""
+    file, config = store.folder_of(root, point) / "done.json", json.loads(canonical(point.config))
+    file.write_bytes(sealed(read_sealed(file, config) | fields, config))
+
+
+DEEP = nested(100_000)
+DAMAGE = {
+    "truncated curve": lambda folder: os.truncate(folder / "curve.parquet", 100),
+    "flipped byte": flip_a_byte,
+    "no curve": lambda folder: (folder / "curve.parquet").unlink(),
+    "no marker": lambda folder: (folder / "done.json").unlink(),
+    "empty marker": lambda folder: os.truncate(folder / "done.json", 0),
+    "foreign marker": lambda folder: (folder / "done.json").write_text("[1]"),
+    "deep marker": lambda folder: (folder / "done.json").write_text(DEEP),
+    "no round of divergence": lambda folder: change(folder / "done.json", diverged_at="x"),
+    "other configuration": lambda folder: (folder / "config.json").write_text("{}"),
+    "deep configuration": lambda folder: (folder / "config.json").write_text(DEEP),
+    "configuration too deep to be written": lambda folder: (folder / "config.json").write_text(nested(500)),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_point_is_named_and_redone(root, kind):
+    todo = points(1)
+    run_all(root, todo)
+    before, remarks = bytes_of(collect(root, todo)), []
+    folder = store.folder_of(root, todo[0])
+    DAMAGE[kind](folder)
+    with pytest.raises(UserError, match="run the same study again"):
+        collect(root, todo)
+    finished, again = split(root, todo, remarks.append)
+    assert again == todo[:1] and list(finished) == todo[1:]
+    assert len(remarks) == 1 and str(folder) in remarks[0]
+    run_all(root, again)
+    assert bytes_of(collect(root, todo)) == before
+
+
+def test_a_missing_point_is_named(root):
+    with pytest.raises(UserError, match=r"is missing; run the same study again"):
+        collect(root, points(1))
+
+
+def test_of_two_that_finish_the_same_point_the_first_wins(root):
+    point = point_of()
+    run_all(root, [point])
+    first = (store.folder_of(root, point) / "done.json").read_bytes()
+    run_all(root, [point])
+    assert (store.folder_of(root, point) / "done.json").read_bytes() == first
+    assert list((root / store.SCRATCH).iterdir()) == []
+
+
+def test_a_process_killed_in_its_first_write_does_not_lock_the_folder(tmp_path):
+    (tmp_path / f"{WRITING}abc").write_text("{")
+    store.open_store(tmp_path)
+    assert (tmp_path / store.MARKER).exists()
+
+
+def test_a_damaged_point_that_another_process_removed_first_is_no_error(root):
+    point = point_of()
+    run_all(root, [point])
+    store.discard(root, point)
+    store.discard(root, point)
+    assert store.read(root, point) is None and list((root / store.SCRATCH).iterdir()) == []
+
+
+def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds other files and no rftlab.json"):
+        store.open_store(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}', DEEP, nested(900)], ids=["empty", "half", "list", "format", "deep", "rather deep"])
+def test_a_folder_of_another_format_is_refused(root, marker):
+    (root / store.MARKER).write_text(marker)
+    with pytest.raises(UserError, match=r"rftlab\.json"):
+        store.open_store(root)
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_clear_error(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(UserError, match="results cannot be written"):
+        store.open_store(tmp_path / "results")
+
+
+@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "no permission")])
+def test_a_full_disk_or_a_forbidden_write_keeps_what_is_finished(root, monkeypatch, number, words):
+    todo = points()
+    run_all(root, todo[:2])
+    before = bytes_of(collect(root, todo[:2]))
+
+    def fail(handle):
+        raise OSError(number, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(UserError, match=f"^{root} cannot be written: {words}; finished runs are kept"):
+            run_all(root, todo[2:])
+    assert list((root / store.SCRATCH).iterdir()) == []
+    assert split(root, todo, print)[1] == todo[2:]
+    assert bytes_of(collect(root, todo[:2])) == before
+
+
+def test_a_diverged_run_is_marked_and_the_others_go_on(root):
+    wild = replace(point_of(), run=replace(point_of().run, optimizer=Optimizer("sgd", rate=1e38)))
+    todo = [wild, *points(1)]
+    run_all(root, todo)
+    results = collect(root, todo)
+    assert len(results.diverged) == 1 and "not finite after round" in results.diverged[0]
+    assert split(root, todo, print)[1] == []
+    assert set(results.curves["cell"]) == {point.cell for point in todo}
+
+
+NO_STUDY = {
+    "nothing": ("", "Expecting value"),
+    "list": ("[]", "study-sim.json was changed"),
+    "unsealed": ('{"level": "sim", "pairs": ["qwen-gsm8k"], "seeds": 3, "rounds": 20}', "study-sim.json was changed"),
+    "deep": (DEEP, "nested too deeply"),
+    "deep seeds": ({"seeds": json.loads(nested(300))}, "nested too deeply"),
+    "seeds": ({"seeds": 2.0}, "seeds; allowed: a whole number"),
+    "no seeds": ({"seeds": 0}, "seeds = 0; allowed: 1 or more"),
+    "rounds": ({"rounds": "20"}, "rounds; allowed: a whole number or null"),
+    "level": ({"level": "foo"}, "level; allowed: sim"),
+    "other level": ({"level": "llm", "pairs": ["tiny-mix97"]}, "level; allowed: sim"),
+    "pairs": ({"pairs": "qwen-gsm8k"}, "pairs; allowed: a list of names"),
+    "pair": ({"pairs": [["qwen-gsm8k"]]}, "pairs; allowed: a list of names"),
+    "unknown pair": ({"pairs": ["gpt"]}, "pair = 'gpt' is unknown"),
+    "field": ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_STUDY)
+def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
+    damage, message = NO_STUDY[kind]
+    manifest, study = reproduce.manifest_of(root, "sim"), reproduce.study_of("sim", ["qwen-gsm8k"], 2, 20)
+    reproduce.write_study(root, study)
+    assert reproduce.read_study(root, "sim") == study
+    manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
+    with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce") as found:
+        reproduce.read_study(root, "sim")
+    assert message in str(found.value)
+
+
+NOT_HERE = {
+    "engine": ("sim", 1, "ray", "engine ray needs Ray"),
+    "level": ("llm", 1, "local", "level llm needs torch"),
+    "threads": ("sim", -1, "local", "threads = -1"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_HERE)
+def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
+    level, threads, engine, message = NOT_HERE[kind]
+    manifest = reproduce.manifest_of(root, level)
+    manifest.write_text("the study that is finished")
+    monkeypatch.setattr("rftlab.studies.runs.ray_runner.find_spec", lambda name: None)
+    monkeypatch.setattr(reproduce, "has_llm", lambda: False)
+    with pytest.raises(UserError, match=message):
+        reproduce.reproduce(Console(quiet=True), reproduce.study_of(level, [], 50, None), root, threads, True, engine)
+    assert manifest.read_text() == "the study that is finished"
+
+
+def test_an_interrupt_stops_runs_in_their_middle_and_keeps_the_finished(root, monkeypatch):
+    endless = [point_of(seed, rounds=10**9, eval_every=10**9) for seed in range(2)]
+
+    def interrupted(*args, **kwargs):
+        ready = wait(*args, **kwargs)
+        raise KeyboardInterrupt if len(list(root.glob("sim/*/*/done.json"))) == 1 else RuntimeError(ready)
+
+    monkeypatch.setattr(runner, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(root, [point_of(), *endless], threads=3)  # the longest come first
+    assert split(root, [point_of(), *endless], print)[1] == endless and list((root / store.SCRATCH).iterdir()) == []
+
+
+def test_what_a_killed_process_left_goes_and_what_others_are_writing_stays(root):
+    left, busy, mark = (root / store.SCRATCH / name for name in ("tmpleft", "tmpbusy", "ray-mark"))
+    for path in (left, busy):
+        path.mkdir()
+        (path / "curve.parquet").write_text("half")
+    mark.write_text("")
+    for path in (left, mark):
+        os.utime(path, (0, 0))
+    run_all(root, [])
+    assert set((root / store.SCRATCH).iterdir()) == {busy, mark}
+
+
+def test_a_report_tells_where_its_runs_come_from(root):
+    todo = points(1)
+    run_all(root, todo)
+    for point, seconds, version in zip(todo, (1.25, 2.5), ("2.1.0", "2.2.0"), strict=True):
+        reseal(root, point, commit="abc", seconds=seconds, versions={"python": "3.12", "numpy": version})
+    found = {"commit": "abc", "run time": "3.8 s, the sum over 2 runs", "python": "3.12", "numpy": "2.1.0; 2.2.0"}
+    assert provenance(root, todo) == found
+    collect(root, todo)
+
+
+def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
+    study = reproduce.study_of("sim", ["qwen-gsm8k"], 1, 20)
+    (root / "report").write_text("")
+    monkeypatch.setattr(reproduce, "collect", lambda *asked: pytest.fail("computed"))
+    with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):
+        reproduce.write(Console(), study, root, True)
+
+
+def test_every_shared_cell_runs_once():
+    from rftlab.studies.paper.experiments import EXPERIMENTS
+
+    planned = points_of(list(EXPERIMENTS.values()), "sim", ["qwen-gsm8k", "olmo-math"], 3, 20)
+    assert len(planned) == len({point.id for point in planned}) == 2 * 3 * 25

@@ -1,0 +1,163 @@
+"""Points that are not what they seem: tables of other points, facts of other types, links and pipes in their places. All are named and redone, or refused."""
+
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.runs import store
+from rftlab.studies.runs.runner import collect, split
+from rftlab.studies.runs.scratch import sweep
+from rftlab.studies.runs.store import folder_of
+from tests.studies.test_store import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
+from tests.support.damage import old_files
+
+
+@pytest.fixture
+def outside(tmp_path):
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    old_files(folder)
+    return folder
+
+
+def healed(root, damaged, part=""):  # noqa: F811
+    """Whether the damaged point alone is named and redone, and all tables are as before."""
+    todo, remarks = points(2), []
+    assert split(root, todo, remarks.append)[1] == [damaged]
+    assert len(remarks) == 1 and str(folder_of(root, damaged)) in remarks[0] and part in remarks[0]
+    run_all(root, [damaged])
+    return bytes_of(collect(root, todo))
+
+
+@pytest.fixture
+def done(root):  # noqa: F811
+    """A folder with two designs and two seeds, and its tables."""
+    run_all(root, points(2))
+    return root, bytes_of(collect(root, points(2)))
+
+
+@pytest.mark.parametrize("donor", [1, 2], ids=["another design", "another seed"])
+@pytest.mark.parametrize("files", [("curve.parquet", "done.json"), ("curve.parquet", "done.json", "config.json")])
+def test_tables_of_another_point_are_not_taken(done, donor, files):
+    root, before = done  # noqa: F811
+    first, other = points(2)[0], points(2)[donor]
+    for name in files:
+        shutil.copyfile(folder_of(root, other) / name, folder_of(root, first) / name)
+    assert healed(root, first, "done.json was changed, or is of something else") == before
+
+
+FACTS = {
+    "commit": {"commit": 3},
+    "versions": {"versions": ["numpy"]},
+    "version": {"versions": {"numpy": 2.0}},
+    "seconds": {"seconds": "1"},
+    "endless": {"seconds": float("inf")},
+    "nan": {"seconds": float("nan")},
+    "round": {"diverged_at": 99},
+}
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_facts_of_another_type_are_damage_even_with_their_checksum(done, kind):
+    root, before = done  # noqa: F811
+    reseal(root, points(2)[0], **FACTS[kind])
+    assert healed(root, points(2)[0], "done.json") == before
+
+
+@pytest.mark.parametrize("field", ["commit", "seconds", "diverged_at"])
+def test_facts_that_were_changed_are_damage(done, field):
+    root, before = done  # noqa: F811
+    change(folder_of(root, points(2)[0]) / "done.json", **{field: 1})
+    assert healed(root, points(2)[0], "done.json was changed") == before
+
+
+TABLES = {
+    "no column": (lambda table: table.drop(columns="kl"), "'kl'"),
+    "text": (lambda table: table.assign(reward="0.5"), "'reward'"),
+    "no rows": (lambda table: table.iloc[:0], "rounds must be those from 0 to 4"),
+    "a row less": (lambda table: table.iloc[:-1], "rounds must be those from 0 to 4"),
+    "shifted rounds": (lambda table: table.assign(round=table["round"] + 2), "rounds must be those from 0 to 4"),
+    "rounds with a point": (lambda table: table.assign(round=table["round"] * 1.0), "whole numbers"),
+    "seed": (lambda table: table.assign(seed=1), "is not of seed 0"),
+    "rollouts": (lambda table: table.assign(rollouts=table["rollouts"] * 4), "rollouts are not those of the design"),
+    "nan": (lambda table: table.assign(test_pass_at_1=np.nan), "test_pass_at_1 must be rates"),
+    "percent": (lambda table: table.assign(train_pass_at_1=50.0), "train_pass_at_1 must be rates"),
+    "no table": (lambda table: b"PAR1 no table PAR1", "curve.parquet cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_that_cannot_be_the_run_s_is_damage_even_with_its_checksum(done, kind):
+    root, before = done  # noqa: F811
+    changed, said = TABLES[kind]
+    point, data = points(2)[0], io.BytesIO()
+    file = folder_of(root, point) / "curve.parquet"
+    found = changed(pd.read_parquet(file))
+    found = found if isinstance(found, bytes) else (found.to_parquet(data), data.getvalue())[1]
+    file.write_bytes(found)
+    reseal(root, point, curve_sha256=store.sha256_of(file))
+    assert healed(root, point, said) == before
+
+
+IN_PLACE = {
+    "file": lambda place, outside: place.write_text("x"),
+    "pipe": lambda place, outside: os.mkfifo(place),
+    "link": lambda place, outside: place.symlink_to(outside),
+    "dangling link": lambda place, outside: place.symlink_to("nowhere"),
+    "looping link": lambda place, outside: place.symlink_to(place.name),
+    "empty folder": lambda place, outside: place.mkdir(),
+}
+
+
+@pytest.mark.parametrize("name", [None, "config.json", "done.json", "curve.parquet"])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_what_lies_in_the_place_of_a_point_or_its_files_is_named_and_the_point_redone(done, outside, kind, name):
+    root, before = done  # noqa: F811
+    folder = folder_of(root, points(2)[0])
+    place = folder / name if name else folder
+    shutil.rmtree(folder) if name is None else place.unlink()
+    IN_PLACE[kind](place, outside)
+    assert healed(root, points(2)[0]) == before
+    assert (outside / "done.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("part", ["sim", "sim/qwen-gsm8k", ".scratch"])
+@pytest.mark.parametrize("kind", [kind for kind in IN_PLACE if kind != "empty folder"])
+def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, outside, kind, part):
+    root, _ = done  # noqa: F811
+    shutil.rmtree(root / part)
+    IN_PLACE[kind](root / part, outside)
+    with pytest.raises(UserError, match=f"^{root / part} is a .*; allowed: a folder, or nothing of that name; remove it$"):
+        split(store.open_store(root), points(2), print)
+    assert (outside / "done.json").read_text() == "mine"
+
+
+def test_old_files_behind_a_link_stay(root, outside):  # noqa: F811
+    (root / ".scratch").rmdir()
+    (root / ".scratch").symlink_to(outside)
+    sweep(root / ".scratch", "tmp*")
+    assert (outside / "tmpold").exists()
+    with pytest.raises(UserError, match=f"^{root / '.scratch'} is a symbolic link"):
+        run_all(root, points(1))
+    assert (outside / "tmpold").exists()
+
+
+def test_a_link_among_what_is_half_written_goes_alone(root, outside):  # noqa: F811
+    link = root / ".scratch" / "tmplink"
+    link.symlink_to(outside)
+    os.utime(link, (0, 0), follow_symlinks=False)
+    sweep(root / ".scratch", "tmp*")
+    assert not link.is_symlink() and (outside / "done.json").exists()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", DEEP, json.dumps({"curve_sha256": "x"})])
+def test_facts_that_say_nothing_are_damage(done, text):
+    root, before = done  # noqa: F811
+    (folder_of(root, points(2)[0]) / "done.json").write_text(text)
+    assert healed(root, points(2)[0]) == before

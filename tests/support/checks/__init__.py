@@ -1,0 +1,1 @@
+"""Checks of an estimator's functions, ours or wrong ones."""

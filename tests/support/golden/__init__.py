@@ -1,0 +1,1 @@
+"""Reference vectors of other libraries, and how ours are compared with them."""

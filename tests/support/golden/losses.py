@@ -1,0 +1,276 @@
+"""Adapters of the reference vectors that hold losses of verl: value, derivative and metrics through freeze, masked and weigh.
+
+Losses are minimised and objectives are maximised, hence the minus signs. An adapter returns how many numbers it compared.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.prepare import Batch
+from rftlab.shared.weigh import Weighed
+from tests.support.vectors import Api, Case, Packed, close, no_kl, part_of, same
+
+RAW = Advantage("none")
+UNBOUNDED = Ratio(floor=-math.inf, cap=math.inf)
+UNCLIPPED = Clip(low=1.0, high=math.inf)
+VERSIONS = ("verl_0.9.1", "verl_0.8.0.dev", "fork_0.7.0.dev")
+
+
+def aggregation_of(version: str, params: dict, width: int) -> Aggregation:
+    """What a version of the source library calls `agg_mode`; `width` is the padded length of its rows."""
+    mode = params["agg_mode"]
+    fork = version == "fork_0.7.0.dev"
+    empty = "count" if fork else "skip"
+    if mode == "token-mean":
+        return Aggregation("token_mean", eps=1e-8 if fork else 0.0)
+    if mode == "token-sum":
+        return Aggregation("token_sum")
+    if mode == "seq-mean-token-sum":
+        return Aggregation("seq_mean_token_sum", empty=empty)
+    if mode == "seq-mean-token-mean":
+        return Aggregation("seq_mean_token_mean", eps=0.0 if fork else 1e-8, empty=empty)
+    if mode == "seq-mean-token-sum-norm":
+        return Aggregation("seq_mean_token_sum" if version == "verl_0.9.1" else "token_sum", length=params.get("loss_scale_factor") or width)
+    raise AssertionError(f"agg_mode {mode!r} is not known to these tests")
+
+
+def counts(params: dict) -> dict:
+    """Tokens and responses of the optimiser batch, where a case gives them."""
+    return {"n_tokens": params.get("batch_num_tokens"), "n_rows": params.get("global_batch_size")}
+
+
+class Tokens(NamedTuple):
+    """The tokens of a case, packed."""
+
+    rows: Packed
+    advantage: np.ndarray
+    old: np.ndarray
+    new: np.ndarray
+    correction: np.ndarray | None
+    by_row: list[np.ndarray]
+    """Advantages of each row."""
+
+
+def tokens_of(case: Case) -> Tokens:
+    rows, weights = Packed(case.inputs["mask"]), case.inputs.get("is_weights")
+    advantage, old, new = (rows.pack(case.inputs[key]) for key in ("advantages", "old_log_prob", "log_prob"))
+    by_row = np.split(advantage, rows.starts[1:-1])
+    return Tokens(rows, advantage, old, new, None if weights is None else rows.pack(weights), by_row)
+
+
+def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray | None, params: dict) -> Batch:
+    """A batch by `freeze`; where each row has one advantage, `prepare` gives the same with that as reward."""
+    rest = {"correction": tokens.correction, **counts(params)}
+    batch = api.freeze(estimator, tokens.advantage, tokens.rows.starts, tokens.old, reference, **rest)
+    if all(np.unique(row).size <= 1 for row in tokens.by_row):
+        rewards = np.array([row[0] if row.size else 0.0 for row in tokens.by_row])
+        prepared = api.prepare(estimator, rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference, **rest)
+        for field in batch._fields:
+            same(getattr(prepared, field), getattr(batch, field), f"{field} by prepare and by freeze")
+    return batch
+
+
+def masked_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Which tokens the mask takes out of the surrogate, and which out of the penalty, whatever their shares are."""
+    ones = np.ones_like(batch.share)
+    masked = api.masked(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
+    return masked.share == 0.0, masked.kl_share == 0.0
+
+
+def weighed_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray) -> Weighed:
+    """What `weigh` makes of some tokens alone."""
+    return api.weigh(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
+
+
+def compare(case: Case, tokens: Tokens, weighed: Weighed, **metrics) -> int:
+    """Loss, derivative, and the metrics that a loss reports, which divide by the number of tokens plus 1e-8."""
+    scale, total = case.params.get("dp_size") or 1, tokens.new.size + 1e-8
+    compared = close(-scale * weighed.objective, case.outputs["loss"], f"{case.name}: loss")
+    compared += close(-scale * tokens.rows.unpack(weighed.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+    for name, count in ({"approx_kl": -weighed.kl} | metrics).items():
+        if case.outputs[name] is not None:
+            compared += close(count / total, case.outputs[name], f"{case.name}: {name}")
+    return compared
+
+
+def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bool = True) -> int:
+    """A loss of token ratios; `change(params)` are the fields of its estimator. approx_kl is the mean of old - new, within +-20 where bounded.
+
+    That is k1 against the sampling policy, at coefficient 0.
+    """
+    tokens = tokens_of(case)
+    fields = {"kl": KL("k1", 0.0), "aggregation": aggregation_of("verl_0.9.1", case.params, tokens.rows.width)} | change(case.params)
+    estimator = Estimator(RAW, **fields)
+    reference = np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0) if bounded else tokens.old
+    batch = frozen(api, estimator, tokens, reference, case.params)
+    weighed = api.weigh(estimator, batch, tokens.new)
+    return compare(case, tokens, weighed, clip_frac=weighed.clipped, clip_frac_lower=weighed.dual_clipped)
+
+
+def vanilla(params: dict) -> dict:
+    return {"surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"], params.get("clip_ratio_c") or math.inf)}
+
+
+def cispo(params: dict) -> dict:
+    return {"surrogate": Cispo(params["clip_ratio_low"], params["clip_ratio_high"])}
+
+
+def gspo(params: dict) -> dict:
+    """The derivative goes through a token's own log-probability alone; the mean of the log-ratio is held at 10 or less."""
+    return {"surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"]), "ratio": Ratio("sequence_token", floor=-math.inf, cap=10.0)}
+
+
+def sapo(params: dict) -> dict:
+    """Whatever the mode that is asked for, token means are averaged."""
+    return {"surrogate": Sapo(params["tau_pos"], params["tau_neg"]), "aggregation": Aggregation("seq_mean_token_mean", eps=1e-8)}
+
+
+def dro(params: dict) -> dict:
+    return {"surrogate": Dro(params["dro_beta"])}
+
+
+def check_gpg(api: Api, case: Case) -> int:
+    return check_loss(api, case, lambda params: {"surrogate": Reinforce()})
+
+
+def check_dppo(api: Api, case: Case, measure: str) -> int:
+    """Ratios up to c; tokens whose probability moved too far are masked. clip_frac counts those, clip_frac_lower capped ratios among the others."""
+    tokens, params = tokens_of(case), case.params
+    estimator = Estimator(
+        RAW,
+        Cispo(low=1.0, high=params["clip_ratio_c"] - 1.0),
+        KL("k1", 0.0),
+        aggregation_of("verl_0.9.1", params, tokens.rows.width),
+        mask=Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"]),
+    )
+    plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
+    batch, (dropped, _) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    capped = weighed_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
+    return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum(), clip_frac_lower=capped)
+
+
+def check_geo_mean(api: Api, case: Case) -> int:
+    """A response has one objective, and one correction, the geometric mean of its tokens'. All rows count; the mode is ignored."""
+    tokens, params = tokens_of(case), case.params
+    aggregation = Aggregation("seq_mean_token_mean", eps=1e-8, empty="count")
+    estimator = Estimator(RAW, GeometricMean(params["clip_ratio_low"], params["clip_ratio_high"]), KL("k1", 0.0), aggregation)
+    if tokens.correction is not None:
+        logs = np.split(np.log(tokens.correction + 1e-10), tokens.rows.starts[1:-1])
+        means = [math.exp(row.sum() / (row.size + 1e-8)) for row in logs]
+        tokens = tokens._replace(correction=tokens.rows.per_token(means))
+    batch = frozen(api, estimator, tokens, tokens.old, {})
+    weighed = api.weigh(estimator, batch, tokens.new)
+    return compare(case._replace(params={}), tokens, weighed, clip_frac=weighed.clipped, clip_frac_lower=weighed.dual_clipped)
+
+
+def candidates_of(case: Case, tokens: Tokens) -> np.ndarray:
+    """Tokens, in row-major order, that Clip-Cov may draw: not clipped, covariance between the bounds. Written here from the convention."""
+    params, ratio = case.params, np.exp(tokens.new - tokens.old)
+    sign = np.sign(tokens.advantage)
+    clipped = ((sign > 0) & (ratio > 1.0 + params["clip_ratio_high"])) | ((sign < 0) & (ratio < 1.0 - params["clip_ratio_low"]))
+    centred = [values - values.sum() / (values.size + 1e-8) for values in (tokens.advantage, tokens.new)]
+    covariance = centred[0] * centred[1]
+    return np.flatnonzero(~clipped & (covariance > params["clip_cov_lb"]) & (covariance < params["clip_cov_ub"]))
+
+
+def check_clip_cov(api: Api, case: Case) -> int:
+    """The recorded permutation of the candidates becomes their keys; the recorded tokens must come out."""
+    tokens, params = tokens_of(case), case.params
+    estimator = Estimator(
+        RAW,
+        Clip(params["clip_ratio_low"], params["clip_ratio_high"]),
+        KL("k1", 0.0),
+        aggregation_of("verl_0.9.1", params, tokens.rows.width),
+        UNBOUNDED,
+        ClipCov(params["clip_cov_ratio"], params["clip_cov_lb"], params["clip_cov_ub"]),
+    )
+    candidates, keys = candidates_of(case, tokens), np.full(tokens.new.size, -1.0)
+    same(candidates.size, case.outputs["num_candidates"], f"{case.name}: candidates")
+    for place, candidate in enumerate(case.outputs["perm"] or []):
+        keys[candidates[candidate]] = place
+    plain = frozen(api, estimator, tokens, tokens.old, params)
+    batch, (dropped, _) = api.masked(estimator, plain, tokens.new, keys), masked_tokens(api, estimator, plain, tokens.new, keys)
+    same(selected_of(tokens, dropped), sorted(case.outputs["selected"]), f"{case.name}: selected")
+    same(dropped.sum(), min(case.outputs["clip_num"], candidates.size), f"{case.name}: clip_num")
+    return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum())
+
+
+def selected_of(tokens: Tokens, chosen: np.ndarray) -> list[list[int]]:
+    """[row, column] of each chosen token, in row-major order."""
+    return np.argwhere(tokens.rows.unpack(chosen) != 0.0).tolist()
+
+
+def check_kl_cov(api: Api, case: Case) -> int:
+    """A r without any clip, and |logp - old_logp| on the tokens with the largest covariance alone; the importance weights multiply both."""
+    tokens, params = tokens_of(case), case.params
+    penalty = KL("abs", params["ppo_kl_coef"], anchor="old")
+    aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
+    estimator = Estimator(RAW, UNCLIPPED, penalty, aggregation, UNBOUNDED, KLCov(params["kl_cov_ratio"]))
+    plain = frozen(api, estimator, tokens, None, params)
+    batch, (_, unpenalised) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    same(selected_of(tokens, ~unpenalised), sorted(case.outputs["selected"]), f"{case.name}: selected")
+    weighed = api.weigh(estimator, batch, tokens.new)
+    return compare(case, tokens, weighed._replace(kl=-weighed.kl))
+
+
+KL_NAMES = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
+
+
+def check_kl_penalty(api: Api, case: Case) -> int:
+    """Value and derivative of every token, as penalty in the loss and, the value alone, in the reward."""
+    name, new, ref = case.params["kind"], np.array(case.inputs["log_prob"]), np.array(case.inputs["ref_log_prob"])
+    spec = KL(KL_NAMES[name.removesuffix("+")], 1.0, "loss", straight_through=name.endswith("+"))
+    estimator = Estimator(RAW, Reinforce(), spec, Aggregation("token_sum"))
+    batch = api.prepare(estimator, np.zeros(new.size), np.arange(new.size), np.arange(new.size + 1), new, ref)
+    tokens = [api.weigh(estimator, part_of(batch, t, t + 1), new[t : t + 1]) for t in range(new.size)]
+    compared = close([token.kl for token in tokens], case.outputs["value"], f"{case.name}: value as a metric")
+    compared += close([-token.objective for token in tokens], case.outputs["value"], f"{case.name}: value in the objective")
+    compared += close(-api.weigh(estimator, batch, new).weight, case.outputs["grad_log_prob"], f"{case.name}: derivative")
+    in_reward = Estimator(kl=KL(spec.kind, 1.0, "reward"))
+    shaped = api.shaped_rewards(in_reward, np.zeros(new.size), np.arange(new.size + 1), new, ref)
+    return compared + close(-shaped, case.outputs["value"], f"{case.name}: value in the reward")
+
+
+def check_agg_modes(api: Api, case: Case) -> int:
+    """The loss of a token is the log-probability of a reinforce surrogate with advantage 1, so J is the aggregated loss and w its derivative."""
+    rows = Packed(case.inputs["mask"])
+    loss, n, params = rows.pack(case.inputs["loss_mat"]), rows.n_rows, case.params
+    compared = 0
+    for version in VERSIONS:
+        expected = case.outputs.get(version) or {}
+        estimator = no_kl(RAW, Reinforce(), aggregation_of(version, params, rows.width))
+        by_sum = version == "verl_0.8.0.dev" and params["agg_mode"] == "seq-mean-token-sum-norm"
+        scale = 1 if by_sum else params.get("dp_size") or 1
+        batch = api.prepare(estimator, np.ones(n), np.arange(n), rows.starts, loss, **counts(params))
+        weighed = api.weigh(estimator, batch, loss)
+        same(weighed.weight, api.shares(estimator.aggregation, rows.starts, **counts(params)), f"{case.name}: shares of {version}")
+        compared += close(scale * weighed.objective, expected.get("loss"), f"{case.name}: loss of {version}")
+        compared += close(scale * rows.unpack(weighed.weight), expected.get("grad"), f"{case.name}: gradient of {version}")
+    return compared
+
+
+ADAPTERS: dict[str, Callable[[Api, Case], int]] = {
+    "loss_vanilla": lambda api, case: check_loss(api, case, vanilla),
+    "loss_cispo": lambda api, case: check_loss(api, case, cispo),
+    "loss_sapo": lambda api, case: check_loss(api, case, sapo),
+    "loss_gspo": lambda api, case: check_loss(api, case, gspo, bounded=False),
+    "loss_dro": lambda api, case: check_loss(api, case, dro, bounded=False),
+    "loss_gpg": check_gpg,
+    "loss_dppo_tv": lambda api, case: check_dppo(api, case, "tv"),
+    "loss_dppo_kl": lambda api, case: check_dppo(api, case, "kl"),
+    "loss_geo_mean": check_geo_mean,
+    "loss_clip_cov": check_clip_cov,
+    "loss_kl_cov": check_kl_cov,
+    "kl_penalty": check_kl_penalty,
+    "agg_modes": check_agg_modes,
+}

@@ -1,0 +1,294 @@
+"""Wrong variants of the estimators, as functions that make an `Api`: how to change every estimator, batch or outcome, and slips in advantages."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from rftlab.shared.config.mask import KLCov
+from rftlab.shared.errors import UserError
+from tests.support.vectors import REAL, Api
+
+OF_ESTIMATOR = ("freeze", "prepare", "shaped_rewards", "masked", "weigh")
+OF_PART = {
+    "advantage": ("advantages", "token_advantages", "whiten"),
+    "aggregation": ("shares",),
+    "correction": ("corrections",),
+    "surrogate": ("surrogate",),
+    "kl": ("kl_penalty",),
+}
+"""Functions that take a part of an estimator instead of the whole."""
+
+
+def changed(value, **fields):
+    """The value with other fields; as it was where the package refuses that."""
+    try:
+        return replace(value, **fields)
+    except UserError:
+        return value
+
+
+def with_estimator(change: Callable) -> Api:
+    """Every function that takes an estimator takes `change(estimator)` instead."""
+
+    def on_first(function: Callable) -> Callable:
+        return lambda estimator, *args, **kwargs: function(change(estimator), *args, **kwargs)
+
+    return replace(REAL, **{name: on_first(getattr(REAL, name)) for name in OF_ESTIMATOR})
+
+
+def on(part: str, change: Callable) -> Api:
+    """Every estimator has `change(its part)` for that part, and so has every function that takes the part alone."""
+
+    def on_first(function: Callable) -> Callable:
+        return lambda spec, *args, **kwargs: function(change(spec), *args, **kwargs)
+
+    api = with_estimator(lambda estimator: changed(estimator, **{part: change(getattr(estimator, part))}))
+    api = replace(api, **{name: on_first(getattr(REAL, name)) for name in OF_PART.get(part, ())})
+    if part == "ratio":
+        api = replace(api, surrogate=lambda spec, ratio, *token: REAL.surrogate(spec, change(ratio), *token))
+    return api
+
+
+def swap(part: str, field: str, old, new, **rest) -> Callable[[], Api]:
+    """Wherever the field of the part is `old`, it is `new`."""
+    return lambda: on(part, lambda spec: changed(spec, **{field: new}, **rest) if getattr(spec, field) == old else spec)
+
+
+def put(part: str, **fields) -> Callable[[], Api]:
+    """Fields of the part have these values, where the part has them."""
+    return lambda: on(part, lambda spec: changed(spec, **{name: value for name, value in fields.items() if hasattr(spec, name)}))
+
+
+def every(part: str, kind: type, change: Callable) -> Callable[[], Api]:
+    """Each part of that kind is changed."""
+    return lambda: on(part, lambda spec: change(spec) if isinstance(spec, kind) else spec)
+
+
+def wrap(**names: Callable) -> Callable[[], Api]:
+    """Functions are replaced by `wrapper(the right one, *args, **kwargs)`."""
+
+    def around(name: str, wrapper: Callable) -> Callable:
+        return lambda *args, **kwargs: wrapper(getattr(REAL, name), *args, **kwargs)
+
+    return lambda: replace(REAL, **{name: around(name, wrapper) for name, wrapper in names.items()})
+
+
+def with_batch(change: Callable) -> Callable[[], Api]:
+    """Every batch is changed after `prepare` or `freeze` made it."""
+    return wrap(prepare=lambda right, *args, **kwargs: change(right(*args, **kwargs)), freeze=lambda right, *args, **kwargs: change(right(*args, **kwargs)))
+
+
+def with_weighed(change: Callable) -> Callable[[], Api]:
+    """The outcome of `weigh` is changed by change(outcome, estimator, batch, logp)."""
+    return wrap(weigh=lambda right, *args: change(right(*args), *args))
+
+
+# --- signs ---
+
+
+def token_outcome(change: Callable) -> Callable:
+    """A wrapper of `surrogate` that changes value and slope."""
+
+    def wrapper(right, *args):
+        value, slope, *flags = right(*args)
+        return (*change(value, slope), *flags)
+
+    return wrapper
+
+
+def weight_sign_flipped() -> Api:
+    wrong = with_weighed(lambda weighed, *_: weighed._replace(weight=-weighed.weight))()
+    return replace(wrong, surrogate=wrap(surrogate=token_outcome(lambda value, slope: (value, -slope)))().surrogate)
+
+
+def objective_sign_flipped() -> Api:
+    wrong = with_weighed(lambda weighed, *_: weighed._replace(objective=-weighed.objective))()
+    return replace(wrong, surrogate=wrap(surrogate=token_outcome(lambda value, slope: (-value, slope)))().surrogate)
+
+
+def advantage_sign_flipped() -> Api:
+    def negative(right, *args, **kwargs):
+        return -right(*args, **kwargs)
+
+    wrong = with_batch(lambda batch: batch._replace(advantage=-batch.advantage))()
+    others = wrap(advantages=negative, token_advantages=negative)()
+    return replace(wrong, advantages=others.advantages, token_advantages=others.token_advantages)
+
+
+def kl_sign_flipped() -> Api:
+    def shaped(right, estimator, rewards, *args, **kwargs):
+        return 2.0 * np.asarray(rewards) - right(estimator, rewards, *args, **kwargs)
+
+    def penalty(right, *args):
+        value, slope = right(*args)
+        return -value, -slope
+
+    wrong, others = with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share))(), wrap(shaped_rewards=shaped, kl_penalty=penalty)()
+    return replace(wrong, shaped_rewards=others.shaped_rewards, kl_penalty=others.kl_penalty)
+
+
+# --- advantages ---
+
+
+def given_baseline(change: Callable) -> Callable[[], Api]:
+    """Baselines that come from elsewhere are changed."""
+
+    def wrapper(right, *args, baseline=None, **kwargs):
+        return right(*args, baseline=None if baseline is None else change(np.asarray(baseline)), **kwargs)
+
+    def tokens(right, spec, rewards, starts, baseline=None):
+        return right(spec, rewards, starts, None if baseline is None else change(np.asarray(baseline)))
+
+    return wrap(advantages=wrapper, prepare=wrapper, token_advantages=tokens)
+
+
+def of_advantages(change: Callable) -> Callable[[], Api]:
+    """Advantages of responses are change(spec, rewards, advantages), by `advantages` and by `prepare`."""
+
+    def advantages(right, spec, rewards, *args, **kwargs):
+        return change(spec, np.asarray(rewards, dtype=np.float64), right(spec, rewards, *args, **kwargs))
+
+    def prepare(right, estimator, rewards, group, starts, *args, **kwargs):
+        batch, lengths = right(estimator, rewards, group, starts, *args, **kwargs), np.diff(starts)
+        if (lengths == 0).any() or estimator.advantage.by_token or kwargs.get("token_rewards") is not None:
+            return batch
+        own = change(estimator.advantage, np.asarray(rewards, dtype=np.float64), batch.advantage[np.asarray(starts)[:-1]])
+        return batch._replace(advantage=np.repeat(own, lengths))
+
+    return wrap(advantages=advantages, prepare=prepare)
+
+
+def nonzero_advantages(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return values * max(1, np.count_nonzero(rewards)) / max(1, np.count_nonzero(values)) if spec.scale == "nonzero" else values
+
+
+def pass_at_k_without_n(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return values / spec.k
+
+
+def whitening_counts_responses(right, spec, rewards, group, pool, *, starts=None, baseline=None):
+    """Whitening over tokens counts each response once."""
+    return right(spec, rewards, group, pool, starts=None if spec.whiten == "tokens" else starts, baseline=baseline)
+
+
+def whitened_with_ddof_0(right, spec, values, weights):
+    out, n = right(spec, values, weights), np.sum(weights)
+    return out * math.sqrt(n / (n - 1)) if spec.whiten == "tokens" and n > 1 else out
+
+
+def population_deviation(right, spec, rewards, group, pool, **kwargs):
+    """Whitening over tokens divides by the population deviation."""
+    out = right(spec, rewards, group, pool, **kwargs)
+    n = rewards.size if kwargs.get("starts") is None else kwargs["starts"][-1]
+    return out * math.sqrt(n / (n - 1)) if spec.whiten == "tokens" and n > 1 else out
+
+
+def one_long_response(right, spec, rewards, starts, *args):
+    """What follows a response flows into it."""
+    return right(spec, rewards, np.array([0, starts[-1]]), *args)
+
+
+def rewards_so_far(right, spec, rewards, starts, *args):
+    """Rewards before a token instead of after it."""
+    return np.concatenate(
+        [right(spec, rewards[a:b][::-1], np.array([0, b - a]), *(part[a:b][::-1] for part in args))[::-1] for a, b in pairwise(starts)] or [[]]
+    )
+
+
+def alone_with_itself(right, returns, old_logp, squares, starts, group, **rest):
+    """A response that is alone has its own return as baseline."""
+    alone = np.repeat(np.bincount(group)[group] == 1, np.diff(starts))
+    return np.where(alone, returns, right(returns, old_logp, squares, starts, group, **rest))
+
+
+# --- windows, averages, sampling ---
+
+
+def window_read_before_push() -> Api:
+    waiting: list[tuple] = []
+
+    def window_pool(windows, contexts):
+        before = REAL.window_pool(windows, contexts)
+        for pushed in waiting:
+            REAL.push(*pushed)
+        waiting.clear()
+        return before
+
+    def empty_windows(*args):
+        waiting.clear()
+        return REAL.empty_windows(*args)
+
+    return replace(REAL, empty_windows=empty_windows, push=lambda *args: waiting.append(args), window_pool=window_pool)
+
+
+def oldest_kept(right, windows, contexts, rewards):
+    """A full window refuses new rewards."""
+    for context, reward in zip(contexts, rewards, strict=True):
+        if windows.pushed[context] < windows.rewards.shape[1]:
+            right(windows, [context], [reward])
+
+
+def unseen_is_zero(right, sums, contexts):
+    return np.where(sums[np.asarray(contexts), 1] > 0, right(sums, contexts), 0.0)
+
+
+def difficulty_without_prior(right, sums, context):
+    return sums[context, 0] / sums[context, 1] if sums[context, 1] > 0 else 0.5
+
+
+def by_variance(right, p, mean):
+    """In proportion to p (1-p) instead of its root."""
+    p = np.asarray(p, dtype=np.float64)
+    return right((1.0 - np.sqrt(1.0 - 4.0 * (p * (1.0 - p)) ** 2)) / 2.0, mean)
+
+
+def without_token_rewards(right, *args, token_rewards=None, **kwargs):
+    return right(*args, token_rewards=None if token_rewards is None else np.zeros_like(token_rewards), **kwargs)
+
+
+def correction_not_squared(right, *args, correction=None, **rest):
+    return right(*args, correction=None if correction is None else np.sqrt(correction), **rest)
+
+
+# --- batches ---
+
+
+def without_counts(right, *args, n_tokens=None, n_rows=None, **kwargs):
+    return right(*args, **kwargs)
+
+
+def normalised_by_micro_batch(right, estimator, batch, logp):
+    """Shares are divided by their sum over what `weigh` sees."""
+    total = batch.share.sum() or 1.0
+    return right(estimator, batch._replace(share=batch.share / total, kl_share=batch.kl_share / total), logp)
+
+
+def cut_in_two(right, estimator, batch, logp):
+    """Every token of the second half of the batch is the next response's."""
+    return right(estimator, batch._replace(row=batch.row + (np.arange(logp.size) >= logp.size // 2)), logp)
+
+
+def without_correction(right, *args, correction=None, sampler_logp=None, **kwargs):
+    return right(*args, **kwargs)
+
+
+def correction_on_kl(right, *args, correction=None, **kwargs):
+    """The importance correction multiplies the KL penalty too."""
+    batch = right(*args, correction=correction, **kwargs)
+    return batch if correction is None else batch._replace(kl_share=batch.kl_share * correction)
+
+
+def kl_cov_uncorrected(right, estimator, *args, correction=None, **kwargs):
+    batch = right(estimator, *args, correction=correction, **kwargs)
+    corrects = correction is not None and isinstance(estimator.mask, KLCov)
+    return batch._replace(kl_share=batch.kl_share / correction) if corrects else batch
+
+
+def anchored_at_base(right, estimator, *args, **kwargs):
+    """A penalty that is anchored at the old policy compares with the base policy, where that is given."""
+    batch, given = right(estimator, *args, **kwargs), args[3] if right is REAL.freeze and len(args) > 3 else None
+    base = kwargs.get("ref_logp", given)
+    return batch._replace(ref_logp=np.asarray(base)) if estimator.kl.anchor == "old" and base is not None else batch

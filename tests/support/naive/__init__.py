@@ -1,0 +1,1 @@
+"""Slow twins: the same equations, one obvious step after another."""

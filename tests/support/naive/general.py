@@ -1,0 +1,287 @@
+"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from elsewhere.
+
+As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random numbers from `rftlab.sim.lanes.random`.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from rftlab.shared.aggregation import shares
+from rftlab.shared.averages import add, averages_of, empty_averages
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import freeze, prepare, shaped_rewards
+from rftlab.shared.replay import push, window_pool
+from rftlab.shared.sampling import allocate, keep_shortest
+from rftlab.shared.weigh import masked, weigh
+from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
+from rftlab.sim.lanes.simd import LANES
+from rftlab.sim.policy.style import WORDS, words_into
+from rftlab.sim.run import batches
+from tests.support.naive.simulator import NaiveRun, sigmoid
+
+GIVEN = ("greedy", "moving_average", "value", "optimal")
+TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
+METRICS = ("rollouts", "tokens", "reward", "train_pass_at_1", "kl", "clip_fraction", "zero_signal_fraction", "grad_norm")
+
+
+def offsets(lengths):
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+@dataclass
+class Response:
+    """A response: its answer (arm, form), then style tokens with directions signs (n, A) and coins (n,)."""
+
+    context: int
+    arm: int
+    form: int
+    signs: np.ndarray
+    coins: np.ndarray
+    old: np.ndarray = None
+    """(1 + n,) log-probabilities of its tokens under the trainer's policy at the start of the round, then under the sampler's, the base policy's."""
+    sampler: np.ndarray = None
+    ref: np.ndarray = None
+    scored: float = 0.0
+    reward: float = 0.0
+    """As scored, and after the penalties on it."""
+    baseline: float = 0.0
+
+
+@dataclass
+class Policy:
+    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities, format."""
+
+    moved: np.ndarray
+    p: np.ndarray
+    f: float
+
+
+class NaiveGeneral(NaiveRun):
+    """The same run as `rftlab.sim.run.simulate`, where it asks for anything of `rftlab.sim.round.general`."""
+
+    def __init__(self, run, world):
+        super().__init__(run, world)
+        self.e, self.style, self.a = run.design.estimator, world.style, world.n_arms
+        self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
+        self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
+        self.past, self.tried, self.updated, self.rollouts, self.tokens = [], 0, 0, 0, 0
+
+    # --- random numbers ---
+
+    def pair(self, stream, round_index, context, draw):
+        out = np.zeros((2, draw + 1 + 2 * LANES), dtype=np.float32)
+        uniforms(self.key, round_index, np.array([context]), draw + 1, stream, out)
+        return out[:, draw].astype(np.float64)
+
+    def gauss(self, stream, round_index, context):
+        out = np.zeros((8, LANES), dtype=np.float32)
+        normals(self.key, round_index, np.array([context] * 8), stream, out)
+        return out[0, : self.a].astype(np.float64)
+
+    def words(self, round_index, context, draw, n):
+        out, found = np.zeros((2, WORDS), dtype=np.uint32), []
+        for position in range(0, n, WORDS):
+            words_into(self.key, round_index, context, draw, position, out)
+            found.append(out.copy())
+        found = np.hstack([np.zeros((2, 0), dtype=np.uint32), *found])[:, :n]
+        bits = (found[0][:, None] >> np.arange(self.a, dtype=np.uint32)) & 1
+        return 2.0 * bits - 1.0, (found[1] >> np.uint32(8)) / 2.0**24
+
+    # --- the policy ---
+
+    def view(self, context, w=None, theta_f=None, noise=0.0):
+        w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
+        moved = self.x[context] @ w + noise
+        z = self.z0[context] + moved
+        p = np.exp(z - z.max())
+        return Policy(moved, p / p.sum(), sigmoid(self.h0[context] + self.world.format_scale * theta_f))
+
+    def lean(self, policy, response):
+        return self.style.slope * response.signs @ policy.moved
+
+    def logps(self, policy, response):
+        """Log-probabilities of a response's tokens."""
+        heads = sigmoid(self.lean(policy, response))
+        answer = np.log(policy.p[response.arm]) + np.log(policy.f if response.form else 1 - policy.f)
+        return np.append(answer, np.log(np.where(response.coins, heads, 1 - heads)))
+
+    def entropies(self, policy, response):
+        """Entropies of the distributions that a response's tokens were drawn from."""
+        heads = sigmoid(self.lean(policy, response))
+        answer = -(policy.p * np.log(policy.p)).sum() - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
+        return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
+
+    def score(self, policy, response, weight, bonus):
+        """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit."""
+        p, f = policy.p, policy.f
+        lean = self.lean(policy, response)
+        heads = sigmoid(lean)
+        logits = weight[0] * (np.eye(self.a)[response.arm] - p) + bonus[0] * (np.diag(p) - np.outer(p, p)) @ (-np.log(p) - 1)
+        tokens = weight[1:] * (response.coins - heads) - bonus[1:] * lean * heads * (1 - heads)
+        logits += self.style.slope * tokens @ response.signs
+        return logits, weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
+
+    # --- sampling ---
+
+    def sampler_of(self, key, context):
+        """The policy that samples: stale weights, noisy logits."""
+        w, theta_f = self.past[max(0, len(self.past) - 1 - self.run.sampler.lag)]
+        return self.view(context, w, theta_f, self.run.sampler.noise * self.gauss(MISMATCH, key, context))
+
+    def length(self, arm, u):
+        s = self.style
+        side = 2 * (arm % s.n_styles) / (s.n_styles - 1) - 1 if s.n_styles > 1 else 0
+        return int(s.tokens * (1 + s.by_style * side) * (1 + s.jitter * (2 * u - 1)) + 0.5)
+
+    def respond(self, key, context, draw, sampler, trainer):
+        u, v = self.pair(ROLLOUT, key, context, draw)
+        arm = int(np.searchsorted(np.cumsum(sampler.p), v, side="right"))
+        signs, tosses = self.words(key, context, draw, self.length(arm, self.pair(LENGTH, key, context, draw)[0]))
+        response = Response(context, arm, int(u < sampler.f), signs, None)
+        response.coins = tosses < sigmoid(self.lean(sampler, response))
+        base = self.view(context, 0 * self.w, 0.0)
+        response.old, response.sampler, response.ref = (self.logps(policy, response) for policy in (trainer, sampler, base))
+        response.scored = float(response.form * (int(self.world.train.correct[context]) >> arm & 1))
+        starts = offsets([len(response.old)])
+        response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
+        return response
+
+    def given(self, context, policy):
+        """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
+        kind, p, f, eye = self.e.advantage.baseline, policy.p, policy.f, np.eye(self.a)
+        everything = [(arm, form) for arm in range(self.a) for form in (0, 1)]
+        chance = np.array([p[arm] * (f if form else 1 - f) for arm, form in everything])
+        rewards = np.array([form * (int(self.world.train.correct[context]) >> arm & 1) for arm, form in everything], dtype=float)
+        if kind == "greedy":
+            return rewards[chance.argmax()]
+        if kind == "moving_average":
+            return averages_of(self.averages, [context])[0]
+        if kind == "value":
+            return self.critic @ self.phi[context]
+        scores = [np.append(np.outer(self.x[context], eye[arm] - p), self.world.format_scale * (form - f)) for arm, form in everything]
+        nuisance = self.a * (self.world.nuisance * np.linalg.norm(self.x[context])) ** 2
+        squares = np.array([score @ score for score in scores]) + nuisance
+        return (chance * rewards * squares).sum() / (chance * squares).sum()
+
+    def sample(self):
+        """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all baselines are found."""
+        d, key = self.design, self.tried
+        batch = batches(len(self.z0), d.batch_size, self.run.seed, key, key + 1)[0]
+        self.tried += 1
+        counts = [d.rollouts] * len(batch)
+        if d.sampling.budget == "difficulty":
+            counts = allocate(np.clip((self.averages[batch, 0] + 1) / (self.averages[batch, 1] + 2), 0, 1), d.rollouts)
+        rows, baseline = [], self.e.advantage.baseline
+        for context, count in zip(batch, counts, strict=True):
+            sampler, trainer = self.sampler_of(key, context), self.view(context)
+            row = [self.respond(key, context, draw, sampler, trainer) for draw in range(count + d.support_rollouts)]
+            for response in row:
+                response.baseline = self.given(context, trainer) if baseline in GIVEN else 0.0
+                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old)
+            if baseline == "greedy":
+                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + 1 + self.length(int(trainer.p.argmax()), 0.5)
+            rows.append((row[:count], row[count:]))
+        for context, (trained, _) in zip(batch, rows, strict=True):
+            rewards, phi = np.array([response.reward for response in trained]), self.phi[context]
+            add(self.averages, [context], rewards[None], self.e.advantage.decay)
+            self.critic += self.run.critic_rate * (rewards.mean() - self.critic @ phi) * phi / (phi @ phi)
+            if self.windows is not None:
+                push(self.windows, np.full(rewards.size, context), rewards)
+        return rows
+
+    def sample_round(self):
+        """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the last try."""
+        n, tries, rows = self.design.batch_size, self.design.sampling.tries, []
+        if tries == 1:
+            return self.sample()
+        for left in reversed(range(tries)):
+            new = self.sample()
+            differ = [len({response.reward for response in trained}) > 1 for trained, _ in new]
+            spare = 0 if left else n - len(rows) - sum(differ)
+            for row, wanted in zip(new, differ, strict=True):
+                if wanted or spare > 0:
+                    rows.append(row)
+                    spare -= not wanted
+            if len(rows) >= n:
+                break
+        return rows[:n]
+
+    # --- learning ---
+
+    def pool(self, rows, kept):
+        """Baseline sets: kept responses, or the window; then support rollouts."""
+        sets = [[response.reward for response, keep in zip(trained, kept[g], strict=True) if keep] for g, (trained, _) in enumerate(rows)]
+        if self.windows is not None:
+            windows = window_pool(self.windows, [trained[0].context for trained, _ in rows])
+            sets = [list(windows.rewards[a:b]) for a, b in pairwise(windows.starts)]
+        sets = [own + [response.reward for response in support] for own, (_, support) in zip(sets, rows, strict=True)]
+        return Pool(np.concatenate(sets), offsets([len(own) for own in sets]))
+
+    def kept(self, trained):
+        """Which of a group's responses are trained on."""
+        keep, lengths = self.design.sampling.keep, [len(response.old) for response in trained]
+        return keep_shortest(lengths, [0, len(trained)], keep) if keep else np.ones(len(trained), dtype=bool)
+
+    def round(self, totals):
+        d = self.design
+        self.past.append((self.w.copy(), self.theta_f))
+        rows = self.sample_round()
+        kept = [self.kept(trained) for trained, _ in rows]
+        pool, trained, keeps = self.pool(rows, kept), [row for row, _ in rows], np.concatenate(kept)
+        everyone = [response for row in trained for response in row]
+        group = np.repeat(np.arange(len(rows)), [len(row) for row in trained])
+        starts = offsets([len(response.old) for response in everyone])
+        scored, baseline = (np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline"))
+        old, ref = (np.concatenate([getattr(response, name) for response in everyone]) for name in ("old", "ref"))
+        baseline = baseline if self.e.advantage.baseline in GIVEN else None
+        advantage = prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]] * keeps
+        totals["rewards"] += [response.reward for response in everyone]
+        totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
+        size = len(rows) // d.minibatches
+        for _ in range(d.epochs):
+            for low in range(0, len(rows), size):
+                chosen = (group >= low) & (group < low + size)
+                self.update(len(self.past) - 1, trained[low : low + size], advantage[chosen], totals)
+
+    def update(self, round_index, rows, advantage, totals):
+        e, part = self.e, [response for row in rows for response in row]
+        lengths = [len(response.old) for response in part]
+        starts, policies = offsets(lengths), [self.view(row[0].context) for row in rows for _ in row]
+        old, ref, sampler = (np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler"))
+        logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
+        batch = freeze(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
+        keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
+        weighed = weigh(e, masked(e, batch, logp, keys), logp)
+        bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.w.size + 1), 0
+        for row in rows:
+            context, first = row[0].context, []
+            for response in row:
+                tokens = slice(starts[at], starts[at + 1])
+                logits, form = self.score(policies[at], response, weighed.weight[tokens], bonus[tokens])
+                grad += np.append(np.outer(self.x[context], logits), self.world.format_scale * form)
+                first.append(weighed.weight[tokens][0])
+                at += 1
+            if not self.style.tokens:
+                noise = self.world.nuisance * np.linalg.norm(first) * self.gauss(NUISANCE, round_index, context)
+                grad[:-1] += np.outer(self.x[context], noise).ravel()
+        self.updated += 1
+        totals["kl"] += [weighed.kl / len(logp)] * len(logp)
+        totals["clipped"] += [weighed.clipped / len(logp)] * len(logp)
+        totals["norms"].append(np.linalg.norm(grad))
+        self.step(grad)
+
+
+def general_curve(run, world):
+    """The columns METRICS of the curve of `run`, by name."""
+    twin, rows, totals = NaiveGeneral(run, world), [], {name: [np.nan] for name in TOTALS}
+    for round_index in range(run.design.rounds + 1):
+        if round_index % run.design.eval_every == 0:
+            means = {name: np.mean(values) for name, values in totals.items()}
+            kl = means["kl"] if run.design.estimator.kl.kind != "none" else np.nan
+            rows.append((twin.rollouts, twin.tokens, means["rewards"], twin.pass_at_1(), kl, means["clipped"], means["silent"], means["norms"]))
+            totals = {name: [] for name in TOTALS}
+        if round_index < run.design.rounds:
+            twin.round(totals)
+    return dict(zip(METRICS, np.array(rows, dtype=np.float64).T, strict=True))

@@ -1,0 +1,170 @@
+"""A slow twin of the simulator's round in float64 NumPy: the model's equations in the order of the text, estimators from `shared`."""
+
+import numpy as np
+
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare, shaped_rewards
+from rftlab.shared.replay import empty_windows, push, window_pool
+from rftlab.shared.weigh import weigh
+from rftlab.sim.lanes.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
+from rftlab.sim.lanes.simd import LANES
+from rftlab.sim.run import batches
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+class NaiveRun:
+    """The same run as `rftlab.sim.run.simulate`, one obvious step after another."""
+
+    def __init__(self, run, world):
+        self.run, self.world, self.design = run, world, run.design
+        self.key = key_of(run.seed)
+        contexts = world.train
+        self.linear = contexts.features.shape[1] > 0
+        self.x = contexts.features.astype(np.float64) if self.linear else np.eye(len(contexts.base_logits))
+        self.z0 = contexts.base_logits[:, : world.n_arms].astype(np.float64)
+        self.h0 = contexts.base_format.astype(np.float64)
+        self.w = np.zeros((self.x.shape[1], world.n_arms))
+        self.theta_f, self.t = 0.0, 0
+        self.moments = [np.zeros(self.w.size + 1), np.zeros(self.w.size + 1)]
+        self.windows = empty_windows(len(self.z0), self.design.replay_window) if self.design.replay_window else None
+
+    def softmax(self, z):
+        """Probabilities (n, A) of logits (n, A): those of each token sum to 1."""
+        tokens = z.reshape(len(z), self.world.answer_tokens, -1)
+        p = np.exp(tokens - tokens.max(axis=2, keepdims=True))
+        return (p / p.sum(axis=2, keepdims=True)).reshape(z.shape)
+
+    def policy(self, batch):
+        z, h = self.remembered(self.z0[batch]), self.remembered(self.h0[batch])
+        return self.softmax(z + self.x[batch] @ self.w), sigmoid(h + self.world.format_scale * self.theta_f)
+
+    def draw(self, stream, round_index, context, n):
+        out = np.zeros((2, n + 2 * LANES), dtype=np.float32)
+        uniforms(self.key, round_index, np.array([context]), n, stream, out)
+        return out[:, :n].astype(np.float64)
+
+    def nuisance(self, round_index, context):
+        out = np.zeros((8, LANES), dtype=np.float32)
+        normals(self.key, round_index, np.array([context] * 8), NUISANCE, out)
+        return out[0, : self.world.n_arms].astype(np.float64)
+
+    def answer_logp(self, p, arms):
+        """Log-probability of answers: p (n, A), arms (n, K, T)."""
+        return np.log(p[np.arange(len(p))[:, None, None], arms]).sum(axis=2)
+
+    def logp(self, batch, arms, forms):
+        p, f = self.policy(batch)
+        return self.answer_logp(p, arms) + np.log(np.where(forms == 1, f[:, None], 1 - f[:, None]))
+
+    def base_logp(self, batch, arms, forms):
+        f = sigmoid(self.h0[batch])[:, None]
+        return self.answer_logp(self.softmax(self.z0[batch]), arms) + np.log(np.where(forms == 1, f, 1 - f))
+
+    # --- answers of several tokens, surprise, interference, forgetting ---
+
+    def answers(self, p, v):
+        """Arms (K, T) of a context with probabilities p (A,): each token's by inversion of its v (K, T)."""
+        width = len(p) // v.shape[1]
+        cdf = [np.cumsum(part) for part in np.split(p, v.shape[1])]
+        return np.stack([s * width + np.searchsorted(cdf[s], v[:, s], side="right") for s in range(v.shape[1])], axis=1)
+
+    def right(self, bits):
+        """Which answers are right: bits (..., T) say which of their tokens are."""
+        return bits.all(axis=-1)
+
+    def answer_score(self, p, arms):
+        """Score (A,) of an answer of arms (T,)."""
+        return sum(np.eye(len(p))[arm] for arm in arms) - p
+
+    def variance(self, p, arms):
+        """Variance of a rollout's nuisance, relative to nuisance^2."""
+        return 1 - self.world.surprise + self.world.surprise * (self.answer_score(p, arms) ** 2).sum()
+
+    def remembered(self, logits):
+        """What is left of logits of the base policy."""
+        return logits * np.exp(-self.world.forgetting * (self.w**2).sum() / self.world.n_arms)
+
+    def others(self, round_index, batch):
+        """For every context of a batch the one that it interferes with."""
+        u = np.array([self.draw(INTERFERENCE, round_index, context, 1)[0, 0] for context in batch])
+        return np.floor(u * len(self.z0)).astype(int)
+
+    # --- a round ---
+
+    def round(self, round_index):
+        d, e = self.design, self.design.estimator
+        batch = batches(len(self.z0), d.batch_size, self.run.seed, round_index, round_index + 1)[0]
+        n, k, m, tokens = len(batch), d.rollouts, d.support_rollouts, self.world.answer_tokens
+        p, f = self.policy(batch)
+        draws = np.stack([self.draw(ROLLOUT, round_index, c, (k + m) * tokens) for c in batch]).reshape(n, 2, k + m, tokens)
+        forms = (draws[:, 0, :, 0] < f[:, None]).astype(int)
+        arms = np.stack([self.answers(p[i], draws[i, 1]) for i in range(n)])
+        correct = self.right((self.world.train.correct[batch][:, None, None] >> arms.astype(np.uint32)) & 1)
+        old, ref = self.logp(batch, arms, forms), self.base_logp(batch, arms, forms)
+        scored = (forms * correct).astype(np.float64)
+        rewards = shaped_rewards(e, scored.ravel(), np.arange(n * (k + m) + 1), old.ravel(), ref.ravel()).reshape(n, k + m)
+        trained, support = rewards[:, :k], rewards[:, k:]
+        sets = [list(row) for row in trained]
+        if self.windows is not None:
+            push(self.windows, np.repeat(batch, k), trained.ravel())
+            pool = window_pool(self.windows, batch)
+            sets = [list(pool.rewards[pool.starts[i] : pool.starts[i + 1]]) for i in range(n)]
+        sets = [own + list(extra) for own, extra in zip(sets, support, strict=True)]
+        pool = Pool(np.concatenate(sets), np.concatenate([[0], np.cumsum([len(own) for own in sets])]).astype(np.int64))
+        group = np.repeat(np.arange(n), k)
+        starts, raw = np.arange(n * k + 1), scored[:, :k].ravel()
+        advantage = prepare(e, raw, group, starts, old[:, :k].ravel(), ref[:, :k].ravel(), pool=pool).advantage.reshape(n, k)
+        size = n // d.minibatches
+        for _ in range(d.epochs):
+            for low in range(0, n, size):
+                part = slice(low, low + size)
+                self.update(round_index, batch[part], arms[part, :k], forms[part, :k], old[part, :k], ref[part, :k], advantage[part])
+
+    def update(self, round_index, batch, arms, forms, old, ref, advantage):
+        n, k, _ = arms.shape
+        frozen = prepare(self.design.estimator, np.zeros(n * k), np.zeros(n * k, dtype=int), np.arange(n * k + 1), old.ravel(), ref.ravel())
+        frozen = frozen._replace(advantage=np.ascontiguousarray(advantage.ravel()))
+        weight = weigh(self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
+        p, f = self.policy(batch)
+        scores = np.zeros_like(p)
+        for i in range(n):
+            for j in range(k):
+                scores[i] += weight[i, j] * self.answer_score(p[i], arms[i, j])
+            squares = sum(weight[i, j] ** 2 * self.variance(p[i], arms[i, j]) for j in range(k))
+            scores[i] += self.world.nuisance * np.sqrt(squares) * self.nuisance(round_index, batch[i])
+        taught = self.x[batch] + self.world.interference * self.x[self.others(round_index, batch)]
+        grad = np.append((taught.T @ scores).ravel(), self.world.format_scale * (weight * (forms - f[:, None])).sum())
+        self.step(grad)
+
+    def step(self, grad):
+        o = self.run.optimizer
+        self.t += 1
+        if o.kind == "sgd":
+            move = o.rate * grad
+        else:
+            self.moments[0] = o.beta1 * self.moments[0] + (1 - o.beta1) * grad
+            self.moments[1] = o.beta2 * self.moments[1] + (1 - o.beta2) * grad**2
+            mean, square = self.moments[0] / (1 - o.beta1**self.t), self.moments[1] / (1 - o.beta2**self.t)
+            move = o.rate * mean / (np.sqrt(square) + o.eps)
+        self.w += move[:-1].reshape(self.w.shape)
+        self.theta_f += move[-1]
+
+    def pass_at_1(self):
+        everything = np.arange(len(self.z0))
+        p, f = self.policy(everything)
+        bits = (self.world.train.correct[:, None] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
+        chance = (p * bits).reshape(len(p), self.world.answer_tokens, -1).sum(axis=2).prod(axis=1)
+        return float((f * chance).mean())
+
+
+def naive_curve(run, world, twin=NaiveRun):
+    """Exact train Pass@1 at every evaluation."""
+    twin, values = twin(run, world), []
+    for round_index in range(run.design.rounds):
+        if round_index % run.design.eval_every == 0:
+            values.append(twin.pass_at_1())
+        twin.round(round_index)
+    return np.array([*values, twin.pass_at_1()])

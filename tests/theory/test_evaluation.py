@@ -1,0 +1,118 @@
+"""Statistics of the evaluation: checks and mutants, printed numbers, and the public functions against brute force."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.results.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
+from rftlab.studies.theory.evaluation import evaluations, normal_seeds, plug_in
+
+
+def plug_in_mean(n, k, p):
+    counts = np.arange(n + 1)
+    return stats.binom.pmf(counts, n, p) @ plug_in(n, counts, k)
+
+
+PRINTED = {
+    "S1 at .19": (lambda: sampling_error(0.19, 1319), 0.0108, 5e-5),
+    "S1 at .5": (lambda: sampling_error(0.5, 1319), 0.0138, 5e-5),
+    "S1 difference": (lambda: np.sqrt(2) * sampling_error(0.5, 1319), 0.0195, 5e-5),
+    "S2 plug-in": (lambda: plug_in_mean(8, 4, 0.1), 0.2928, 5e-5),
+    "S2 pass@4": (lambda: 1 - 0.9**4, 0.3439, 1e-12),
+    "S3 .01": (lambda: seeds_needed(0.01, 0.02), 6, 0),
+    "S3 .015": (lambda: seeds_needed(0.015, 0.02), 10, 0),
+    "S3 .02": (lambda: seeds_needed(0.02, 0.02), 17, 0),
+    "S3 .025": (lambda: seeds_needed(0.025, 0.02), 26, 0),
+    "S3 constant": (lambda: (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) ** 2, 7.85, 0.005),
+    "S3 normal, paired": (lambda: normal_seeds(0.02, 0.02, True), 8, 0),
+    "S4 c = 5": (lambda: expected_maximum(5), 1.163, 5e-4),
+    "S4 c = 9": (lambda: expected_maximum(9), 1.485, 5e-4),
+    "S4 c = 10": (lambda: expected_maximum(10), 1.539, 5e-4),
+    "S4 c = 15": (lambda: expected_maximum(15), 1.736, 5e-4),
+    "S4 nine cells": (lambda: winners_curse(9, 0.0137), 0.020, 5e-4),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_printed_decimals(name):
+    value, printed, half_a_digit = PRINTED[name]
+    assert abs(value() - printed) <= half_a_digit
+
+
+@pytest.mark.parametrize("correct", range(6))
+@pytest.mark.parametrize("k", range(1, 6))
+def test_pass_at_k_is_the_share_of_subsets_with_a_success(correct, k):
+    answers = [1] * correct + [0] * (5 - correct)
+    share = np.mean([max(subset) for subset in combinations(answers, k)])
+    assert float(pass_at_k(5, correct, k)) == pytest.approx(share, abs=1e-12)
+
+
+def test_pass_at_k_broadcasts_and_stays_exact_for_large_n():
+    np.testing.assert_allclose(pass_at_k(4, np.array([0, 1, 4]), 1), [0, 0.25, 1], atol=1e-12)
+    assert float(pass_at_k(10000, 1, 5000)) == pytest.approx(0.5, rel=1e-9)
+    assert float(pass_at_k(10000, 0, 5000)) == 0.0
+
+
+def test_fixed_set_error():
+    assert fixed_set_error(np.array([0.0, 1.0])) == 0.0
+    assert fixed_set_error(np.full(50, 0.3)) == pytest.approx(float(sampling_error(0.3, 50)))
+    rates = np.random.default_rng(0).random(30)
+    assert fixed_set_error(rates) < sampling_error(rates.mean(), 30)
+    assert fixed_set_error(rates, 4) == pytest.approx(fixed_set_error(rates) / 2)
+
+
+def test_evaluations_are_reproducible_and_new_each_time():
+    rates = np.linspace(0.1, 0.9, 60)
+    found = evaluations(rates, 40)
+    np.testing.assert_array_equal(found, evaluations(rates, 40))
+    np.testing.assert_array_equal(found[5:], evaluations(rates, 35, first=5))
+    assert np.unique(found).size > 10
+
+
+def test_power_of_no_effect_is_the_level_and_grows():
+    assert power(5, 0.0) == pytest.approx(0.05, abs=1e-6)
+    assert power(5, 0.0, paired=True, level=0.01) == pytest.approx(0.01, abs=1e-6)
+    assert power(5, -1.0) == pytest.approx(power(5, 1.0))
+    values = [power(n, 0.8) for n in range(2, 40)]
+    assert np.all(np.diff(values) > 0)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("sigma", [0.005, 0.01, 0.02, 0.04])
+def test_the_seeds_needed_are_the_fewest_and_no_fewer_than_the_normal_ones(sigma, paired):
+    seeds = seeds_needed(sigma, 0.02, paired)
+    assert power(seeds, 0.02 / sigma, paired) >= 0.8
+    assert seeds == 2 or power(seeds - 1, 0.02 / sigma, paired) < 0.8
+    assert 1 <= seeds - normal_seeds(sigma, 0.02, paired) <= 3
+
+
+def test_expected_maximum_of_few():
+    assert expected_maximum(1) == pytest.approx(0, abs=1e-12)
+    assert expected_maximum(2) == pytest.approx(1 / np.sqrt(np.pi))
+    assert expected_maximum(3) == pytest.approx(1.5 / np.sqrt(np.pi))
+
+
+def test_winners_curse_vanishes_with_the_error_and_shrinks_with_the_spread():
+    assert winners_curse(9, 0.0) == 0.0 and winners_curse(9, 0.0, 0.1) == 0.0
+    assert winners_curse(9, 0.01, 0.0) == pytest.approx(0.01 * expected_maximum(9))
+    assert winners_curse(9, 0.01, 0.02) < winners_curse(9, 0.01, 0.01) < winners_curse(9, 0.01)
+
+
+BAD = {
+    "questions": (lambda: sampling_error(0.5, 0), "n = 0; allowed: 1 or more"),
+    "k": (lambda: pass_at_k(4, 1, 5), "k = 5; allowed: 1 to n = 4"),
+    "count": (lambda: pass_at_k(4, 5, 2), "correct must lie in 0 .. n"),
+    "seeds": (lambda: power(1, 1.0), "seeds = 1; allowed: 2 or more"),
+    "difference": (lambda: seeds_needed(0.1, 0.0), "difference = 0.0; allowed"),
+    "cells": (lambda: expected_maximum(0), "n = 0; allowed: 1 or more"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named_with_what_is_allowed(name):
+    make, message = BAD[name]
+    with pytest.raises(UserError, match=message):
+        make()

@@ -1,0 +1,119 @@
+"""The theory section of the report, and its figures."""
+
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+import rftlab.studies.theory.command as command
+from rftlab.studies.report.figures import save
+from rftlab.studies.theory import curves, page
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison
+from rftlab.studies.theory.command import Result
+from rftlab.studies.theory.page import FIGURES, mathml, scripts, theory_section
+from tests.theory.test_command import made
+
+VOID = {"img", "br", "meta", "link", "mspace"}
+
+
+class Balance(HTMLParser):
+    """Collects ids and texts, and fails where a tag is closed that is not open."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links = [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if tag == "a" else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture
+def section(monkeypatch):
+    """Renders results without figures."""
+
+    def render(*results):
+        monkeypatch.setattr(page, "FIGURES", ())
+        monkeypatch.setattr(command, "GROUPS", {"Algebra & co": tuple(result.check for result in results)})
+        return theory_section(list(results))
+
+    return render
+
+
+def result(check, *verdicts):
+    rows = [Comparison(f"number {i} <b>", 1.0, 1.25, 1.0, 1.5, verdict) for i, verdict in enumerate(verdicts)]
+    return Result(check, rows, verdicts[0], 0.1)
+
+
+def test_section_is_well_formed_and_every_link_has_a_target(section):
+    html = section(result(made("T1", corrects="a book says x < 1"), PASS), result(made("D7"), *[PASS] * 9))
+    tree = Balance(html)
+    assert {"theory", "theory-T1", "theory-D7"} <= set(tree.ids) and len(set(tree.ids)) == len(tree.ids)
+    assert all(link[0] == "#" and link[1:] in tree.ids for link in tree.links)
+    assert "Algebra &amp; co (2)" in html and "number 0 &lt;b&gt;" in html and html.count("a book says x &lt; 1") == 2
+    assert html.count("<math") == 2 and "4 more</summary>" in html
+
+
+def test_section_counts_and_shows_verdicts(section):
+    html = section(result(made("T1"), PASS), result(made("T2"), FAIL), result(made("T3"), INCONCLUSIVE))
+    assert "3 statements: 1 pass, 1 fail, 1 inconclusive." in html
+    for verdict in ("pass", "fail", "inconclusive"):
+        assert f'<span class="verdict check-{verdict}">' in html.split("<article")[1 + ("pass", "fail", "inconclusive").index(verdict)]
+    assert "Where the literature is corrected" not in html
+
+
+def test_no_corrections_no_figures_no_results(section):
+    assert "0 statements" in section()
+
+
+def test_every_formula_of_the_theory_is_mathml():
+    from rftlab.studies.theory import ALL_CHECKS
+
+    for check in ALL_CHECKS:
+        converted = str(mathml(check))
+        Balance(converted)
+        assert "\\" not in converted, check.id
+        for text in (check.statement, check.source, check.mutant, check.corrects):
+            Balance(str(scripts(text)))
+
+
+def test_scripts_raise_and_lower():
+    assert scripts("T^(1/(2 − 2^(1−M))), q^k−1 < R_b") == "T<sup>1/(2 − 2<sup>1−M</sup>)</sup>, q<sup>k</sup>−1 &lt; R<sub>b</sub>"
+    assert scripts("leave_one_out, n^(-1/2), σ_d²") == "leave_one_out, n<sup>-1/2</sup>, σ<sub>d</sub>²"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_figures_are_drawn_the_same_each_time(figure, tmp_path):
+    table = figure.table()
+    assert isinstance(table, pd.DataFrame) and not table.isna().any().any()
+    saved = []
+    for folder in ("a", "b"):
+        drawn, numbers = figure.draw(table)
+        path = save(drawn, tmp_path / folder, figure.name, numbers)
+        saved.append([path.with_suffix(suffix).read_bytes() for suffix in (".svg", ".csv")])
+    assert saved[0] == saved[1]
+    assert len(saved[0][1].splitlines()) == len(table) + 1
+
+
+def test_figures_are_inside_the_page_and_in_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "FIGURES", FIGURES[:1])
+    html = theory_section([], tmp_path)
+    Balance(html)
+    assert html.count("data:image/svg+xml;base64,") == 1 and f"figures/{FIGURES[0].name}.csv" in html
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".png", ".svg"]
+    assert "Numbers:" not in theory_section([])
+
+
+def test_regret_curves_are_flat_where_batches_grow_and_steep_where_they_do_not():
+    table = curves.curves_regret().set_index(["grid", "batches", "horizon"])["ratio"]
+    assert table["growing", 5, 1e12] / table["growing", 5, 1e4] < 1.5
+    assert table["equal", 4, 1e12] / table["equal", 4, 1e4] > 1000
