@@ -12,11 +12,10 @@ from rftlab.sim.lanes.random import key_of
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK
 from rftlab.sim.policy.style import WORDS, longest
-from rftlab.sim.round.general import Memory
 from rftlab.sim.round.optimizer import rates_of
-from rftlab.sim.round.plain import CHUNK, Plan, State, Work
+from rftlab.sim.round.plain import CHUNK
 from rftlab.sim.round.ragged import Ragged
-from rftlab.sim.round.responses import Choices, View
+from rftlab.sim.state import Choices, Memory, Plan, State, View, Work
 from rftlab.sim.world import World
 
 

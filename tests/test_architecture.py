@@ -97,6 +97,90 @@ def test_the_rule_can_be_broken(path, source):
     assert violations(path, source)
 
 
+FLOORS = (
+    ("shared",),
+    ("sim/config", "sim/lanes", "llm/rewards", "llm/ask", "llm/lock", "llm/tracking", "llm/moments", "llm/random", "studies/cards"),
+    ("sim/world", "llm/tasks"),
+    ("sim/policy", "sim/state", "llm/text", "llm/config"),
+    ("sim/round", "sim/environments", "llm/policy", "llm/meter"),
+    ("sim/setup", "llm/budget", "llm/engines"),
+    ("sim/run", "llm/models"),
+    ("llm/training",),
+    ("llm/evaluate",),
+    ("llm/train",),
+    ("llm/probe",),
+    ("studies/paper",),
+    ("studies/runs",),
+    ("studies/results",),
+    ("studies/report",),
+    ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
+    ("studies/forecast",),
+    ("studies/cli",),
+)
+"""Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+MOST_FILES = 18
+"""In a room, without its `__init__.py`; `shared`, which is one, has more."""
+
+
+def room_of(name: str) -> str:
+    """The room of a module by its dotted name."""
+    parts = name.removeprefix(f"{WHOLE}.").split(".")
+    return "shared" if parts[0] == "shared" else "/".join(parts[:2])
+
+
+def upward(room: str, source: str) -> list[str]:
+    """Modules of ours that a file of a room imports from its own floor or above."""
+    names = {name for node in ast.walk(ast.parse(source)) for name in names_in(node)}
+    others = {name for name in names if name.startswith(f"{WHOLE}.") and room_of(name) in FLOOR and room_of(name) != room}
+    return sorted(name for name in others if FLOOR[room_of(name)] >= FLOOR[room])
+
+
+def inside() -> list[Path]:
+    """Every module of ours, but the packages themselves."""
+    return [path for path in files() if path.relative_to(ROOT).parts[1:] != ("__init__.py",)]
+
+
+@pytest.mark.parametrize("path", inside(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_rooms_import_downward(path):
+    room = room_of(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+    assert upward(room, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("studies/runs", "from rftlab.studies.report import figures"),
+        ("studies/theory", "import rftlab.studies.league.rules"),
+        ("studies/report", "def f():\n    from rftlab.studies.cli.common import Common"),
+        ("sim/lanes", "from rftlab.sim.state import Plan"),
+    ],
+)
+def test_an_import_upward_is_found(room, source):
+    assert upward(room, source)
+
+
+def test_every_room_is_on_a_floor_and_none_is_crowded():
+    found = [room_of(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")) for path in inside()]
+    assert set(found) == set(FLOOR)
+    counts = {room: len(list((ROOT / room).glob("[!_]*.py"))) for room in FLOOR if room != "shared"}
+    assert max(counts.values()) <= MOST_FILES
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_test_module_is_imported(path):
+    """What several share is in tests/support."""
+    modules = {part for node in ast.walk(ast.parse(path.read_text())) for part in names_in(node)}
+    assert [name for name in modules if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))] == []
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """Dotted names that an import statement asks for."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
 def lambdas_of(source: str) -> list[str]:
     """Defaults of arguments and fields that are lambdas, which a signature shows as such."""
     found = []

@@ -1,7 +1,7 @@
 """From logits to probabilities, for all contexts of a batch: of arms, and of the format.
 
 Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular one (float64).
-`work` is a `rftlab.sim.round.plain.Work` or a `rftlab.sim.round.responses.View`.
+`work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
 """
 
 import math

@@ -3,8 +3,6 @@ masks, importance corrections, baselines from elsewhere, an entropy bonus. Where
 `rftlab.sim.round.plain` does; that one is faster.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rftlab.shared.advantage import advantages_into
@@ -56,17 +54,6 @@ from rftlab.sim.round.ragged import (
 )
 from rftlab.sim.round.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
 from rftlab.sim.round.scores import set_scores
-
-
-class Memory(NamedTuple):
-    """What a run with further choices remembers besides `rftlab.sim.round.plain.State`."""
-
-    history: np.ndarray
-    """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""
-    averages: np.ndarray
-    critic: np.ndarray
-    spent: np.ndarray
-    """(3,) rollouts sampled, tokens sampled, batches tried."""
 
 
 @inner

@@ -1,6 +1,6 @@
 """Gradient ascent: Adam and SGD."""
 
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 from numba import types
@@ -10,18 +10,9 @@ from rftlab.shared.jit import entry, kernel
 from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
+from rftlab.sim.state import Rates
 
 ADAM, SGD = range(2)
-
-
-class Rates(NamedTuple):
-    """An `Optimizer` as plain numbers, for kernels."""
-
-    kind: int
-    rate: float
-    beta1: float
-    beta2: float
-    eps: float
 
 
 def rates_of(optimizer: Optimizer) -> Rates:

@@ -5,102 +5,27 @@ again. All randomness comes from counters, so nothing random is stored.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.jit import entry, kernel
 from rftlab.shared.prepare import Batch
-from rftlab.shared.replay import Windows, push_into, window_into
+from rftlab.shared.replay import push_into, window_into
 from rftlab.shared.shaping import shape_into
 from rftlab.shared.sums import total
 from rftlab.shared.weigh import weigh_into
 from rftlab.sim.lanes.fetch import fetch
-from rftlab.sim.lanes.random import NUISANCE, Key, normals
+from rftlab.sim.lanes.random import NUISANCE, normals
 from rftlab.sim.policy.forgetting import kept
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
 from rftlab.sim.round.noise import interfere, squared_weights
-from rftlab.sim.round.optimizer import Rates, ascend
+from rftlab.sim.round.optimizer import ascend
 from rftlab.sim.round.rollouts import roll_out
 
 CHUNK = 128
-
-
-class Plan(NamedTuple):
-    """The numbers of a run that kernels need besides the estimator's rule."""
-
-    key: Key
-    rates: Rates
-    n_arms: int
-    """Arms of all tokens of an answer together."""
-    token_starts: tuple[int, ...]
-    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing extra."""
-    format_scale: float
-    nuisance: float
-    surprise: float
-    """Share of the nuisance's variance that is in proportion to |e - pi|^2 of a response."""
-    interference: float
-    """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
-    forgetting: float
-    """How fast the base policy's logits fade with |W|^2."""
-    rollouts: int
-    support: int
-    epochs: int
-    minibatches: int
-    replays: bool
-    chunk: int
-    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the batch's mean as baseline)."""
-
-
-class State(NamedTuple):
-    """Everything that a run changes and a checkpoint would hold."""
-
-    theta: np.ndarray
-    mean: np.ndarray
-    square: np.ndarray
-    grad: np.ndarray
-    windows: Windows
-    step: np.ndarray
-    """(1,) updates so far."""
-
-
-class Work(NamedTuple):
-    """Scratch of a run. Rows stand for contexts of a batch, padded to whole blocks; rollouts lie trained first, then support."""
-
-    rows: np.ndarray
-    logits: np.ndarray
-    probs: np.ndarray
-    lse: np.ndarray
-    norm: np.ndarray
-    """(rows,) sum of exp(logits - largest), of which lse holds the logarithm."""
-    format_logp: np.ndarray
-    """(2, rows) log-probability of each format."""
-    formed: np.ndarray
-    """(rows,) probability of a well-formed response."""
-    scores: np.ndarray
-    noise: np.ndarray
-    """(rows, LANES) float32: the nuisance of each context."""
-    cdf: np.ndarray
-    uniform: np.ndarray
-    """(2, draws) float32, context by context."""
-    arm: np.ndarray
-    form: np.ndarray
-    reward: np.ndarray
-    logp: np.ndarray
-    old_logp: np.ndarray
-    ref_logp: np.ndarray
-    group: np.ndarray
-    starts: np.ndarray
-    pool: np.ndarray
-    pool_starts: np.ndarray
-    advantage: np.ndarray
-    share: np.ndarray
-    """Shares of an optimiser batch: one token per response, so they are the same in every update."""
-    kl_share: np.ndarray
-    weight: np.ndarray
 
 
 # Sums over rounds; tokens (weighed), updates, contexts and rollouts are the counts that turn the others into means.

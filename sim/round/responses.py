@@ -4,8 +4,6 @@ Responses of a round are packed: those of row r of the batch are first[r] .. fir
 ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rftlab.shared.averages import difficulty_of
@@ -18,37 +16,8 @@ from rftlab.sim.policy.products import whole_blocks
 from rftlab.sim.policy.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_of, words_into
 from rftlab.sim.round.plain import find_logits
 from rftlab.sim.round.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
-from rftlab.sim.world import Style
 
 UNIT = 2.0**-24
-
-
-class View(NamedTuple):
-    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.round.plain.Work`."""
-
-    rows: np.ndarray
-    logits: np.ndarray
-    probs: np.ndarray
-    lse: np.ndarray
-    norm: np.ndarray
-    format_logp: np.ndarray
-    formed: np.ndarray
-
-
-class Choices(NamedTuple):
-    """Numbers of a run with choices beyond those of `rftlab.sim.round.plain.Plan`."""
-
-    style: Style
-    tries: int
-    keep: int
-    by_difficulty: bool
-    draws: int
-    """Rollouts of a context at most, support included."""
-    lag: int
-    noise: float
-    averages: bool
-    decay: float
-    critic_rate: float
 
 
 @inner

@@ -1,4 +1,4 @@
-"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `rftlab.sim.round.plain.Work`."""
+"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `rftlab.sim.state.Work`."""
 
 import numpy as np
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
-from rftlab.studies.cli.common import Common, PlanFlags, check_size
+from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.errors import one_line
 from rftlab.studies.cli.pilot import Pilot
@@ -18,6 +18,7 @@ from rftlab.studies.cli.screen import Screen
 from rftlab.studies.cli.terminal import check_room
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, pairs_at
+from rftlab.studies.runs.limits import check_size
 
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
@@ -57,7 +58,8 @@ class Reproduce(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
-        from rftlab.studies.cli.reproduce import reproduce, study_of
+        from rftlab.studies.cli.reproduce import reproduce
+        from rftlab.studies.runs.study import study_of
 
         check(self.pairs != (), f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for the usual ones")
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
@@ -82,7 +84,8 @@ class Report:
 
     def execute(self, console: Console) -> int:
         """Write the report."""
-        from rftlab.studies.cli.reproduce import read_study, write
+        from rftlab.studies.cli.reproduce import write
+        from rftlab.studies.runs.study import read_study
 
         write(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0

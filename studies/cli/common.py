@@ -1,37 +1,11 @@
 """What commands of the command line share."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from rftlab.llm.budget.devices import GpuName
 from rftlab.shared.errors import check, check_count
-
-NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
-
-
-Engine = Literal["local", "ray"]
-MOST_THREADS, MOST_SEEDS = 1024, 10_000
-
-
-def check_threads(threads: int) -> None:
-    """Raise UserError unless so many threads can be used; 0 asks for all cores."""
-    check(threads >= 0, f"threads = {threads}; allowed: 0 (all) or more")
-    check(threads <= MOST_THREADS, f"threads = {threads}; allowed: 0 (all) to {MOST_THREADS}")
-
-
-def check_size(seeds: int | None, rounds: int | None) -> None:
-    """Raise UserError unless a study can have so many seeds and rounds; None is left to the study."""
-    if seeds is not None:
-        check_count("seeds", seeds, 1, MOST_SEEDS)
-    if rounds is not None:
-        check_count("rounds", rounds)
-
-
-def has_llm() -> bool:
-    """Whether the extra `llm` is installed."""
-    return bool(find_spec("torch") and find_spec("transformers"))
+from rftlab.studies.runs.limits import Engine, check_threads
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.errors import MOST_SEED, check_count
-from rftlab.studies.cli.common import Common, check_size
+from rftlab.studies.cli.common import Common
+from rftlab.studies.runs.limits import check_size
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 

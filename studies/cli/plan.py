@@ -13,10 +13,10 @@ from rftlab.llm.budget.plan import Plan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import LLMRun
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags
-from rftlab.studies.cli.reproduce import Study
 from rftlab.studies.paper.questions import evaluated_on, questions_of
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
+from rftlab.studies.runs.study import Study
 
 LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
 """Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a factor of 1.5 or so."""

@@ -7,7 +7,7 @@ from typing import Literal
 from rich.console import Console
 
 from rftlab.shared.errors import check_count
-from rftlab.studies.cli.common import check_threads
+from rftlab.studies.runs.limits import check_threads
 
 
 @dataclass(frozen=True)

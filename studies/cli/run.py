@@ -13,10 +13,11 @@ from rftlab.shared.design import Design
 from rftlab.shared.errors import check, check_choice
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cards import CARDS, preset
-from rftlab.studies.cli.common import Common, check_size, peek
+from rftlab.studies.cli.common import Common, peek
 from rftlab.studies.league.rules import Rules
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
 from rftlab.studies.paper.pairs import LEVELS, start_at, usual_pairs
+from rftlab.studies.runs.limits import check_size
 
 SINGLE, LEAGUE = "cell", "league"
 SWITCHES = ("--quiet", "--no-quiet", "--help")

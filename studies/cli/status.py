@@ -17,10 +17,10 @@ from rich.table import Table
 from rftlab.llm.lock import LOCK, held
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered
-from rftlab.studies.cli.reproduce import has_study, read_study
 from rftlab.studies.paper.pairs import LEVELS
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
+from rftlab.studies.runs.study import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"

@@ -10,9 +10,10 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind
 from rftlab.shared.errors import check
-from rftlab.studies.cli.common import NEEDS_LLM, PlanFlags, has_llm, peek
+from rftlab.studies.cli.common import PlanFlags, peek
 from rftlab.studies.cli.run import check_filter, start_of
 from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
 
 PAIR = "tiny-mix97"
 

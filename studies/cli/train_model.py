@@ -9,8 +9,8 @@ from rich.table import Table
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, tracker_of
 from rftlab.llm.train import Report, train
+from rftlab.shared.curve import SPLITS
 from rftlab.studies.paper.questions import evaluated_on
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.results.language import cost_table
 from rftlab.studies.runs.runner import long_form
 

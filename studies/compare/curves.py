@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rftlab.shared.curve import SPLITS
 from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import Experiment, label
 from rftlab.studies.report.figures import mean_curves
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.results.stats import interval
 
 

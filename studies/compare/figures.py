@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rftlab.shared.curve import SPLITS
 from rftlab.studies.compare.agreement import common_cells
 from rftlab.studies.compare.curves import AXES, at_budget, mean_lines
 from rftlab.studies.compare.diagnostics import BINS, dynamics, signal_to_noise
@@ -14,7 +15,6 @@ from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import Experiment, label
 from rftlab.studies.report.figures import BAND, BAR, BARS, DASHES, DOT, GREY, HOLLOW, PALETTE, Drawn, bar_lengths, key, legend, name_axis, styled
 from rftlab.studies.results.claims import short
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.results.stats import interval
 
 COLUMNS = 5

@@ -9,22 +9,22 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
-from rftlab.shared.curve import Curve
+from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.errors import check, check_choice
 from rftlab.shared.folders import folder_below, folders_in
-from rftlab.studies.cli.common import Engine, check_size
-from rftlab.studies.cli.reproduce import Study, finish_points, has_study, read_study, threads_of
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import PAIRS, SIZES, Pair, pair, start_at
 from rftlab.studies.paper.published import published
 from rftlab.studies.report.figures import pretty
 from rftlab.studies.results.claims import Finals
-from rftlab.studies.results.endpoints import SPLITS, finals
-from rftlab.studies.results.reference import shipped
+from rftlab.studies.results.endpoints import finals
+from rftlab.studies.results.reference import shipped, smollm2_points
 from rftlab.studies.runs import store
+from rftlab.studies.runs.finish import finish_points, threads_of
+from rftlab.studies.runs.limits import Engine, check_size
 from rftlab.studies.runs.points import Point, points_of
 from rftlab.studies.runs.runner import collect
-from rftlab.studies.tools.export import smollm2_points
+from rftlab.studies.runs.study import Study, has_study, read_study
 
 LevelName = Literal["sim", "llm", "published"]
 SEEDS = 5

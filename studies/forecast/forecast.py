@@ -11,7 +11,6 @@ from rich.console import Console
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of
-from rftlab.studies.cli.reproduce import threads_of
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.evidence import evidence_of
@@ -26,6 +25,7 @@ from rftlab.studies.pilot.passrates import moments
 from rftlab.studies.pilot.pilot import Pilot, pilot_from, rollouts_of
 from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
 
 CLOSE = 0.02

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from rftlab.shared.curve import SPLITS
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
 from rftlab.studies.paper.experiments import BASELINE, label
 from rftlab.studies.paper.pairs import PAIRS, pair, start_at
 from rftlab.studies.paper.published import published
 from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.results.endpoints import SPLITS
 
 ROUNDING = 0.01 / np.sqrt(12)
 

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
-from rftlab.studies.cli.reproduce import threads_of
 from rftlab.studies.forecast.figures import score_figure
 from rftlab.studies.forecast.score import Case, language_cases, paper_cases, partial_cases, score, summary
 from rftlab.studies.forecast.show import show_scores
 from rftlab.studies.report.figures import save
 from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.scratch import check_writable
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from rftlab.shared.errors import check
-from rftlab.studies.cli.common import check_size
 from rftlab.studies.paper.pairs import pairs_at
+from rftlab.studies.runs.limits import check_size
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from rich.table import Table
 
 from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
-from rftlab.studies.cli.common import Engine
-from rftlab.studies.cli.reproduce import finish_points, threads_of
 from rftlab.studies.league.league import REFERENCES, findings, points_of, scores, table, verdict
 from rftlab.studies.league.rules import Rules
+from rftlab.studies.runs.finish import finish_points, threads_of
+from rftlab.studies.runs.limits import Engine
 from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.store import open_store
 

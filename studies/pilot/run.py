@@ -16,14 +16,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rftlab.llm.ask import VERSION, Ask
 from rftlab.llm.config import LLMRun, config_of
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.cli.common import NEEDS_LLM, Engine, has_llm
-from rftlab.studies.cli.reproduce import finish_points, threads_of
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.grid import CELLS, check_cells
 from rftlab.studies.pilot.noise import analysed
 from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
 from rftlab.studies.runs import store
+from rftlab.studies.runs.finish import finish_points, threads_of
+from rftlab.studies.runs.limits import NEEDS_LLM, Engine, has_llm
 from rftlab.studies.runs.points import Point, schedule
 from rftlab.studies.runs.runner import collect
 

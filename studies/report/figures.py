@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
+from rftlab.shared.curve import SPLITS
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.results.stats import CONFIDENCE
 from rftlab.studies.runs.scratch import sweep
 

@@ -20,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.callbacks import noop
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.folders import folder_below
 from rftlab.studies.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.paper.pairs import Level
 from rftlab.studies.report import figures
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
-from rftlab.studies.results.endpoints import SPLITS, agreement
+from rftlab.studies.results.endpoints import agreement
 from rftlab.studies.results.language import PHASES, costs, gains, has_costs, has_gains
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}

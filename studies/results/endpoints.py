@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.studies.paper.experiments import Experiment, label
 from rftlab.studies.paper.pairs import pair
 from rftlab.studies.paper.published import published
 from rftlab.studies.results.stats import interval
-
-SPLITS = ("train", "test")
 
 
 def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:

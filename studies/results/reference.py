@@ -4,12 +4,15 @@ Whole studies of the `tiny` pairs with three seeds, made by `make reference`; an
 `make reference-smollm2`. studies/tools/export.py takes them from a results folder.
 """
 
+from dataclasses import replace
 from importlib.resources import files
 
 import pandas as pd
 
 from rftlab.shared.curve import Curve
-from rftlab.studies.paper.pairs import usual_pairs
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import start_at, usual_pairs
+from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import Results
 
 FILE = files("rftlab.studies") / "data" / "language.parquet"
@@ -30,3 +33,11 @@ def reference() -> Results:
     last = curves.groupby(["pair", "cell", "seed", "planned_rounds"], sort=False)["round"].max().reset_index()
     short = last[last["round"] < last["planned_rounds"]]
     return Results(curves, [f"{row.pair}, {row.cell}, seed {row.seed}: diverged after round {row.round}" for row in short.itertuples()])
+
+
+def smollm2_points() -> list[Point]:
+    """The baseline and (32, 8) GRPO, sampled by vLLM."""
+    start = start_at("smollm2-words", "llm")
+    start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
+    cells = (EXPERIMENTS["baseline"].cells[0], EXPERIMENTS["batch"].cells[0])
+    return [Point("smollm2-words", replace(start, design=replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every))) for cell in cells]

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.curve import Curve
+from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.design import Design
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.runs.points import Point
 
 _WHOLE = ("seed", "round", "rollouts", "tokens")

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.errors import check
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
@@ -19,7 +20,6 @@ from rftlab.sim.run import simulate
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of
 from rftlab.studies.paper.pairs import PAIRS, Pair, pair, start_at
 from rftlab.studies.paper.published import published
-from rftlab.studies.results.endpoints import SPLITS
 
 _POSITIVE, _FRACTION = ("nuisance", "kappa"), ("align", "rho")
 

@@ -13,10 +13,10 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.cli.reproduce import finish_points, threads_of
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs import store
+from rftlab.studies.runs.finish import finish_points, threads_of
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import collect
 

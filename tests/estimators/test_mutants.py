@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.estimators import test_derivatives as derivatives
-from tests.estimators import test_identities as identities
-from tests.estimators import test_identities_advantages as identities_advantages
-from tests.estimators import test_identities_objective as identities_objective
-from tests.estimators import test_naive as twins
-from tests.estimators import test_naive_objective as twins_objective
+from tests.support.checks import derivatives as derivatives
+from tests.support.checks import identities as identities
+from tests.support.checks import identities_advantages as identities_advantages
+from tests.support.checks import identities_objective as identities_objective
+from tests.support.checks import naive as twins
+from tests.support.checks import naive_objective as twins_objective
 from tests.support.golden.families import FAMILIES, check_subset
 from tests.support.mutants import estimators as m
 from tests.support.mutants.estimators import changed, on, put, swap, wrap

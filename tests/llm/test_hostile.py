@@ -16,7 +16,7 @@ from rftlab.llm.tasks.files import read_rows
 from rftlab.llm.text.chat import rendered
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.llm.test_models import TEMPLATE, chat_run, data, folder  # noqa: F401
+from tests.support.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401
 from tests.support.damage import no_hang
 from tests.support.tiny_models import small_model
 from tests.support.tiny_runs import one_cache  # noqa: F401
@@ -46,7 +46,7 @@ def with_code(source, place, file):
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path):  # noqa: F811
+def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path):
     """A user who answers yes to a question of transformers must not have been asked one."""
     place = with_code(folder, tmp_path / "model", file)
     flags = {"folder": tmp_path / "run", "pair": "qwen-gsm8k", "model.source": place, "task.source": data, "compute.device": "cpu"}
@@ -104,7 +104,7 @@ def test_a_chat_may_be_long_itself():
     assert len(rendered("{{ messages[0].content }}", {}, [[{"role": "user", "content": "x" * 10**6}]])[0]) == 10**6
 
 
-def test_texts_are_those_of_the_tokenizer_itself(folder):  # noqa: F811
+def test_texts_are_those_of_the_tokenizer_itself(folder):
     """White space and variables too, which a line before a template could change."""
     from transformers import AutoTokenizer
 
@@ -138,7 +138,7 @@ def test_the_clock_of_templates_stands_still(form):
         ("head_dim", 10**9, "at most 2097152"),
     ],
 )
-def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(name, value, allowed, folder, data, tmp_path):  # noqa: F811
+def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(name, value, allowed, folder, data, tmp_path):
     place = shutil.copytree(folder, tmp_path / "copy")
     config = json.loads((place / "config.json").read_bytes())
     (place / "config.json").write_text(json.dumps(config | {name: value}))
@@ -170,7 +170,7 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path):  # noqa: F811
+def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path):
     place = shutil.copytree(folder, tmp_path / "copy")
     (place / name).unlink()
     os.mkfifo(place / name)
@@ -179,7 +179,7 @@ def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path
             use()
 
 
-def test_a_model_folder_of_links_is_read(folder, tmp_path):  # noqa: F811
+def test_a_model_folder_of_links_is_read(folder, tmp_path):
     """As the hub's cache is; one that leads nowhere does not matter where nothing reads it."""
     for path in folder.iterdir():
         (tmp_path / path.name).symlink_to(path)

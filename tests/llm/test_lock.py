@@ -10,16 +10,8 @@ import pytest
 import rftlab.llm.lock
 from rftlab.llm.lock import Busy, locked
 from rftlab.shared.errors import UserError
+from tests.support.locks import HOLDER
 from tests.support.vectors import ROOT
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from rftlab.llm.lock import locked
-with locked(Path(sys.argv[1]), print):
-    print("held", flush=True)
-    time.sleep(120)
-"""
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_whole_weights_come_one_at_a_time_without_a_gradient():
 
 
 @pytest.mark.parametrize("compute", [{}, {"gradient_checkpointing": True, "logit_rows": 7}])
-def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):  # noqa: F811
+def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
     """dB = s dW A^T and dA = s B^T dW, with dW from autograd on a model that has the whole weights."""
     policy = adapted_policy(dtype=torch.float64, **compute)
     twin = plain_policy(policy)

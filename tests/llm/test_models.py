@@ -10,12 +10,11 @@ import pytest
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import GenerationConfig
 
 import rftlab.llm.models.tiny
 import rftlab.llm.training.samples
-from rftlab.llm.config import Compute, Evaluation, LLMRun, Model, Tiny
+from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.models.tiny import batch_rows, build, look, pretrained
 from rftlab.llm.policy.policy import Policy
@@ -25,44 +24,10 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.symbols import END, PAD
 from rftlab.llm.text.codec import SymbolCodec, TextCodec
 from rftlab.llm.train import train
-from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
+from tests.support.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401
 from tests.support.tiny_models import small_model
 from tests.support.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
-
-WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+", "Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
-TEMPLATE = "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<turn> model{% endif %}"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A chat model with a tokenizer of words and two ids that end a response."""
-    place = tmp_path_factory.mktemp("model")
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", bos_token="<s>", additional_special_tokens=["<turn>"])
-    fast.chat_template = TEMPLATE
-    fast.save_pretrained(place)
-    model = small_model(1, vocabulary=len(WORDS))
-    model.generation_config = GenerationConfig(eos_token_id=[2, 3], pad_token_id=0)
-    model.save_pretrained(place)
-    return place
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Ten problems in the hub's columns, as files."""
-    place = tmp_path_factory.mktemp("data")
-    rows = [{"question": f"What is {a} + {a} ?", "answer": f"#### {2 * a}"} for a in range(10)]
-    for split in ("train", "test"):
-        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return place
-
-
-def chat_run(folder, data, **more):
-    model = Model(str(folder), prompt_limit=40, response_limit=8)
-    design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
-    return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)
 
 
 def test_a_folder_with_a_chat_model_is_trained(folder, data, tmp_path):

@@ -72,7 +72,7 @@ def autograd_objective(model, responses, rewards, batch, estimator):
 @pytest.mark.parametrize("aggregation", AGGREGATIONS, ids=lambda a: a.kind)
 @pytest.mark.parametrize("budget", [1, 40, 10**6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, exact_norms):  # noqa: F811
+def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, exact_norms):
     """To 1e-6 of the gradient's norm in float32, for any split; and for each number against rounding in float64."""
     surrogate = Clip(0.2, 0.28, dual=3.0)
     estimator = Estimator(Advantage("group_mean", "group_std"), surrogate, KL("k3", 0.05, bounded=False), aggregation, entropy=0.02)

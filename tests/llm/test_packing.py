@@ -80,7 +80,7 @@ def both(build, responses, budget=10**6, dtype=torch.float64):
 
 @pytest.mark.parametrize("budget", [10**6, 40, 15, 1])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_shared_prompt_changes_nothing_but_rounding(name, budget, exact_norms):  # noqa: F811
+def test_a_shared_prompt_changes_nothing_but_rounding(name, budget, exact_norms):
     """Groups, responses of one token and equal responses mixed, in one micro-batch or cut into many."""
     for seed in range(3):
         shapes, off = both(MODELS[name], uneven(seed), budget)

@@ -3,14 +3,11 @@
 import contextlib
 import subprocess
 import sys
-from contextlib import redirect_stderr
 from dataclasses import replace
-from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
 
 from rftlab.llm.budget.devices import GPUS, device_of
 from rftlab.llm.budget.duration import Assumed, duration_of
@@ -22,13 +19,12 @@ from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import preset
-from rftlab.studies.cli.commands import _parse
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.plan import planned
-from rftlab.studies.cli.terminal import guarded
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import pairs_at, start_at
 from rftlab.studies.runs.points import points_of
+from tests.support.here import rftlab
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
 WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)
@@ -180,14 +176,6 @@ def test_the_gpu_at_hand_is_taken(monkeypatch):
     assert device_of("cuda", "H200") == GPUS["H200"] and device_of("cpu", None, 1).name == "cpu, 1 thread"
     with pytest.raises(UserError, match="gpu = 'T4' is unknown; allowed: A100-40"):
         device_of("cuda", "T4")
-
-
-def rftlab(*arguments):
-    """Status and output, in this process."""
-    console = Console(file=StringIO(), width=200)
-    with redirect_stderr(console.file):
-        status = guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console))
-    return status, console.file.getvalue()
 
 
 @pytest.fixture(autouse=True)

@@ -56,7 +56,7 @@ def weights_of(estimator, rewards):
 
 
 @pytest.mark.parametrize("estimator", [RAW, CENTRED])
-def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):  # noqa: F811
+def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):
     policy = small_policy(dtype=torch.float64, temperature=0.7)
     responses = random_responses(0, groups=1, rollouts=5)
     rewards = np.array([1.0, 0, 0, 1, 0])
@@ -66,7 +66,7 @@ def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):  
 
 
 @pytest.mark.parametrize("estimator", [RAW, CENTRED])
-def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):  # noqa: F811
+def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):
     policy, told = small_policy(dtype=torch.float64), []
     responses = random_responses(1, groups=17, rollouts=6)
     rewards = np.random.default_rng(0).integers(0, 2, 17 * 6).astype(float)
@@ -105,7 +105,7 @@ def enumerated(policy, prompts, right, n):
     return p, {"raw": (signal, spread, raw.mean()), "centred": (signal, spread, centred.mean())}
 
 
-def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_norms):  # noqa: F811
+def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_norms):
     policy = small_policy(seed=3, dtype=torch.float64)
     prompts, right, m = tuple((1, 3 + g) for g in range(16)), (np.arange(VOCABULARY) % 4 == 0) * 1.0, 8
     p, truth = enumerated(policy, prompts, right, m // 2)
@@ -154,7 +154,7 @@ CELL = "32x1-minimalist"
 
 
 @pytest.fixture
-def mini(one_cache, monkeypatch):  # noqa: F811
+def mini(one_cache, monkeypatch):
     """A pair whose pilot takes seconds. Processes of their own know nothing of this one's patches."""
     monkeypatch.setattr(rftlab.llm.training.samples, "score", rftlab.llm.rewards.verify.score)
     run = run_of(rounds=4, eval_every=2, threads=1)

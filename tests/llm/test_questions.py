@@ -10,12 +10,13 @@ from rftlab.llm.config import Evaluation
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.commands import _parse
 from rftlab.studies.cli.plan import assumed_of
-from rftlab.studies.cli.reproduce import Study, _questions, manifest_of, read_study, study_of, write_study
+from rftlab.studies.cli.reproduce import _questions
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.paper.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
 from rftlab.studies.runs.seal import sealed
 from rftlab.studies.runs.store import open_store
-from tests.llm.test_plan import rftlab
+from rftlab.studies.runs.study import Study, manifest_of, read_study, study_of, write_study
+from tests.support.here import rftlab
 
 QWEN = start_at("qwen-gsm8k", "llm")
 

@@ -24,8 +24,8 @@ from rftlab.studies.runs.llm_runner import run_llm_points
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
 from rftlab.studies.runs.runner import Report, collect, run_points
-from tests.studies.test_store import point_of as simulated
 from tests.support.processes import hear_interrupts
+from tests.support.stores import point_of as simulated
 from tests.support.tiny_runs import run_of
 from tests.support.vectors import ROOT
 

@@ -30,7 +30,7 @@ def point_of(seed=0, **choices):
 
 
 @pytest.fixture(autouse=True)
-def real_scores(one_cache, monkeypatch):  # noqa: F811
+def real_scores(one_cache, monkeypatch):
     """Processes of their own know nothing of this one's patches."""
     monkeypatch.setattr(rftlab.llm.training.samples, "score", rftlab.llm.rewards.verify.score)
 

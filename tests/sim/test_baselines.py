@@ -13,7 +13,8 @@ from rftlab.sim.config import Optimizer
 from rftlab.sim.environments import build
 from rftlab.sim.run import General
 from rftlab.sim.world import NO_STYLE, contexts_of
-from tests.sim.test_general import SMALL, styled_run
+from tests.support.general import styled_run
+from tests.support.simulations import SMALL
 from tests.support.small_worlds import equal_world, gradients, learner_of, mixed_world, places_of, seen, softmax, styled, z_scores
 
 

@@ -22,8 +22,8 @@ from rftlab.sim.round.plain import CHUNK, look
 from rftlab.sim.run import General, Plain, simulate
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.world import World, contexts_of
-from tests.sim.test_simulator import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
 from tests.support.naive.simulator import NaiveRun, naive_curve, sigmoid
+from tests.support.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
 from tests.support.small_worlds import same, with_estimator
 
 PROBLEMS = {

@@ -14,7 +14,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.round.ragged import SAMPLED
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
-from tests.sim.test_simulator import DESIGNS, SMALL, run_of
+from tests.support.simulations import DESIGNS, SMALL, run_of
 from tests.support.small_worlds import equal_world, forced, gradients, learner_of, same, seen, softmax, styled, z_scores
 
 LOGITS, RIGHT = np.array([0.4, -0.3, 0.8, 0.0]), np.array([True, False, False, True])

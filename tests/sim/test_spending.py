@@ -16,8 +16,8 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.sampling import MOST, allocate
 from rftlab.sim.environments import build
 from rftlab.sim.run import General, batches, simulate
-from tests.sim.test_general import BASE, RUNS, WORLD, styled_run
-from tests.sim.test_simulator import DESIGNS, SMALL, run_of
+from tests.support.general import BASE, RUNS, WORLD, styled_run
+from tests.support.simulations import DESIGNS, SMALL, run_of
 from tests.support.small_worlds import equal_world, forced, gradients, learner_of, mixed_world, same, seen, styled
 
 CENTRED = Estimator(Advantage("group_mean"))

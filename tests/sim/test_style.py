@@ -13,8 +13,9 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import longest
 from rftlab.sim.run import General
-from tests.sim.test_general import BASE, SMALL
+from tests.support.general import BASE
 from tests.support.naive.general import NaiveGeneral
+from tests.support.simulations import SMALL
 from tests.support.small_worlds import (
     equal_world,
     gradients,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rftlab.studies.cli.commands import run
-from rftlab.studies.cli.common import has_llm
 from rftlab.studies.cli.terminal import guarded
+from rftlab.studies.runs.limits import has_llm
 
 TABLE = Path(__file__).with_name("bad_command_lines.txt").read_text().splitlines()
 LINES = [line for line in TABLE if not line.startswith("#")] + ["run\u00a0cell", "'\x1b[31m'", "'\u00e9'", "run 'a\nb'", "report --results 'a\nb'"]

@@ -10,9 +10,8 @@ import pytest
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError
 from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
 from rftlab.studies.forecast import calibrate as module
-from rftlab.studies.forecast.calibrate import calibrate, log_likelihood, simulation_of
+from rftlab.studies.forecast.calibrate import calibrate, log_likelihood
 from rftlab.studies.forecast.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
 from rftlab.studies.forecast.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
 from rftlab.studies.forecast.paper import paper_evidence
@@ -22,24 +21,13 @@ from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.pilot.store import shipped_base
 from rftlab.studies.results.reference import shipped
-
-TINY = replace(SHORT, effort=Effort(64, 16, 2))
-FACTS = Facts(TINY, 96, 64, 0.1, 0.5)
-CENTRE = np.zeros(len(TINY.knobs))
+from tests.support.planted import CENTRE, FACTS, TINY, planted
 
 
 def curve_of(rounds, train, test) -> Curve:
     n = len(rounds)
     other = {name: np.zeros(n) for name in Curve._fields}
     return Curve(**other | {"round": np.array(rounds), "train_pass_at_1": np.array(train), "test_pass_at_1": np.array(test)})
-
-
-def planted(seed: int = 3) -> Evidence:
-    """Evidence from the simulator itself at the middle of the prior."""
-    start = simulation_of(Evidence(FACTS, ()), CENTRE, 1000 + seed)
-    world = build(start.environment)
-    designs = (replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10), replace(CELLS[PILOT_CELLS[1]], rounds=60, eval_every=10))
-    return Evidence(FACTS, tuple(observe(design, simulate(replace(start, design=design), world).curve, (96, 64)) for design in designs))
 
 
 def test_weights_give_the_exact_posterior_of_a_normal_likelihood(monkeypatch):

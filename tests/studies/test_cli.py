@@ -14,16 +14,11 @@ from rftlab.studies.cards import preset
 from rftlab.studies.cli.run import parse_run
 from rftlab.studies.cli.train import parse_train
 from rftlab.studies.paper.pairs import start_at
+from tests.support.command import rftlab
 from tests.support.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
 TABLES = ("endpoints.csv", "findings.csv")
-
-
-def rftlab(*arguments, cwd, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, **options
-    )
 
 
 def start(folder, cwd):

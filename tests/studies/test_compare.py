@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.errors import UserError
 from rftlab.studies.compare.agreement import agree, best, kendall, mean_error, resample, spearman
 from rftlab.studies.compare.compare import compared, write
@@ -16,11 +17,10 @@ from rftlab.studies.compare.levels import Asked, CurveSet, _llm_points, load, pa
 from rftlab.studies.compare.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.results.claims import Finals
-from rftlab.studies.results.endpoints import SPLITS
 from rftlab.studies.results.stats import interval
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.store import folder_of, open_store
-from tests.studies.test_cli import rftlab
+from tests.support.command import rftlab
 
 CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
 

@@ -28,11 +28,13 @@ from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.report import report
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs import runner, store
-from tests.studies.test_calibrate import planted
+from rftlab.studies.runs.finish import finish_points
+from rftlab.studies.runs.study import Study, read_study
 from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
+from tests.support.planted import planted
 
 SIM, LLM = "qwen-gsm8k", "tiny-mix97"
-STUDIES = {"sim": reproduce.Study("sim", [SIM], 2, 2), "llm": reproduce.Study("llm", [LLM], 2, 2)}
+STUDIES = {"sim": Study("sim", [SIM], 2, 2), "llm": Study("llm", [LLM], 2, 2)}
 FEW = {name: EXPERIMENTS[name] for name in ("baseline", "advantage")}
 WANTED = pilot_run.wanted(LLM, PILOT_CELLS, None, Ask())
 EVIDENCE = planted()
@@ -52,8 +54,8 @@ def patched(patch):
         patch.setattr(module, "draw_all", draw_all)
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(reproduce, "_theory", lambda *asked: ("", ""))
-    patch.setattr(reproduce, "has_llm", lambda: True)
-    patch.setattr(reproduce, "run_llm_points", lambda root, todo, threads, told: [trained(root, point) for point in todo])
+    patch.setattr("rftlab.studies.runs.finish.has_llm", lambda: True)
+    patch.setattr("rftlab.studies.runs.finish.run_llm_points", lambda root, todo, threads, told: [trained(root, point) for point in todo])
     patch.setattr(pilot_run, "has_llm", lambda: True)
     patch.setattr(pilot_run, "_probe", lambda *asked: None)
     patch.setattr(pilot_run, "base_from", lambda pair, found: pilot_store.shipped_base(pair))
@@ -82,7 +84,7 @@ def trained(root, point):
 
 
 def report_of(console, root, level):
-    reproduce.write(console, reproduce.read_study(root, level), root, True)
+    reproduce.write(console, read_study(root, level), root, True)
     return tables_of(reproduce.report_of(root, level))
 
 
@@ -93,7 +95,7 @@ def reproduce_all(console, root, level):
 
 def run(console, root, level):
     points = STUDIES[level].points()
-    reproduce.finish_points(console, store.open_store(root), points, 1, True)
+    finish_points(console, store.open_store(root), points, 1, True)
     return runner.collect(root, points).curves.drop(columns="seconds").to_csv()
 
 

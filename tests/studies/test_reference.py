@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.curve import Curve
-from rftlab.studies.cli.reproduce import Study, write_study
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.results import reference as module
-from rftlab.studies.results.reference import COLUMNS, reference, shipped
+from rftlab.studies.results.reference import COLUMNS, reference, shipped, smollm2_points
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import points_of
-from rftlab.studies.tools.export import export, smollm2_points
+from rftlab.studies.runs.study import Study, write_study
+from rftlab.studies.tools.export import export
 from rftlab.studies.tools.rates import CELLS, points_at, scores
 
 
@@ -55,7 +55,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
         store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
-    monkeypatch.setattr("rftlab.studies.cli.reproduce.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
+    monkeypatch.setattr("rftlab.studies.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
     before = shipped().head(2).assign(pair="other")
     before.to_parquet(tmp_path / "language.parquet")

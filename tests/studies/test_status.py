@@ -12,11 +12,11 @@ from rich.console import Console
 from rftlab.llm.lock import Busy, held, locked
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_file
-from rftlab.studies.cli.reproduce import study_of, write_study
 from rftlab.studies.cli.status import duration, look, seconds_left, seconds_left_now, show
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
-from tests.llm.test_lock import HOLDER
+from rftlab.studies.runs.study import study_of, write_study
+from tests.support.locks import HOLDER
 from tests.support.vectors import ROOT
 
 

@@ -11,43 +11,19 @@ import pytest
 from rich.console import Console
 
 from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean
-from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import WRITING
-from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.config import Optimizer
 from rftlab.sim.run import simulate
 from rftlab.studies.cards import preset
 from rftlab.studies.cli import reproduce
 from rftlab.studies.results.provenance import provenance
 from rftlab.studies.runs import runner, store
-from rftlab.studies.runs.points import Point, canonical, points_of
-from rftlab.studies.runs.runner import Report, collect, run_points, split
-from rftlab.studies.runs.seal import read_sealed, sealed
-
-SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
-QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
-
-
-def point_of(seed=0, rounds=4, **design):
-    return Point("qwen-gsm8k", Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed))
-
-
-def points(n=4):
-    return [point_of(seed, rollouts=k, estimator=preset("paper_text")) for seed in range(n) for k in (1, 4)]
-
-
-@pytest.fixture
-def root(tmp_path):
-    return store.open_store(tmp_path / "results")
-
-
-def run_all(root, todo, threads=1):
-    run_points(root, todo, threads, QUIET)
-
-
-def bytes_of(results):
-    """Curves as bytes, times aside."""
-    return results.curves.drop(columns="seconds").to_csv().encode()
+from rftlab.studies.runs.points import points_of
+from rftlab.studies.runs.runner import collect, split
+from rftlab.studies.runs.seal import sealed
+from rftlab.studies.runs.study import manifest_of, read_study, study_of, write_study
+from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, root, run_all  # noqa: F401
 
 
 def test_a_point_comes_back_as_it_was_written(root):
@@ -107,21 +83,6 @@ def flip_a_byte(folder):
     (folder / "curve.parquet").write_bytes(data)
 
 
-def nested(depth):
-    return "[" * depth + "]" * depth
-
-
-def change(path, **fields):
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
-def reseal(root, point, **fields):
-    """Change facts of a point as its own version of rftlab would have written them."""
-    file, config = store.folder_of(root, point) / "done.json", json.loads(canonical(point.config))
-    file.write_bytes(sealed(read_sealed(file, config) | fields, config))
-
-
-DEEP = nested(100_000)
 DAMAGE = {
     "truncated curve": lambda folder: os.truncate(folder / "curve.parquet", 100),
     "flipped byte": flip_a_byte,
@@ -250,12 +211,12 @@ NO_STUDY = {
 @pytest.mark.parametrize("kind", NO_STUDY)
 def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     damage, message = NO_STUDY[kind]
-    manifest, study = reproduce.manifest_of(root, "sim"), reproduce.study_of("sim", ["qwen-gsm8k"], 2, 20)
-    reproduce.write_study(root, study)
-    assert reproduce.read_study(root, "sim") == study
+    manifest, study = manifest_of(root, "sim"), study_of("sim", ["qwen-gsm8k"], 2, 20)
+    write_study(root, study)
+    assert read_study(root, "sim") == study
     manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
     with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce") as found:
-        reproduce.read_study(root, "sim")
+        read_study(root, "sim")
     assert message in str(found.value)
 
 
@@ -269,12 +230,12 @@ NOT_HERE = {
 @pytest.mark.parametrize("kind", NOT_HERE)
 def test_a_study_that_cannot_run_here_leaves_the_record_of_another_alone(root, kind, monkeypatch):
     level, threads, engine, message = NOT_HERE[kind]
-    manifest = reproduce.manifest_of(root, level)
+    manifest = manifest_of(root, level)
     manifest.write_text("the study that is finished")
     monkeypatch.setattr("rftlab.studies.runs.ray_runner.find_spec", lambda name: None)
-    monkeypatch.setattr(reproduce, "has_llm", lambda: False)
+    monkeypatch.setattr("rftlab.studies.runs.finish.has_llm", lambda: False)
     with pytest.raises(UserError, match=message):
-        reproduce.reproduce(Console(quiet=True), reproduce.study_of(level, [], 50, None), root, threads, True, engine)
+        reproduce.reproduce(Console(quiet=True), study_of(level, [], 50, None), root, threads, True, engine)
     assert manifest.read_text() == "the study that is finished"
 
 
@@ -314,7 +275,7 @@ def test_a_report_tells_where_its_runs_come_from(root):
 
 
 def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_computed(root, monkeypatch):
-    study = reproduce.study_of("sim", ["qwen-gsm8k"], 1, 20)
+    study = study_of("sim", ["qwen-gsm8k"], 1, 20)
     (root / "report").write_text("")
     monkeypatch.setattr(reproduce, "collect", lambda *asked: pytest.fail("computed"))
     with pytest.raises(UserError, match=f"^{root / 'report'} is a file; allowed: a folder, or nothing of that name"):

@@ -14,8 +14,8 @@ from rftlab.studies.runs import store
 from rftlab.studies.runs.runner import collect, split
 from rftlab.studies.runs.scratch import sweep
 from rftlab.studies.runs.store import folder_of
-from tests.studies.test_store import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 from tests.support.damage import old_files
+from tests.support.stores import DEEP, bytes_of, change, points, reseal, root, run_all  # noqa: F401
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def outside(tmp_path):
     return folder
 
 
-def healed(root, damaged, part=""):  # noqa: F811
+def healed(root, damaged, part=""):
     """Whether the damaged point alone is named and redone, and all tables are as before."""
     todo, remarks = points(2), []
     assert split(root, todo, remarks.append)[1] == [damaged]
@@ -36,7 +36,7 @@ def healed(root, damaged, part=""):  # noqa: F811
 
 
 @pytest.fixture
-def done(root):  # noqa: F811
+def done(root):
     """A folder with two designs and two seeds, and its tables."""
     run_all(root, points(2))
     return root, bytes_of(collect(root, points(2)))
@@ -45,7 +45,7 @@ def done(root):  # noqa: F811
 @pytest.mark.parametrize("donor", [1, 2], ids=["another design", "another seed"])
 @pytest.mark.parametrize("files", [("curve.parquet", "done.json"), ("curve.parquet", "done.json", "config.json")])
 def test_tables_of_another_point_are_not_taken(done, donor, files):
-    root, before = done  # noqa: F811
+    root, before = done
     first, other = points(2)[0], points(2)[donor]
     for name in files:
         shutil.copyfile(folder_of(root, other) / name, folder_of(root, first) / name)
@@ -65,14 +65,14 @@ FACTS = {
 
 @pytest.mark.parametrize("kind", FACTS)
 def test_facts_of_another_type_are_damage_even_with_their_checksum(done, kind):
-    root, before = done  # noqa: F811
+    root, before = done
     reseal(root, points(2)[0], **FACTS[kind])
     assert healed(root, points(2)[0], "done.json") == before
 
 
 @pytest.mark.parametrize("field", ["commit", "seconds", "diverged_at"])
 def test_facts_that_were_changed_are_damage(done, field):
-    root, before = done  # noqa: F811
+    root, before = done
     change(folder_of(root, points(2)[0]) / "done.json", **{field: 1})
     assert healed(root, points(2)[0], "done.json was changed") == before
 
@@ -94,7 +94,7 @@ TABLES = {
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_table_that_cannot_be_the_run_s_is_damage_even_with_its_checksum(done, kind):
-    root, before = done  # noqa: F811
+    root, before = done
     changed, said = TABLES[kind]
     point, data = points(2)[0], io.BytesIO()
     file = folder_of(root, point) / "curve.parquet"
@@ -118,7 +118,7 @@ IN_PLACE = {
 @pytest.mark.parametrize("name", [None, "config.json", "done.json", "curve.parquet"])
 @pytest.mark.parametrize("kind", IN_PLACE)
 def test_what_lies_in_the_place_of_a_point_or_its_files_is_named_and_the_point_redone(done, outside, kind, name):
-    root, before = done  # noqa: F811
+    root, before = done
     folder = folder_of(root, points(2)[0])
     place = folder / name if name else folder
     shutil.rmtree(folder) if name is None else place.unlink()
@@ -130,7 +130,7 @@ def test_what_lies_in_the_place_of_a_point_or_its_files_is_named_and_the_point_r
 @pytest.mark.parametrize("part", ["sim", "sim/qwen-gsm8k", ".scratch"])
 @pytest.mark.parametrize("kind", [kind for kind in IN_PLACE if kind != "empty folder"])
 def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, outside, kind, part):
-    root, _ = done  # noqa: F811
+    root, _ = done
     shutil.rmtree(root / part)
     IN_PLACE[kind](root / part, outside)
     with pytest.raises(UserError, match=f"^{root / part} is a .*; allowed: a folder, or nothing of that name; remove it$"):
@@ -138,7 +138,7 @@ def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, o
     assert (outside / "done.json").read_text() == "mine"
 
 
-def test_old_files_behind_a_link_stay(root, outside):  # noqa: F811
+def test_old_files_behind_a_link_stay(root, outside):
     (root / ".scratch").rmdir()
     (root / ".scratch").symlink_to(outside)
     sweep(root / ".scratch", "tmp*")
@@ -148,7 +148,7 @@ def test_old_files_behind_a_link_stay(root, outside):  # noqa: F811
     assert (outside / "tmpold").exists()
 
 
-def test_a_link_among_what_is_half_written_goes_alone(root, outside):  # noqa: F811
+def test_a_link_among_what_is_half_written_goes_alone(root, outside):
     link = root / ".scratch" / "tmplink"
     link.symlink_to(outside)
     os.utime(link, (0, 0), follow_symlinks=False)
@@ -158,6 +158,6 @@ def test_a_link_among_what_is_half_written_goes_alone(root, outside):  # noqa: F
 
 @pytest.mark.parametrize("text", ["{}", "[]", DEEP, json.dumps({"curve_sha256": "x"})])
 def test_facts_that_say_nothing_are_damage(done, text):
-    root, before = done  # noqa: F811
+    root, before = done
     (folder_of(root, points(2)[0]) / "done.json").write_text(text)
     assert healed(root, points(2)[0]) == before

@@ -9,18 +9,9 @@ from rich.console import Console
 
 import rftlab.studies.theory.command as command
 from rftlab.shared.errors import UserError
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, estimated, exact, positive
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison, estimated, exact, positive
 from rftlab.studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
-
-
-def made(name, good=True, caught=True, tier="fast", corrects=""):
-    """A check of two comparisons; the second decides."""
-
-    def experiment(mutant):
-        right = not caught if mutant else good
-        return [exact("first", 2.0, 2.0), exact("second", 0.5, 0.5 if right else 0.75)]
-
-    return Check(name, f"Statement {name}.", "a = b", "a = b", "somebody 2020", "exact", "a wrong b", experiment, tier, corrects)
+from tests.support.theory import made
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rftlab.studies.theory import curves, page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison
 from rftlab.studies.theory.command import Result
 from rftlab.studies.theory.page import FIGURES, mathml, scripts, theory_section
-from tests.theory.test_command import made
+from tests.support.theory import made
 
 VOID = {"img", "br", "meta", "link", "mspace"}
 

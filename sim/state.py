@@ -1,0 +1,132 @@
+"""What a run knows, changes and works in, as the tuples of numbers and arrays that kernels take."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.replay import Windows
+from rftlab.sim.lanes.random import Key
+from rftlab.sim.world import Style
+
+
+class Rates(NamedTuple):
+    """An `Optimizer` as plain numbers, for kernels."""
+
+    kind: int
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+class Plan(NamedTuple):
+    """The numbers of a run that kernels need besides the estimator's rule."""
+
+    key: Key
+    rates: Rates
+    n_arms: int
+    """Arms of all tokens of an answer together."""
+    token_starts: tuple[int, ...]
+    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing extra."""
+    format_scale: float
+    nuisance: float
+    surprise: float
+    """Share of the nuisance's variance that is in proportion to |e - pi|^2 of a response."""
+    interference: float
+    """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
+    forgetting: float
+    """How fast the base policy's logits fade with |W|^2."""
+    rollouts: int
+    support: int
+    epochs: int
+    minibatches: int
+    replays: bool
+    chunk: int
+    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the batch's mean as baseline)."""
+
+
+class State(NamedTuple):
+    """Everything that a run changes and a checkpoint would hold."""
+
+    theta: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
+    grad: np.ndarray
+    windows: Windows
+    step: np.ndarray
+    """(1,) updates so far."""
+
+
+class Work(NamedTuple):
+    """Scratch of a run. Rows stand for contexts of a batch, padded to whole blocks; rollouts lie trained first, then support."""
+
+    rows: np.ndarray
+    logits: np.ndarray
+    probs: np.ndarray
+    lse: np.ndarray
+    norm: np.ndarray
+    """(rows,) sum of exp(logits - largest), of which lse holds the logarithm."""
+    format_logp: np.ndarray
+    """(2, rows) log-probability of each format."""
+    formed: np.ndarray
+    """(rows,) probability of a well-formed response."""
+    scores: np.ndarray
+    noise: np.ndarray
+    """(rows, LANES) float32: the nuisance of each context."""
+    cdf: np.ndarray
+    uniform: np.ndarray
+    """(2, draws) float32, context by context."""
+    arm: np.ndarray
+    form: np.ndarray
+    reward: np.ndarray
+    logp: np.ndarray
+    old_logp: np.ndarray
+    ref_logp: np.ndarray
+    group: np.ndarray
+    starts: np.ndarray
+    pool: np.ndarray
+    pool_starts: np.ndarray
+    advantage: np.ndarray
+    share: np.ndarray
+    """Shares of an optimiser batch: one token per response, so they are the same in every update."""
+    kl_share: np.ndarray
+    weight: np.ndarray
+
+
+class View(NamedTuple):
+    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.state.Work`."""
+
+    rows: np.ndarray
+    logits: np.ndarray
+    probs: np.ndarray
+    lse: np.ndarray
+    norm: np.ndarray
+    format_logp: np.ndarray
+    formed: np.ndarray
+
+
+class Choices(NamedTuple):
+    """Numbers of a run with choices beyond those of `rftlab.sim.state.Plan`."""
+
+    style: Style
+    tries: int
+    keep: int
+    by_difficulty: bool
+    draws: int
+    """Rollouts of a context at most, support included."""
+    lag: int
+    noise: float
+    averages: bool
+    decay: float
+    critic_rate: float
+
+
+class Memory(NamedTuple):
+    """What a run with further choices remembers besides `rftlab.sim.state.State`."""
+
+    history: np.ndarray
+    """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""
+    averages: np.ndarray
+    critic: np.ndarray
+    spent: np.ndarray
+    """(3,) rollouts sampled, tokens sampled, batches tried."""

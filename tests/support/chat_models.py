@@ -1,0 +1,47 @@
+"""A small model from a folder, with a chat template."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+from rftlab.llm.config import Evaluation, LLMRun, Model
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.design import Design
+from tests.support.tiny_models import small_model
+from tests.support.tiny_runs import GRPO
+
+WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+", "Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
+TEMPLATE = "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<turn> model{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A chat model with a tokenizer of words and two ids that end a response."""
+    place = tmp_path_factory.mktemp("model")
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", bos_token="<s>", additional_special_tokens=["<turn>"])
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(place)
+    model = small_model(1, vocabulary=len(WORDS))
+    model.generation_config = GenerationConfig(eos_token_id=[2, 3], pad_token_id=0)
+    model.save_pretrained(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Ten problems in the hub's columns, as files."""
+    place = tmp_path_factory.mktemp("data")
+    rows = [{"question": f"What is {a} + {a} ?", "answer": f"#### {2 * a}"} for a in range(10)]
+    for split in ("train", "test"):
+        (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+def chat_run(folder, data, **more):
+    model = Model(str(folder), prompt_limit=40, response_limit=8)
+    design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
+    return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)

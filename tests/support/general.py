@@ -1,0 +1,75 @@
+"""Small runs of the general round."""
+
+from dataclasses import replace
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.config.correction import Correction
+from rftlab.shared.config.kl import KL
+from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
+from rftlab.shared.config.ratio import Ratio
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Clip, GeometricMean, Vespo
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
+from rftlab.sim.config import Optimizer, Sampler, Simulation, Tabular
+from tests.support.small_worlds import mixed_world, with_estimator
+
+PULL = KL("k2", 0.5)
+BASE = Design(
+    6,
+    4,
+    estimator=Estimator(Advantage("group_mean"), Clip(0.1, 0.1), KL("k3", 0.05), Aggregation("token_mean")),
+    rounds=9,
+    eval_every=3,
+    epochs=2,
+    minibatches=2,
+)
+WORLD, OTHER_SAMPLER = mixed_world(), Sampler(3, 0.4)
+
+
+def styled_run(sampler=None, design=BASE, sampling=None, seed=3, **estimator):
+    """A run of the mixed world: BASE with other knobs."""
+    design = replace(with_estimator(design, **estimator), sampling=sampling or Sampling())
+    return Simulation(Tabular(15, 5), design, Optimizer(rate=0.1, eps=1e-3), sampler or Sampler(), seed=seed)
+
+
+def corrected(**more):
+    return {name: styled_run(OTHER_SAMPLER, correction=Correction(*spec), **more) for name, spec in CORRECTIONS.items()}
+
+
+CORRECTIONS = {
+    "truncate": ("truncate", "token", 0.5, 1.2),
+    "truncate sequence": ("truncate", "sequence", 0.5, 1.2),
+    "mask geometric": ("mask", "geometric", 0.9, 1.1),
+    "ratio": ("ratio",),
+}
+RUNS = {
+    "token sum": styled_run(aggregation=Aggregation("token_sum", length=20)),
+    "mean of means": styled_run(aggregation=Aggregation("seq_mean_token_mean")),
+    "mean of sums": styled_run(aggregation=Aggregation("seq_mean_token_sum")),
+    "sequence ratio": styled_run(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)),
+    "sequence token ratio": styled_run(ratio=Ratio("sequence_token"), surrogate=Clip(0.02, 0.02), aggregation=Aggregation("seq_mean_token_mean")),
+    "product ratio": styled_run(ratio=Ratio("product"), surrogate=Vespo()),
+    "geometric mean": styled_run(surrogate=GeometricMean(0.02, 0.02)),
+    "mask tv": styled_run(mask=Divergence("tv", 0.01, 0.01)),
+    "mask kl": styled_run(mask=Divergence("kl", 1e-4, 1e-4)),
+    "mask drift": styled_run(mask=Drift(0.001)),
+    "clip cov": styled_run(mask=ClipCov(0.2, 0.01, 5.0)),
+    "kl cov": styled_run(mask=KLCov(0.2), kl=PULL),
+    "sampler": styled_run(OTHER_SAMPLER),
+    **corrected(),
+    "tries": styled_run(sampling=Sampling(tries=2)),
+    "many tries": styled_run(sampling=Sampling(tries=12)),
+    "keep": styled_run(sampling=Sampling(keep=2)),
+    "difficulty": styled_run(sampling=Sampling(budget="difficulty")),
+    "length penalty": styled_run(length=Length(0.5, 8, 4)),
+    "entropy": styled_run(entropy=0.3),
+    "old anchor": styled_run(kl=replace(PULL, anchor="old", weighted=True)),
+    "kl in reward": styled_run(OTHER_SAMPLER, kl=KL("k1", 0.1, place="reward")),
+    "support and window": styled_run(design=replace(BASE, rollouts=2, support_rollouts=2, replay_window=3)),
+    "length weighted": styled_run(advantage=Advantage("length_weighted", "batch_std")),
+    **{name: styled_run(advantage=Advantage(name)) for name in ("greedy", "moving_average", "optimal")},
+    "value": styled_run(advantage=Advantage("value", whiten="tokens")),
+}

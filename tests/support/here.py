@@ -1,0 +1,17 @@
+"""The command in this process."""
+
+from contextlib import redirect_stderr
+from io import StringIO
+
+from rich.console import Console
+
+from rftlab.studies.cli.commands import _parse
+from rftlab.studies.cli.terminal import guarded
+
+
+def rftlab(*arguments):
+    """Status and output, in this process."""
+    console = Console(file=StringIO(), width=200)
+    with redirect_stderr(console.file):
+        status = guarded(lambda: _parse([str(argument) for argument in arguments]).execute(console))
+    return status, console.file.getvalue()
