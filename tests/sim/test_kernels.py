@@ -55,7 +55,7 @@ def test_kernels_use_no_methods_of_arrays():
 
 
 def test_python_is_told_that_it_cannot_call_an_inner_function():
-    with pytest.raises(TypeError, match=r"sim\.rounds\.look is for compiled code"):
+    with pytest.raises(TypeError, match=r"sim\.round\.plain\.look is for compiled code"):
         rftlab.sim.round.plain.look(None, None, None, None, None)
 
 
