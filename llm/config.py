@@ -22,7 +22,7 @@ EngineName = Literal["hf", "vllm"]
 MOST_WIDTH, MOST_DEPTH = 2**21, 4096
 """Of a layer, and layers or heads of a model: above every model's, and small enough that building one ends."""
 MOST_OF_TINY = {"width": MOST_WIDTH, "layers": MOST_DEPTH, "heads": MOST_DEPTH, "hidden": MOST_WIDTH, "batch": MOST, "check_every": MOST, "most_steps": MOST}
-_DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
+_DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Compute:
     """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by rounding only."""
 
     device: str = "cpu"
-    """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..."""
+    """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..., mps."""
     threads: int = 0
     """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short to share."""
     precision: Precision = "fp32"
@@ -176,7 +176,7 @@ class Compute:
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
         check_choice("compute.engine", self.engine, get_args(EngineName))
-        check(_DEVICE.fullmatch(self.device) is not None, f"compute.device = {self.device!r}; allowed: cpu, cuda, cuda:0, cuda:1, ...")
+        check(_DEVICE.fullmatch(self.device) is not None, f"compute.device = {self.device!r}; allowed: cpu, cuda, cuda:0, cuda:1, ..., mps")
         first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
         check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
         check_finite("compute.cache_gb", self.cache_gb, above=0)
