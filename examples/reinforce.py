@@ -27,7 +27,7 @@ def softmax(logits):
 
 
 def reward_of(arms):
-    """1 where a response is right, else 0: a verifiable reward. The first arm is right, which the policy is not told."""
+    """1 where a response is right, else 0: a verifiable reward. The first arm is right, but the policy is not told."""
     return (arms == 0).astype(float)
 
 
