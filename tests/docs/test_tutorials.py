@@ -2,6 +2,7 @@
 
 import re
 from importlib.util import find_spec
+from itertools import pairwise
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_page_prints_what_it_says(path, tmp_path):
 def test_the_pages_are_numbered_and_lead_to_each_other():
     pages = tutorials()
     assert [path.name[:2] for path in pages] == ["01", "02", "03", "04", "05", "06"]
-    for path, after in zip(pages, pages[1:], strict=False):
+    for path, after in pairwise(pages):
         assert f"({after.name})" in path.read_text(), path.name
 
 
