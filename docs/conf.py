@@ -1,0 +1,71 @@
+"""The documentation site: `make docs` builds it into build/docs, from these pages and the docstrings, without a network."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import scipy.stats  # noqa: F401  before a stand-in for torch is there, which it would look into
+from sphinx.ext.autodoc.mock import _MockObject
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # docstrings are read from plain functions, and nothing is compiled
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+project = "rftlab"
+author = "The rftlab developers"
+copyright = "the rftlab developers, MIT licence"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+templates_path = ["templates"]
+exclude_patterns = ["templates"]
+html_theme = "furo"
+html_title = "rftlab"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+
+myst_heading_anchors = 4
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100
+add_module_names = False
+suppress_warnings = ["ref.python"]  # a type that two modules have, named in the signature of a third
+autodoc_mock_imports = ["torch", "transformers", "safetensors", "datasets", "math_verify", "gguf", "peft", "ray", "vllm"]
+
+_MockObject.__or__ = _MockObject.__ror__ = lambda self, other: Any  # `torch.Tensor | None` is evaluated where a module is read
+
+ROLE = re.compile(r"(`[^`]+`)")
+BOLD = re.compile(r"(\*\*[^*]+\*\*)")
+COLUMNS = re.compile(r"\S {2,}\S")
+
+
+def _prose(line: str) -> str:
+    """A line of a docstring for Sphinx: names between backticks are code, ** is bold, all else is as it stands."""
+    parts = [part for piece in ROLE.split(line) for part in ([piece] if piece.startswith("`") else BOLD.split(piece))]
+    return "".join(
+        f"``{part.strip('`').strip()}``" if part.startswith("`") else part if part.startswith("**") else re.sub(r"([*_|\\`])", r"\\\1", part) for part in parts
+    )
+
+
+def plain(app, what, name, obj, options, lines: list[str]) -> None:
+    """Docstrings are plain text: paragraphs, and blocks that are indented or set in columns, which stay as they are."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    found: list[str] = []
+    for paragraph in filter(str.strip, paragraphs):
+        rows = paragraph.split("\n")
+        if rows[0].startswith(" ") or (len(rows) > 1 and any(COLUMNS.search(row) for row in rows)):
+            found += ["::", "", *(f"    {row}" for row in rows), ""]
+        elif any(row.startswith(" ") for row in rows):
+            first = next(place for place, row in enumerate(rows) if row.startswith(" "))
+            found += [*map(_prose, rows[:first]), "", "::", "", *(f"    {row}" for row in rows[first:]), ""]
+        else:
+            found += [*map(_prose, rows), ""]
+    lines[:] = found
+
+
+def setup(app) -> None:
+    """Hooks of this site."""
+    app.connect("autodoc-process-docstring", plain)
