@@ -32,6 +32,7 @@ autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 100
 add_module_names = False
+toc_object_entries = False  # every page would copy them all for its sidebar, which takes two thirds of a build
 suppress_warnings = ["ref.python"]  # a type that two modules have, named in the signature of a third
 autodoc_mock_imports = ["torch", "transformers", "safetensors", "datasets", "math_verify", "gguf", "peft", "ray", "vllm"]
 
@@ -45,9 +46,13 @@ COLUMNS = re.compile(r"\S {2,}\S")
 def _prose(line: str) -> str:
     """A line of a docstring for Sphinx: names between backticks are code, ** is bold, all else is as it stands."""
     parts = [part for piece in ROLE.split(line) for part in ([piece] if piece.startswith("`") else BOLD.split(piece))]
-    return "".join(
-        f"``{part.strip('`').strip()}``" if part.startswith("`") else part if part.startswith("**") else re.sub(r"([*_|\\`])", r"\\\1", part) for part in parts
-    )
+    return "".join(map(_part, parts))
+
+
+def _part(part: str) -> str:
+    if part.startswith("`"):
+        return f"``{part.strip('`').strip()}``"
+    return part if part.startswith("**") else re.sub(r"([*_|\\`])", r"\\\1", part)
 
 
 def plain(app, what, name, obj, options, lines: list[str]) -> None:
