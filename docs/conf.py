@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ html_copy_source = False
 myst_heading_anchors = 4
 autosummary_generate = True
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 100
 add_module_names = False
@@ -57,6 +57,8 @@ def _part(part: str) -> str:
 
 def plain(app, what, name, obj, options, lines: list[str]) -> None:
     """Docstrings are plain text: paragraphs, and blocks that are indented or set in columns, which stay as they are."""
+    if lines and lines[0].startswith("Alias for field number"):  # what a NamedTuple says where we say nothing
+        lines.clear()
     paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
     found: list[str] = []
     for paragraph in filter(str.strip, paragraphs):
@@ -71,6 +73,13 @@ def plain(app, what, name, obj, options, lines: list[str]) -> None:
     lines[:] = found
 
 
+def signature(app, what, name, obj, options, arguments: str, returns: str) -> tuple[str, str | None] | None:
+    """None for classes of data: their fields follow, with types and defaults."""
+    of_data = is_dataclass(obj) or hasattr(obj, "_fields")
+    return ("", None) if what == "class" and of_data else None
+
+
 def setup(app) -> None:
     """Hooks of this site."""
     app.connect("autodoc-process-docstring", plain)
+    app.connect("autodoc-process-signature", signature)
