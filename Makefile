@@ -67,7 +67,7 @@ pilots: $(VENV)/installed-llm
 	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:
-	rm -rf .venv .venv-newest build *.egg-info
+	rm -rf .venv .venv-newest build docs/reference/modules *.egg-info
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rftlab needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
