@@ -34,7 +34,7 @@ python_maximum_signature_line_length = 100
 add_module_names = False
 toc_object_entries = False  # every page would copy them all for its sidebar, which takes two thirds of a build
 suppress_warnings = ["ref.python"]  # a type that two modules have, named in the signature of a third
-autodoc_mock_imports = ["torch", "transformers", "safetensors", "datasets", "math_verify", "gguf", "peft", "ray", "vllm"]
+autodoc_mock_imports = ["torch", "transformers", "huggingface_hub", "safetensors", "datasets", "math_verify", "peft", "ray", "vllm"]
 
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: Any  # `torch.Tensor | None` is evaluated where a module is read
 
