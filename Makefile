@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PINS := $(if $(filter yes,$(NEWEST)),,--constraint constraints.txt)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
 SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
+TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
-.PHONY: study test test-llm test-vllm trainer newest pins reference pilots reference-smollm2 lint bench bench-llm clean
+.PHONY: study test test-llm test-vllm trainer newest pins reference pilots reference-smollm2 lint docs bench bench-llm clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -17,7 +18,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: $(VENV)/installed-llm
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py $(TRAINER_PAGE)
 
 test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
@@ -31,7 +32,7 @@ newest:
 
 pins:
 	rm -rf .venv-newest
-	$(MAKE) NEWEST=yes .venv-newest/installed-vllm
+	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-docs
 	head -n 1 constraints.txt >constraints.new
 	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' >>constraints.new
 	mv constraints.new constraints.txt
@@ -50,6 +51,10 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+docs: $(VENV)/installed-docs
+	rm -rf build/docs docs/reference/modules
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs auto --quiet -d build/doctrees docs build/docs
+
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m tests.bench $(if $(ISA),--isa $(ISA))
 
@@ -62,7 +67,7 @@ pilots: $(VENV)/installed-llm
 	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:
-	rm -rf .venv .venv-newest build *.egg-info
+	rm -rf .venv .venv-newest build docs/reference/modules *.egg-info
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rftlab needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
@@ -87,6 +92,10 @@ $(VENV)/installed-llm: $(VENV)/installed-test
 $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
 	$(BIN)/python -m tests.support.install_vllm $(PINS)
 	touch $@
+
+$(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[docs]'
+	touch $@ $(VENV)/installed
 
 $(VENV)/installed-bench: $(VENV)/installed-test
 	$(PIP_INSTALL) jax torch

@@ -1,0 +1,97 @@
+"""The documentation site: `make docs` builds it into build/docs, from these pages and the docstrings, without a
+network."""
+
+import os
+import re
+import sys
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+import scipy.stats  # noqa: F401  before a stand-in for torch is there, which it would look into
+from sphinx.ext.autodoc.mock import _MockObject
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # docstrings are read from plain functions, and nothing is compiled
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+project = "rftlab"
+author = "The rftlab developers"
+copyright = "the rftlab developers, MIT licence"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+templates_path = ["templates"]
+exclude_patterns = ["templates"]
+html_theme = "furo"
+html_title = "rftlab"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+
+myst_heading_anchors = 4
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100
+add_module_names = False
+toc_object_entries = False  # every page would copy them all for its sidebar, which takes two thirds of a build
+suppress_warnings = ["ref.python"]  # a type that two modules have, named in the signature of a third
+autodoc_mock_imports = [
+    "torch",
+    "transformers",
+    "huggingface_hub",
+    "safetensors",
+    "datasets",
+    "math_verify",
+    "peft",
+    "ray",
+    "vllm",
+]
+
+# `torch.Tensor | None` is evaluated where a module is read
+_MockObject.__or__ = _MockObject.__ror__ = lambda self, other: Any
+
+ROLE = re.compile(r"(`[^`]+`)")
+BOLD = re.compile(r"(\*\*[^*]+\*\*)")
+COLUMNS = re.compile(r"\S {2,}\S")
+
+
+def _prose(line: str) -> str:
+    """A line of a docstring for Sphinx: names between backticks are code, ** is bold, all else is as it stands."""
+    parts = [part for piece in ROLE.split(line) for part in ([piece] if piece.startswith("`") else BOLD.split(piece))]
+    return "".join(map(_part, parts))
+
+
+def _part(part: str) -> str:
+    if part.startswith("`"):
+        return f"``{part.strip('`').strip()}``"
+    return part if part.startswith("**") else re.sub(r"([*_|\\`])", r"\\\1", part)
+
+
+def plain(app, what, name, obj, options, lines: list[str]) -> None:
+    """Docstrings are plain text: paragraphs, and blocks that are indented or set in columns, which stay as they are."""
+    if lines and lines[0].startswith("Alias for field number"):  # what a NamedTuple says where we say nothing
+        lines.clear()
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    found: list[str] = []
+    for paragraph in filter(str.strip, paragraphs):
+        rows = paragraph.split("\n")
+        if rows[0].startswith(" ") or (len(rows) > 1 and any(COLUMNS.search(row) for row in rows)):
+            found += ["::", "", *(f"    {row}" for row in rows), ""]
+        elif any(row.startswith(" ") for row in rows):
+            first = next(place for place, row in enumerate(rows) if row.startswith(" "))
+            found += [*map(_prose, rows[:first]), "", "::", "", *(f"    {row}" for row in rows[first:]), ""]
+        else:
+            found += [*map(_prose, rows), ""]
+    lines[:] = found
+
+
+def signature(app, what, name, obj, options, arguments: str, returns: str) -> tuple[str, str | None] | None:
+    """None for classes of data: their fields follow, with types and defaults."""
+    of_data = is_dataclass(obj) or hasattr(obj, "_fields")
+    return ("", None) if what == "class" and of_data else None
+
+
+def setup(app) -> None:
+    """Hooks of this site."""
+    app.connect("autodoc-process-docstring", plain)
+    app.connect("autodoc-process-signature", signature)

@@ -1,0 +1,80 @@
+"""Every command that a page names exists, and so do its flags: it is parsed, not run. The README's Python is run."""
+
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.cli.commands import _parse
+from tests.support.command_lines import Line, lines_of, words_of
+from tests.support.pages import run_page
+from tests.support.vectors import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OF_THE_PAGE = "tanh"
+"""An estimator that docs/estimators.md adds as an example; tests/studies/test_cards.py runs its commands."""
+MAKE = re.compile(r"(?:^    |^|`)make ([a-z][\w-]*)", re.MULTILINE)
+MODULE = re.compile(r"python -m ((?:rftlab|tests)[\w.]*)")
+
+
+def refused(arguments: list[str]) -> str:
+    """What is wrong with a command line, empty where it can be parsed."""
+    printed = StringIO()
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            _parse(arguments)
+    except UserError as error:
+        return str(error)
+    except SystemExit as end:
+        return printed.getvalue() if end.code else ""
+    return ""
+
+
+def is_refused(text: str, line: Line) -> bool:
+    """Whether the page shows that the command is refused; `test_tutorials.py` runs those."""
+    return "".join(text.splitlines()[line.number : line.number + 1]).startswith("rftlab: ")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_command_of_a_page_can_be_parsed(path):
+    text = path.read_text()
+    lines = [line for line in lines_of(text) if OF_THE_PAGE not in line.arguments and not is_refused(text, line)]
+    wrong = {f"{path.name}:{line.number}: rftlab {line.arguments}": refused(words_of(line)) for line in lines}
+    assert {line: why for line, why in wrong.items() if why} == {}
+
+
+def test_commands_are_found_wherever_they_stand():
+    blocks = "    rftlab run batch    # why\n\n```sh\n.venv/bin/rftlab doctor | tail\n```\n"
+    text = blocks + "text `rftlab run\ncell --rollouts 2` text\n\n```console\n$ rftlab a \\\n    b\n```\n"
+    assert [(line.arguments.split(), line.number) for line in lines_of(text)] == [
+        (["run", "batch"], 1),
+        (["doctor"], 4),
+        (["run", "cell", "--rollouts", "2"], 6),
+        (["a", "b"], 10),
+    ]
+    assert sum(len(lines_of(path.read_text())) for path in PAGES) > 100
+
+
+@pytest.mark.parametrize(
+    "arguments", ["run cell --rollout-count 2", "runn cell", "run cell --rollouts two", "train --pair tiny-mix96"]
+)
+def test_a_wrong_command_is_refused(arguments):
+    assert refused(arguments.split())
+
+
+def test_every_target_of_make_exists():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for path in PAGES for name in MAKE.findall(path.read_text())}
+    assert "study" in named and named - targets == set()
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.name != "log.md"], ids=lambda path: path.name)
+def test_every_module_that_is_run_exists(path):
+    assert [name for name in MODULE.findall(path.read_text()) if find_spec(name.rstrip(".")) is None] == []
+
+
+def test_the_readme_s_python_prints_what_it_says(tmp_path):
+    assert run_page((ROOT / "README.md").read_text(), tmp_path) == 1

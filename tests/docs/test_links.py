@@ -1,0 +1,63 @@
+"""Links of the pages lead somewhere: files that exist, headings that they have. The site shows every page and every
+public name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import rftlab as rl
+from tests.support.vectors import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+DATA = {"CARDS", "PAIRS"}
+"""Public names that are dictionaries, which the reference names in its text."""
+
+
+def anchors_of(text: str) -> set[str]:
+    """Anchors of the headings of a page, as GitHub and the site make them."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ +(.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def dead(path: Path, text: str) -> list[str]:
+    """Links of a page to files or headings that are not there."""
+    found = []
+    for target in LINK.findall(text):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        inside = file.is_relative_to(ROOT) and file.exists()
+        if not inside or (anchor and anchor not in anchors_of(file.read_text() if name else text)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    assert dead(path, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "target", ["nowhere.md", "log.md#no-such-finding", "#nor-here", "../../outside.md", "figures/none.png"]
+)
+def test_a_dead_link_is_found(target):
+    assert dead(DOCS / "index.md", f"# Title\n[a](log.md) [b](#title) [c]({target})") == [target]
+
+
+def test_the_site_lists_every_page():
+    listed = re.findall(r"^```\{toctree\}\n(.*?)^```", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL)
+    names = {line for block in listed for line in block.splitlines() if line and not line.startswith(":")}
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
+    assert names | {"index", "reference/public"} == pages
+
+
+def test_the_reference_has_every_public_name():
+    text = (DOCS / "reference" / "public.md").read_text()
+    named = set(re.findall(r"^   ~([\w.]+)$", text, re.MULTILINE))
+    assert named == {f"{module}.{name}" for module, names in rl._HOMES.items() for name in names if name not in DATA}
+    assert all(f"`rl.{name}`" in text for name in DATA)

@@ -1,0 +1,102 @@
+"""Every page of the tutorial prints what it says, from a folder of its own."""
+
+import re
+from importlib.util import find_spec
+from itertools import pairwise
+
+import pytest
+
+from tests.support.pages import TUTORIALS, blocks_of, commands_of, figures_of, run_page, tutorials
+
+TRAINS = "05-train-a-small-model"
+HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))
+PAGES = [
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=pytest.mark.skipif(path.stem == TRAINS and not HAS_TRAINER, reason="needs the extra llm: make test-llm"),
+    )
+    for path in tutorials()
+]
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch, model_cache):
+    """No display, and no base model in the user's cache."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(model_cache))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_prints_what_it_says(path, tmp_path):
+    text = path.read_text()
+    assert run_page(text, tmp_path) > 0
+    for kept, made in figures_of(text):
+        assert (tmp_path / made).stat().st_size > 0 and (TUTORIALS / kept).is_file()
+
+
+def test_the_pages_are_numbered_and_lead_to_each_other():
+    pages = tutorials()
+    assert [path.name[:2] for path in pages] == ["01", "02", "03", "04", "05", "06"]
+    for path, after in pairwise(pages):
+        assert f"({after.name})" in path.read_text(), path.name
+
+
+@pytest.mark.parametrize("path", tutorials(), ids=lambda path: path.stem)
+def test_a_page_says_how_long_it_takes_and_shows_no_picture_that_it_does_not_make(path):
+    text = path.read_text()
+    minutes = {"Two": 2, "Five": 5, "Ten": 10}[re.search(r"^\*(\w+) minutes", text, re.MULTILINE)[1]]
+    assert minutes <= 10 and text.count("![") == len(figures_of(text))
+    assert {block.language for block in blocks_of(text)} <= {"console", "python", "text", "sh"}
+
+
+# --- pages that lie ---
+
+PAGE = """
+```python
+x = 2
+print(x + 1)
+```
+
+```text
+3
+```
+
+```console
+$ python -c "print('a b', 7)"
+a ... 7
+```
+"""
+
+
+def test_a_page_that_tells_the_truth(tmp_path):
+    assert run_page(PAGE, tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("\n3\n", "\n4\n"),
+        ("```text\n3\n```", ""),
+        ("a ... 7", "a ... 8"),
+        ("a ... 7", "a b 7\nand more"),
+        ("print('a b', 7)", "raise SystemExit(1)"),
+        ("x = 2", "x = 2; print()"),
+    ],
+)
+def test_a_page_that_lies_is_found(right, wrong, tmp_path):
+    assert right in PAGE
+    with pytest.raises(AssertionError, match=r"line \d+"):
+        run_page(PAGE.replace(right, wrong), tmp_path)
+
+
+def test_a_command_that_fails_must_say_so(tmp_path):
+    block = "```console\n$ rftlab run cell --rollouts 0\n{}```\n"
+    assert run_page(block.format("rftlab: rollouts = 0; allowed: 1 or more\n"), tmp_path) == 1
+    with pytest.raises(AssertionError, match="status 2"):
+        run_page(block.format("...\n"), tmp_path)
+
+
+def test_commands_go_over_lines():
+    (block,) = blocks_of("```console\n$ a \\\n    b\nc\n$ d\n```\n")
+    assert commands_of(block) == [("a     b", "c\n"), ("d", "")]

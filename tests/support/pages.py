@@ -1,0 +1,125 @@
+"""Pages of the documentation: their fenced blocks, run in order in one folder, beside what they say is printed.
+
+console   lines `$ command`, each followed by what it prints
+python    code, in one namespace for the whole page; what it prints is in the text block after it, nothing where there
+          is none
+
+Three dots in what is printed stand for anything, as in doctest.
+
+    python -m tests.support.pages            # run the tutorials, and keep the figures that they show
+"""
+
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+from rftlab.shared.jit import CACHE_FOLDER
+from tests.support.vectors import ROOT
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P<made>[^`]+)`")
+COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}
+COMPILING = re.compile(r"^rftlab: compiling .*\n", re.MULTILINE)
+TUTORIALS = ROOT / "docs" / "tutorial"
+MOST_SECONDS = 600
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [Block(found[1], found[2], text.count("\n", 0, found.start()) + 2) for found in FENCE.finditer(text)]
+
+
+def figures_of(text: str) -> list[tuple[str, str]]:
+    """What a page shows: each picture beside the page, and the file that its code makes."""
+    return [(found["kept"], found["made"]) for found in FIGURE.finditer(text)]
+
+
+def tutorials() -> list[Path]:
+    return sorted(TUTORIALS.glob("[0-9]*.md"))
+
+
+def run_page(text: str, folder: Path) -> int:
+    """Run the blocks of a page in a folder; returns how many ran. Raises AssertionError where something else is
+    printed."""
+    blocks, names, ran = blocks_of(text), {"__name__": "page"}, 0
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.language == "console":
+            _run_console(block, folder)
+        elif block.language == "python":
+            expected = after.text if after is not None and after.language == "text" else ""
+            _compare(expected, _run_python(block, names, folder), f"line {block.line}")
+        ran += block.language in ("console", "python")
+    return ran
+
+
+def _run_python(block: Block, names: dict, folder: Path) -> str:
+    code = compile("\n" * (block.line - 1) + block.text, "page", "exec")
+    with redirect_stdout(io.StringIO()) as printed, chdir(folder):
+        exec(code, names)
+    return printed.getvalue()
+
+
+def commands_of(block: Block) -> list[tuple[str, str]]:
+    """Commands of a console block, each with what it prints."""
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not parts[0].strip(), f"line {block.line}: a console block begins with a command"
+    return [tuple(part.replace("\\\n", "").partition("\n")[::2]) for part in parts[1:]]
+
+
+def _run_console(block: Block, folder: Path) -> None:
+    environment = (
+        os.environ | {"COLUMNS": "80"} | ({"NUMBA_CACHE_DIR": str(CACHE_FOLDER.parent)} if CACHE_FOLDER else {})
+    )
+    for command, expected in commands_of(block):
+        program, *arguments = shlex.split(command)
+        full = [*COMMAND.get(program, [program]), *arguments]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MOST_SECONDS)
+        _compare(expected, COMPILING.sub("", done.stdout), f"line {block.line}: {command}")
+        fails = expected.startswith("rftlab: ")
+        assert (done.returncode != 0) == fails, f"line {block.line}: {command} ended with status {done.returncode}"
+
+
+def _compare(expected: str, got: str, where: str) -> None:
+    """Spaces count as one, because a table is as wide as its numbers; at the ends of lines, and empty lines at the
+    end, as none."""
+    if not doctest.OutputChecker().check_output(_plain(expected), _plain(got), doctest.ELLIPSIS):
+        raise AssertionError(f"{where}\n--- the page says\n{expected}--- printed\n{got}")
+
+
+def _plain(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.rstrip().split("\n")) + "\n"
+
+
+def main() -> None:
+    """Run the tutorials whose names begin with what is asked for, or all, and copy their figures beside them."""
+    for path in tutorials():
+        if not path.name.startswith(tuple(sys.argv[1:]) or ("",)):
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            text = path.read_text()
+            print(path.name, run_page(text, Path(name)), "blocks")
+            for kept, made in figures_of(text):
+                (TUTORIALS / kept).parent.mkdir(exist_ok=True)
+                shutil.copyfile(Path(name) / made, TUTORIALS / kept)
+
+
+if __name__ == "__main__":
+    main()
