@@ -1,0 +1,71 @@
+"""TensorBoard's event files, or a folder of them, through tensorboard's own reader where it is installed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import FILE, kind_of
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import Head, whole
+
+FORMAT, MARK = "TensorBoard", "tfevents"
+NEEDED = "needs the package tensorboard (pip install tensorboard)"
+MOST_FILES = 1000
+
+
+def recognise(head: Head) -> bool:
+    """Whether it begins as an event file: a record of a few bytes, which has the version in it."""
+    return b"brain.Event:" in head.raw[:100] or MARK in head.path.name
+
+
+def events_in(folder: Path) -> list[Path]:
+    """Event files of a folder and of folders in it, the oldest first."""
+    found = [path for path in sorted(folder.rglob(f"*{MARK}*"))[: MOST_FILES + 1] if kind_of(path) == FILE]
+    check(len(found) <= MOST_FILES, f"{folder} has more than {MOST_FILES} event files; allowed: at most {MOST_FILES}")
+    return found
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of one event file."""
+    run = RawRun("", FORMAT, place="record")
+    add_events(run, path)
+    return [run]
+
+
+def read_folder(folder: Path, files: list[Path]) -> list[RawRun]:
+    """A run for each folder that holds event files; several files of one folder are parts of one run."""
+    runs: dict[Path, RawRun] = {}
+    for path in files:
+        name = folder.resolve().name if path.parent == folder else path.parent.relative_to(folder).as_posix()
+        add_events(runs.setdefault(path.parent, RawRun(name, FORMAT, place="record")), path)
+    return list(runs.values())
+
+
+def add_events(run: RawRun, path: Path) -> None:
+    """Add the scalars of an event file. Raises UserError where tensorboard is not installed."""
+    try:
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    except ImportError:
+        raise UserError(f"{path} holds TensorBoard events, and reading them {NEEDED}") from None
+    before = max((len(series) for series in run.series.values()), default=0)
+    place = sum(len(series) for series in run.series.values()) if before else 0
+    try:
+        for event in EventFileLoader(str(path)).Load():
+            place += 1
+            step = whole(event.step)
+            for tag, value in _scalars(event):
+                if step is not None:
+                    run.add(tag, step, value, place)
+    except Exception as error:  # whatever the reader raises for a damaged record; what came before is whole
+        run.notes.append(f"{path.name} ends in a damaged record ({type(error).__name__}): what comes before it is read")
+
+
+def _scalars(event) -> Iterator[tuple[str, float]]:
+    """Tags and values of an event's scalars; pictures, texts and histograms are left out."""
+    from tensorboard.util.tensor_util import make_ndarray
+
+    for value in event.summary.value:
+        if value.HasField("simple_value"):
+            yield value.tag, float(value.simple_value)
+        elif value.HasField("tensor") and not value.tensor.tensor_shape.dim and value.tensor.dtype in (1, 2, 3, 9):
+            yield value.tag, float(make_ndarray(value.tensor))
