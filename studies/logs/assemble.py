@@ -41,7 +41,7 @@ def assemble(raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesi
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
-    counting = Counting(raw, kinds["train"], kinds["test"], design.updates_per_round)
+    counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
     curves = _frame(plain(raw.name), [_rows(part, counting) for part in parts])
     return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, curves, tuple(plain(note) for note in notes))
@@ -127,11 +127,12 @@ def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarra
     steps, values, n = part.points
     rounds = (counting.test if part.name.split == "test" else counting.train)(steps)
     values = part.name.offset + part.name.scale * values if part.name.scale != 1.0 else values
-    if len(np.unique(rounds)) == len(rounds):
+    if np.all(rounds[1:] > rounds[:-1]):
         return part, rounds, values, n, steps
     found, first, counts = np.unique(rounds, return_index=True, return_counts=True)
     mean = np.add.reduceat(values, first) / counts
-    return part, found, mean, np.where(counts > 1, counts, n[first]).astype(float), steps[first + counts - 1]
+    n = np.ones(len(steps)) if n is None else n
+    return part, found, mean, np.where(counts > 1, counts, n[first]), steps[first + counts - 1]
 
 
 def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:
@@ -141,20 +142,20 @@ def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:
 
     def labels(values: list[str]) -> pd.Categorical:
         kinds = sorted(set(values))
-        codes = np.repeat([kinds.index(value) for value in values], lengths)
-        return pd.Categorical.from_codes(codes, categories=kinds)
+        codes = np.repeat(np.array([kinds.index(value) for value in values], dtype=np.int8 if len(kinds) < 128 else np.int16), lengths)
+        return pd.Categorical.from_codes(codes, categories=kinds, validate=False)
 
-    steps = np.concatenate([row[4] for row in rows])
-    n = np.concatenate([row[3] for row in rows])
+    steps = np.concatenate([row[4] for row in rows]).astype(np.int32)
+    n = np.concatenate([np.full(len(row[1]), np.nan, np.float32) if row[3] is None else row[3] for row in rows]).astype(np.float32)
     columns = {
-        "run": pd.Categorical.from_codes(np.zeros(sum(lengths), dtype=np.int8), categories=[run]),
-        "round": np.concatenate([row[1] for row in rows]).astype(np.int64),
+        "run": labels([run] * len(rows)),
+        "round": np.concatenate([row[1] for row in rows]).astype(np.int32),
         "split": labels([row[0].name.split for row in rows]),
         "task": labels([row[0].name.task for row in rows]),
         "metric": labels([row[0].name.metric for row in rows]),
         "value": np.concatenate([row[2] for row in rows]),
-        "n": np.where(n > 0, n, np.nan),
-        "source_step": np.where(steps >= 0, steps, np.nan),
+        "n": n,
+        "source_step": pd.arrays.IntegerArray(steps, steps < 0),
         "source": labels([plain(row[0].source)[:LONGEST_NAME] for row in rows]),
     }
-    return pd.DataFrame(columns)[list(COLUMNS)]
+    return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)

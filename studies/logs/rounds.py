@@ -9,6 +9,7 @@ Test rows: rounds finished before the evaluation, 0 is the untrained model. Trai
     others      steps from 1: evaluation at s after s rounds. From 0: step s is round s+1, and evaluations at f-1, 2f-1, .. are after f, 2f, ..
 """
 
+from collections.abc import Iterable
 from math import gcd
 
 import numpy as np
@@ -37,9 +38,9 @@ def tool_of(names) -> str:
 class Counting:
     """How the steps of one run become rounds."""
 
-    def __init__(self, run: RawRun, train: list[Points], test: list[Points], updates: int | None):
+    def __init__(self, run: RawRun, names: Iterable[str], train: list[Points], test: list[Points], updates: int | None):
         self.tool, self.updates, self.notes = run.tool, updates or 1, []
-        self.first = run.first_step if run.first_step is not None else self._first(run, train, test)
+        self.first = run.first_step if run.first_step is not None else self._first(names, train)
         self.ahead = self.tool == "verl" or (self.tool == "" and self.first == 0 and self._after(test))
         if self.tool == "trl" and updates is None and train:
             self.notes.append("TRL counts optimiser steps; taken as one a round (--updates tells)")
@@ -48,7 +49,7 @@ class Counting:
         if self.tool == "prime-rl" and test:
             self.notes.append("prime-rl samples asynchronously: an evaluation of step s is taken as after s-1 rounds")
 
-    def _first(self, run: RawRun, train: list[Points], test: list[Points]) -> int:
+    def _first(self, names: Iterable[str], train: list[Points]) -> int:
         """The step of the first round."""
         lowest = min((int(part.steps[0]) for part in train), default=None)
         if self.tool == "tinker":
@@ -56,7 +57,7 @@ class Counting:
         if self.tool in ("rftlab", "trl") or lowest is None:
             return 1
         if self.tool == "verl" and lowest > 1:
-            old = any(name.startswith("timing/") for name in run.series)
+            old = any(name.startswith("timing/") for name in names)
             self.notes.append(f"the log begins at step {lowest}; steps taken as counted from {0 if old else 1}, as by the version that names metrics so")
             return 0 if old else 1
         return 0 if lowest == 0 else 1

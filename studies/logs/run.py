@@ -60,7 +60,7 @@ class Series:
     __slots__ = ("places", "steps", "values")
 
     def __init__(self):
-        self.steps, self.values, self.places = array("q"), array("d"), array("q")
+        self.steps, self.values, self.places = array("i"), array("d"), array("I")
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -21,8 +21,8 @@ class Points(NamedTuple):
 
     steps: np.ndarray
     values: np.ndarray
-    n: np.ndarray
-    """Values that were averaged; 0 where the value is one that was logged."""
+    n: np.ndarray | None = None
+    """Values that were averaged; None where each is one that was logged."""
 
 
 class Restart(NamedTuple):
@@ -37,10 +37,11 @@ class Restart(NamedTuple):
 
 
 def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
-    """The series of a run, each step once, and the repairs. Raises UserError where runs are mixed."""
+    """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large. Raises UserError where runs are mixed."""
     notes: list[str] = []
-    finite = {name: _finite(series) for name, series in run.series.items()}
-    dropped = {name: len(series) - len(finite[name][0]) for name, series in run.series.items() if len(series) != len(finite[name][0])}
+    lengths = {name: len(series) for name, series in run.series.items()}
+    finite = {name: _finite(run.series.pop(name)) for name in lengths}
+    dropped = {name: length - len(finite[name][0]) for name, length in lengths.items() if length != len(finite[name][0])}
     if dropped:
         notes.append(f"{sum(dropped.values())} values that are not finite left out: {_few(sorted(dropped))}")
     finite = {name: parts for name, parts in finite.items() if len(parts[0])}
@@ -50,7 +51,8 @@ def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
         notes += [_told(run, restart) for restart in restarts]
         finite = {name: _without(parts, restarts) for name, parts in finite.items()}
     points, repeated = {}, {"updates": [], "repeats": []}
-    for name, parts in finite.items():
+    for name in list(finite):
+        parts = finite.pop(name)
         if not run.one_track:
             parts = _without(parts, _restarts(run, *parts))
         points[name] = _once(name, *parts, repeated)
@@ -66,7 +68,7 @@ def _finite(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
     """Where steps fall back to one that was there, in the order of the file; nothing where every step is there once."""
-    if len(np.unique(steps)) == len(steps) or np.all(np.diff(steps) >= 0):
+    if np.all(steps[1:] >= steps[:-1]) or len(np.unique(steps)) == len(steps):
         return []
     order = np.argsort(places, kind="stable")
     steps, places = steps[order], places[order]
@@ -107,20 +109,22 @@ def _without(parts: tuple[np.ndarray, ...], restarts: list[Restart]) -> tuple[np
 
 def _once(name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list]) -> Points:
     """Each step once: the mean where every step has as many values, as where a round has several updates, else the last."""
+    if np.all(steps[1:] > steps[:-1]):
+        return Points(steps, values)
     order = np.lexsort((places, steps))
     steps, values = steps[order], values[order]
     found, first, counts = np.unique(steps, return_index=True, return_counts=True)
     if len(found) == len(steps):
-        return Points(steps, values, np.zeros(len(steps)))
+        return Points(steps, values)
     last = values[first + counts - 1]
     if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
-        return Points(found, last, np.zeros(len(found)))
+        return Points(found, last)
     usual = int(counts[0])
     if usual > 1 and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
         return Points(found, np.add.reduceat(values, first) / counts, counts.astype(float))
     repeated["repeats"].append((name, int(found[counts > 1][0])))
-    return Points(found, last, np.zeros(len(found)))
+    return Points(found, last)
 
 
 def _repeats_told(repeated: dict[str, list]) -> list[str]:

@@ -26,6 +26,8 @@ from rftlab.studies.runs.seal import read_sealed, sealed
 from rftlab.studies.runs.store import check_format, open_store
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
+ROWS = 1 << 18
+"""Of a part that is written at a time."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -46,7 +48,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     check(bool(runs), "no runs to keep; allowed: one or more")
     open_store(root)
     folder = folder_below(root, PLACE, check_name(name))
-    curves = _bytes_of(pd.concat([run.curves.astype({"run": "object"}) for run in runs], ignore_index=True))
+    curves = _bytes_of([run.curves for run in runs])
     facts = sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, hashlib.sha256(curves).hexdigest())
     if kind_of(folder):
         check(_same(folder, {FACTS: facts, CURVES: curves}), f"{folder} holds another import; allowed: another --name, or remove the folder")
@@ -67,12 +69,18 @@ def _facts(run: ImportedRun) -> dict[str, Any]:
     return {"name": run.name, "format": run.format, "tool": run.tool, "sources": run.sources, "design": asdict(run.design), "notes": run.notes}
 
 
-def _bytes_of(frame: pd.DataFrame) -> bytes:
-    """Parquet; equal frames give equal bytes. Labels are dictionaries, so that a value costs a few bytes."""
-    labels = {name: "category" for name in ("run", "split", "task", "metric", "source")}
+def _bytes_of(frames: list[pd.DataFrame]) -> memoryview:
+    """Parquet, a frame after the other; equal frames give equal bytes. Labels are dictionaries, so that a value costs a few bytes."""
+    labels = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
+    kinds = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
+    schema = pyarrow.schema([(name, kinds.get(name, labels)) for name in COLUMNS])
     file = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pandas(frame.astype(labels), preserve_index=False), file, compression="zstd")
-    return file.getvalue()
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for frame in frames:
+            for start in range(0, len(frame), ROWS):
+                part = frame.iloc[start : start + ROWS]
+                writer.write_table(pyarrow.Table.from_pandas(part, preserve_index=False).replace_schema_metadata().cast(schema))
+    return file.getbuffer()
 
 
 def collections(root: Path) -> list[str]:

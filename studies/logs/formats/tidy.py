@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, header_of, odd_cells, rows_of, table_of, values_of
+from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, header_of, odd_cells, rows_of, table_of
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head, number, whole
 
@@ -43,12 +43,13 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
             if step is None:
                 odd.setdefault(step_name, place)
                 continue
-            run = runs.setdefault(name, RawRun(name, FORMAT))
-            for i, value in values_of(table, cells, wanted):
-                if value is None:
-                    odd.setdefault(table.header[i], place)
-                else:
+            run = runs.get(name) or runs.setdefault(name, RawRun(name, FORMAT))
+            for i in wanted:
+                value = number(cells[i], table.comma) if cells[i] else None
+                if value is not None:
                     run.add(table.header[i], step, value, place)
+                elif cells[i].strip():
+                    odd.setdefault(table.header[i], place)
     for run in runs.values():
         run.notes += table.notes
         odd_cells(run, odd)

@@ -86,11 +86,24 @@ def arguments_beside(path: Path, notes: list[str]) -> dict | None:
 class _Frozen:
     """What stands for any object of a pickle: it keeps what it is given and does nothing."""
 
+    def __new__(cls, *given, **named):
+        made = super().__new__(cls)
+        made.given = given
+        return made
+
     def __init__(self, *given, **named):
-        self.given = given
+        pass
 
     def __setstate__(self, state):
         self.state = state
+
+    def __setitem__(self, key, value):
+        """Items of a dictionary of some kind are let go."""
+
+    def append(self, item):
+        """And so are those of a list."""
+
+    extend = append
 
 
 class _Reader(pickle.Unpickler):

@@ -22,6 +22,8 @@ _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEna
 _OVERRIDE = re.compile(r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic|reward_model)\.[\w.]{1,100})=([^\s\"'\\]{1,200})")
 _MOST = 1 << 20
 """Characters of a printed configuration, and of validation metrics."""
+_TRIES = 40
+"""Lines that are taken from the end of a cut configuration."""
 _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
 
 
@@ -58,6 +60,7 @@ class _Log:
         if self.block is not None:
             self._continue(line)
         if "step:" in line:
+            self._give_up()
             plain = _CODES.sub("", line.rstrip("\r\n"))
             plain = _PREFIX.sub("", plain, count=1)
             found = _STEP.search(plain)
@@ -115,7 +118,9 @@ class _Log:
         block = self.block
         if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
             return
-        block.lines.append(plain[prefix.end() :] if prefix else plain)
+        own = plain[prefix.end() :] if prefix else plain
+        foreign = _PREFIX.search(own)
+        block.lines.append(own[: foreign.start()] + "\n" if foreign else own)
         text = "".join(block.lines)
         if block.kind == "configuration":
             self._configuration(text)
@@ -123,18 +128,22 @@ class _Log:
             self.block = None
             self._validated(block, text)
 
-    def _configuration(self, text: str) -> None:
-        """Take the configuration once its brackets are closed."""
-        if text.count("{") > text.count("}") and len(text) < _MOST:
+    def _configuration(self, text: str, ended: bool = False) -> None:
+        """Take the configuration once its brackets are closed, or where it has `ended` without."""
+        if not ended and text.count("{") > text.count("}") and len(text) < _MOST:
             return
         self.block = None
-        try:
-            found = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            self.run.notes.append("the configuration that is printed in it cannot be read")
-            return
-        if isinstance(found, dict):
-            self.run.config = found
+        found = _literal(text)
+        if found is None:
+            found = _closed(text)
+            said = "is not whole: what can be read of it is taken" if found else "cannot be read"
+            self.run.notes.append(f"the configuration that is printed in it {said}")
+        self.run.config = found or self.run.config
+
+    def _give_up(self) -> None:
+        """A configuration that has no end by the time training begins is read as far as it goes."""
+        if self.block is not None and self.block.kind == "configuration":
+            self._configuration("".join(self.block.lines), ended=True)
 
     def _validated(self, block: "_Block", text: str) -> None:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the last round."""
@@ -160,6 +169,7 @@ class _Log:
 
     def done(self) -> RawRun:
         """The run, when the log has ended."""
+        self._give_up()
         if self.initial:
             self._first(1)
         if self.run.config is None and self.overrides:
@@ -176,6 +186,26 @@ class _Block:
 
     def __init__(self, kind: str, prefix: str, place: int, lines: list[str]):
         self.kind, self.prefix, self.place, self.lines = kind, prefix, place, lines
+
+
+def _literal(text: str) -> dict | None:
+    """A Python literal that is a dictionary; it is parsed, never evaluated."""
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _closed(text: str) -> dict | None:
+    """The same of one that is cut: lines are taken from its end until what is left can be closed."""
+    lines = text.splitlines()
+    for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
+        part = "\n".join(lines[:last]).rstrip().rstrip(",")
+        found = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
+        if found is not None:
+            return found
+    return None
 
 
 def _value(text: str) -> float | None:
