@@ -93,7 +93,7 @@ def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
     if bounds:
         text = "critic/score is 0 or 1 at both ends in every step: its mean is taken as Pass@1" if strict else "critic/score is not 0 or 1: a mean reward"
     else:
-        strict = name.split == "test" and all(0 <= part.values.min() and part.values.max() <= 1 for part in _tests(points))
+        strict = name.split == "test" and all(part.values.min() >= 0 and part.values.max() <= 1 for part in _tests(points))
         text = "test scores lie between 0 and 1 and are taken as Pass@1" if strict else "scores are taken as mean rewards: nothing says that they are 0 or 1"
     if text not in notes:
         notes.append(text)

@@ -2,7 +2,8 @@
 
 Test rows: rounds finished before the evaluation, 0 is the untrained model. Train rows: the round whose responses they describe, the first is 1.
 
-    verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 from 0: step s is round s+1, validation after s+1
+    verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 (timing/ instead of timing_s/) from 0: step s is
+                round s+1, validation in its line after s+1
     TRL         optimiser steps from 1; U of them are a round
     tinker      steps from 0; an evaluation in step s comes before its training: after s rounds
     prime-rl    steps from 1; an evaluation of step s is of the policy of s-1 updates (it may lag: sampling is asynchronous)
@@ -56,10 +57,8 @@ class Counting:
             return 0
         if self.tool in ("rftlab", "trl") or lowest is None:
             return 1
-        if self.tool == "verl" and lowest > 1:
-            old = any(name.startswith("timing/") for name in names)
-            self.notes.append(f"the log begins at step {lowest}; steps taken as counted from {0 if old else 1}, as by the version that names metrics so")
-            return 0 if old else 1
+        if self.tool == "verl" and lowest > 0:
+            return 0 if any(name.startswith("timing/") for name in names) else 1
         return 0 if lowest == 0 else 1
 
     def _after(self, test: list[Points]) -> bool:

@@ -148,7 +148,8 @@ def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[
     """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where the named one is not."""
     named = columns.get(wanted)
     if named is not None:
-        check(named in names, f"{path} has no column {named!r} (--columns {wanted}={named}); allowed: {', '.join(names[:12])}{', ..' if len(names) > 12 else ''}")
+        there = ", ".join(names[:12]) + (", .." if len(names) > 12 else "")
+        check(named in names, f"{path} has no column {named!r} (--columns {wanted}={named}); allowed: {there}")
         return named
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in usual if name in lower), None)

@@ -49,7 +49,8 @@ class _Log:
         self.run = RawRun(name, FORMAT, tool="verl")
         self.block: _Block | None = None
         self.overrides: dict[str, str] = {}
-        self.initial: dict[str, tuple[float, int]] = {}
+        self.initial: dict[str, tuple[float, int, int | None]] = {}
+        """Of the model before training: value, place, and the step that was printed with it."""
         self.last: int | None = None
         """The step of the last line of training."""
         self.unread: list[int] = []
@@ -84,22 +85,29 @@ class _Log:
                 self.unread.append(place)
             else:
                 values[f"val/{name}" if name.startswith("test_score/") else name] = found
-        if not any(name.startswith(_OF_TRAINING) for name in values) and self.last is None:
-            self.initial |= {name: (value, place) for name, value in values.items()}
+        training = any(name.startswith(_OF_TRAINING) for name in values)
+        if not training and self.last is None:
+            self.initial |= {name: (_finer(self.initial.get(name), value), place, step) for name, value in values.items()}
             return
-        if any(name.startswith(_OF_TRAINING) for name in values):
-            self._first(step)
+        if training:
+            if self.last is None:
+                self._begin(step, 0 if step == 0 or any(name.startswith("timing/") for name in values) else 1)
             self.last = step
         for name, value in values.items():
             self.run.add(name, step, value, place)
 
-    def _first(self, step: int) -> None:
-        """The first line of training tells which step the model before it has."""
-        for name, (value, place) in self.initial.items():
-            self.run.add(name, step - 1, value, place)
+    def _begin(self, step: int, first: int) -> None:
+        """The first line of training tells from where steps are counted, and so which one the model before it has.
+
+        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and the first round were both step 0.
+        """
+        self.run.first_step = first
+        for name, (value, place, printed) in self.initial.items():
+            if printed is not None or step == first:
+                self.run.add(name, first - 1 if printed is None else printed - (first == 0), value, place)
+            else:
+                self.run.notes.append(f"line {place}: initial validation of {name} has no step, and the log begins at {step}: left out")
         self.initial = {}
-        if self.last is None and step <= 1:
-            self.run.first_step = step
 
     def _open(self, place: int, line: str) -> None:
         """Something over several lines begins: the configuration, or validation metrics."""
@@ -153,7 +161,8 @@ class _Log:
             if found is None:
                 continue
             if block.kind == "Initial" and self.last is None:
-                self.initial[name] = (found, block.place)
+                before = self.initial.get(name)
+                self.initial[name] = (_finer(before, found), block.place, before[2] if before else None)
             elif block.kind == "Final" and self.last is not None:
                 self._final(name, found, block.place)
 
@@ -161,6 +170,7 @@ class _Log:
         series = self.run.series.get(name)
         if series is None or series.steps[-1] != self.last:
             self.run.add(name, self.last, value, place)
+            self.run.notes.append(f"final validation of {name} is taken as after the last step that is there, {self.last}")
         elif abs(series.values[-1] - value) <= 0.00051:
             series.values[-1] = value
         else:
@@ -171,7 +181,7 @@ class _Log:
         """The run, when the log has ended."""
         self._give_up()
         if self.initial:
-            self._first(1)
+            self._begin(1, 1)
         if self.run.config is None and self.overrides:
             self.run.config = dict(self.overrides)
             self.run.notes.append("no whole configuration in the log: the design is that of the command line")
@@ -186,6 +196,11 @@ class _Block:
 
     def __init__(self, kind: str, prefix: str, place: int, lines: list[str]):
         self.kind, self.prefix, self.place, self.lines = kind, prefix, place, lines
+
+
+def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
+    """Of a value that was printed twice the one with more digits."""
+    return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
 
 
 def _literal(text: str) -> dict | None:

@@ -84,9 +84,8 @@ def _read_wide(table, head: Head) -> list[RawRun]:
     wanted = [(i, match["run"], match["metric"]) for i, match in columns if i not in steps.values()]
     for _, run, _ in wanted:
         if run not in steps and axis is None:
-            raise UserError(
-                f"{table.path}: the axis is {table.header[0]!r} and there is no column `{run} - _step`; allowed: an export over steps, or one with _step beside it"
-            )
+            axis_name = table.header[0]
+            raise UserError(f"{table.path}: the axis is {axis_name!r} and there is no column `{run} - _step`; allowed: an export over steps, or with _step")
     bad, of = {}, {i: (_new(runs, table, run) if run not in runs else runs[run], metric, steps.get(run, axis)) for i, run, metric in wanted}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
