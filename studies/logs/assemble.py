@@ -44,6 +44,8 @@ def assemble(raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesi
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
     curves = _frame(plain(raw.name), [_rows(part, counting) for part in parts])
+    for source, step in raw.unprinted:
+        curves.loc[(curves["source"] == source) & (curves["source_step"] == step), "source_step"] = pd.NA
     return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, curves, tuple(plain(note) for note in notes))
 
 

@@ -97,7 +97,7 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
 
 def _aliases(columns: dict[str, str]) -> dict[str, str]:
     """From a source's name to ours, of the metrics that the user named."""
-    return {source: ours for ours, source in columns.items() if ours not in ("step", "run")}
+    return {source: what for what, source in columns.items() if what not in ("step", "run")}
 
 
 def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:

@@ -86,6 +86,8 @@ class RawRun:
     """What `Series.places` count: line, row, record."""
     aliases: dict[str, str] = field(default_factory=dict)
     """Metrics that the user named: from the source's name to [test.|train.]metric of ours."""
+    unprinted: set[tuple[str, int]] = field(default_factory=set)
+    """Metrics and steps of values beside which the log prints no step."""
     notes: list[str] = field(default_factory=list)
     """Repairs, in words."""
 

@@ -93,8 +93,9 @@ class _Log:
             if self.last is None:
                 self._begin(step, 0 if step == 0 or any(name.startswith("timing/") for name in values) else 1)
             self.last = step
+        untrained = 1 if text.startswith("test_score/") and self.run.first_step == 0 else 0  # with val/ it is validation after a round
         for name, value in values.items():
-            self.run.add(name, step, value, place)
+            self.run.add(name, step - untrained, value, place)
 
     def _begin(self, step: int, first: int) -> None:
         """The first line of training tells from where steps are counted, and so which one the model before it has.
@@ -170,6 +171,7 @@ class _Log:
         series = self.run.series.get(name)
         if series is None or series.steps[-1] != self.last:
             self.run.add(name, self.last, value, place)
+            self.run.unprinted.add((name, self.last))
             self.run.notes.append(f"final validation of {name} is taken as after the last step that is there, {self.last}")
         elif abs(series.values[-1] - value) <= 0.00051:
             series.values[-1] = value
