@@ -11,7 +11,7 @@ from typing import NamedTuple, TextIO
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, FOLDER, LINK, kind_of
 
-HEAD = 1 << 16
+HEAD = 1 << 18
 """Bytes by which a file's kind is told."""
 LARGEST = 4 << 30
 """Bytes of a log that is read line by line."""

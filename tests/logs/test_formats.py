@@ -215,3 +215,39 @@ def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
     (tmp_path / "run-a.wandb").write_bytes(b":W&B\xe1\xbe\x00" + b"\0" * 50)
     with pytest.raises(UserError, match="needs the package wandb"):
         read_logs([tmp_path / "run-a.wandb"])
+
+
+def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
+    from dataclasses import replace
+
+    from rftlab.llm.config import config_of
+    from rftlab.shared.curve import Curve
+    from rftlab.studies.paper.pairs import start_at
+
+    start = start_at("tiny-mix97", "llm")
+    run = replace(start, design=replace(start.design, batch_size=16, rollouts=4, minibatches=2))
+    columns = {name: [0, 50, 100] if name == "round" else [0.1, 0.2, 0.3] for name in Curve._fields}
+    pd.DataFrame(columns).to_parquet(tmp_path / "curve.parquet")
+    pd.DataFrame({"seed": [0] * 3, "round": [0, 50, 100], "test_flexible": [0.2, 0.3, 0.4]}).to_parquet(tmp_path / "metrics.parquet")
+    (tmp_path / "config.json").write_text(json.dumps(config_of(run)))
+    (found,) = read_logs([tmp_path])
+    assert said([found])[100, "test", "pass_at_1"] == 0.3 and said([found])[50, "train", "reward_mean"] == 0.2
+    assert {"train_pass_at_1", "test_flexible"} <= set(found.curves["metric"]) and len(found.sources) == 3
+    assert (found.design.prompts, found.design.rollouts, found.design.updates_per_round, found.format) == (16, 4, 2, "rftlab train")
+
+
+def test_prime_rl_and_tinker_count_as_they_do(tmp_path):
+    tinker = [{"step": s, "env/all/reward/total": 0.1 * s, "optim/lr": 1e-5} | ({"test/env/all/correct": 0.2} if s == 2 else {}) for s in range(3)]
+    (run,) = read_logs([written(tmp_path, "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in tinker))])
+    assert said([run])[1, "train", "reward_mean"] == 0.0 and said([run])[2, "test", "pass_at_1"] == 0.2 and run.tool == "tinker"
+    prime = [{"step": s, "train/agg/effective/agent/reward/mean": 0.1, "train/agg/all/agent/solved_some": 0.75, "progress/rollouts": 64} for s in (1, 2)]
+    prime.append({"step": 3, "eval/gsm8k/effective/agent/pass@1": 0.5, "eval/gsm8k/effective/agent/pass@8": 0.9})
+    (run,) = read_logs([written(tmp_path, "prime.jsonl", "".join(json.dumps(record) + "\n" for record in prime))])
+    assert said([run])[2, "test", "pass_at_1"] == 0.5 and said([run])[2, "test", "pass_at_8"] == 0.9
+    assert said([run])[1, "train", "zero_signal_fraction"] == 0.25 and run.tool == "prime-rl"
+
+
+def test_verls_file_logger_is_json_lines(tmp_path):
+    lines = [json.dumps({"step": s, "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s}}) for s in (1, 2)]
+    (run,) = read_logs([written(tmp_path, "verl.jsonl", "\n".join(lines) + "\n")])
+    assert run.tool == "verl" and said([run])[2, "test", "pass_at_1"] == 0.2

@@ -166,7 +166,7 @@ def _number(word: str) -> Callable[[list[str], random.Random], list[str]]:
     def change(lines: list[str], draw: random.Random) -> list[str]:
         at = draw.choice([i for i in range(len(lines) // 2, len(lines)) if _NUMBER.search(lines[i])])
         found = draw.choice(list(_NUMBER.finditer(lines[at])))
-        return lines[:at] + [lines[at][: found.start()] + word + lines[at][found.end() :]] + lines[at + 1 :]
+        return [*lines[:at], lines[at][: found.start()] + word + lines[at][found.end() :], *lines[at + 1 :]]
 
     return change
 

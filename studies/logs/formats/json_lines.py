@@ -17,6 +17,8 @@ from rftlab.studies.logs.text import Head, encoding_note, lines_of, opened_text,
 
 FORMAT = "JSON lines"
 _KINDS = ("type", "kind", "event", "phase", "mode", "split")
+_ENVELOPES = ("data", "metrics")
+"""Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
 MOST_BAD = 50
 DEEPEST = 4
 
@@ -98,5 +100,5 @@ def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
         elif isinstance(value, int):
             found[prefix + key] = float(value) if abs(value) < 10**300 else math.inf
         elif isinstance(value, dict) and depth < DEEPEST:
-            found |= flat(value, f"{prefix}{key}/", depth + 1)
+            found |= flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
     return found
