@@ -54,7 +54,10 @@ class Import:
                 check_count(name, getattr(self, name))
         if self.learning_rate is not None:
             check_finite("learning_rate", self.learning_rate, above=0.0)
-        check(bool(self.paths) or self.config is not None, "paths names none; allowed: one or more logs, or --config FILE to explain a configuration")
+        check(
+            bool(self.paths) or self.config is not None,
+            "paths names none; allowed: one or more logs, or --config FILE to explain a configuration",
+        )
 
     def execute(self, console: Console) -> int:
         """Read, print, keep."""

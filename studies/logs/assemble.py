@@ -139,12 +139,24 @@ def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarra
 
 def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:
     """The long form, ordered by split, task, metric, source and round."""
-    rows = sorted(rows, key=lambda row: (row[0].name.split != "test", row[0].name.split, row[0].name.task, row[0].name.metric, row[0].source))
+    rows = sorted(
+        rows,
+        key=lambda row: (
+            row[0].name.split != "test",
+            row[0].name.split,
+            row[0].name.task,
+            row[0].name.metric,
+            row[0].source,
+        ),
+    )
     lengths = [len(row[1]) for row in rows]
 
     def labels(values: list[str]) -> pd.Categorical:
         kinds = sorted(set(values))
-        codes = np.repeat(np.array([kinds.index(value) for value in values], dtype=np.int8 if len(kinds) < 128 else np.int16), lengths)
+        codes = np.repeat(
+            np.array([kinds.index(value) for value in values], dtype=np.int8 if len(kinds) < 128 else np.int16),
+            lengths,
+        )
         return pd.Categorical.from_codes(codes, categories=kinds, validate=False)
 
     steps = np.concatenate([row[4] for row in rows]).astype(np.int32)

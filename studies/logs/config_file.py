@@ -23,7 +23,10 @@ _TRL = re.compile(
 def read_config(path: Path) -> dict[str, Any]:
     """The configuration in a file, as plain values. Raises UserError where there is none."""
     check_file(path)
-    check(path.stat().st_size <= LARGEST, f"{path} has {path.stat().st_size} bytes; allowed: a configuration of at most {LARGEST}")
+    check(
+        path.stat().st_size <= LARGEST,
+        f"{path} has {path.stat().st_size} bytes; allowed: a configuration of at most {LARGEST}",
+    )
     data = path.read_bytes()
     encoding = encoding_of(data)
     try:

@@ -120,7 +120,15 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
     return list(runs.values())
 
 
-def _assembled(run: RawRun, path: Path, files: list[Path], aliases: dict[str, str], settings: dict | None, given: KnownDesign, processes: int | None):
+def _assembled(
+    run: RawRun,
+    path: Path,
+    files: list[Path],
+    aliases: dict[str, str],
+    settings: dict | None,
+    given: KnownDesign,
+    processes: int | None,
+):
     """A run in our terms; what is wrong with it is told with the path."""
     missing = [source for source in aliases if source not in run.series]
     check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")

@@ -22,7 +22,16 @@ _MARKS = (
     ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
     ("tinker", ("env/all/reward/total", "progress/done_frac", "optim/kl_sample_train_v1")),
     ("prime-rl", ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")),
-    ("trl", ("frac_reward_zero_std", "completions/mean_length", "reward_std", "completion_length", "clip_ratio/region_mean")),
+    (
+        "trl",
+        (
+            "frac_reward_zero_std",
+            "completions/mean_length",
+            "reward_std",
+            "completion_length",
+            "clip_ratio/region_mean",
+        ),
+    ),
 )
 _PREFIXES = ("", "train/", "trl/")
 

@@ -15,7 +15,7 @@ _TERMS = {
     "loss": "loss",
     "kl_coefficient": "KL coefficient",
     "temperature": "temperature",
-    "response_limit": "response limit, tokens",
+    "response_limit": "response limit (tokens)",
     "model": "model",
 }
 MOST_SHOWN = 12
@@ -28,7 +28,19 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     for title in ("run", "format", "rounds", "test", "train", "others"):
         table.add_column(title, overflow="fold", justify="right" if title in ("rounds", "others") else "left")
     for run in runs:
-        table.add_row(*(Text(cell) for cell in (run.name, _format(run), str(run.rounds), _metrics(run, "test"), _metrics(run, "train"), _others(run))))
+        table.add_row(
+            *(
+                Text(cell)
+                for cell in (
+                    run.name,
+                    _format(run),
+                    str(run.rounds),
+                    _metrics(run, "test"),
+                    _metrics(run, "train"),
+                    _others(run),
+                )
+            )
+        )
     console.print(table)
     alike: dict[tuple[KnownDesign, tuple[str, ...]], list[str]] = {}
     for run in runs:

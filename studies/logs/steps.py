@@ -43,7 +43,7 @@ def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
     finite = {name: _finite(run.series.pop(name)) for name in lengths}
     dropped = {name: length - len(finite[name][0]) for name, length in lengths.items() if length != len(finite[name][0])}
     if dropped:
-        notes.append(f"{sum(dropped.values())} values that are not finite left out: {_few(sorted(dropped))}")
+        notes.append(f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}")
     finite = {name: parts for name, parts in finite.items() if len(parts[0])}
     if run.one_track and finite:
         main = max(finite, key=lambda name: len(finite[name][0]))

@@ -33,7 +33,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 def check_name(name: str) -> str:
     """Raise UserError unless a name can be that of a folder on every system."""
-    check(bool(_NAME.fullmatch(name)), f"name = {name!r}; allowed: letters, digits, '.', '_' and '-', at most 80, the first a letter or digit")
+    check(
+        bool(_NAME.fullmatch(name)),
+        f"name = {name!r}; allowed: letters, digits, '.', '_' and '-', at most 80, the first a letter or digit",
+    )
     return name
 
 
@@ -51,7 +54,10 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     curves = _bytes_of([run.curves for run in runs])
     facts = sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, hashlib.sha256(curves).hexdigest())
     if kind_of(folder):
-        check(_same(folder, {FACTS: facts, CURVES: curves}), f"{folder} holds another import; allowed: another --name, or remove the folder")
+        check(
+            _same(folder, {FACTS: facts, CURVES: curves}),
+            f"{folder} holds another import; allowed: another --name, or remove the folder",
+        )
         return False
     with reported(folder):
         write_folder(folder, {FACTS: facts, CURVES: curves})
@@ -66,13 +72,25 @@ def _same(folder: Path, files: dict[str, bytes]) -> bool:
 
 
 def _facts(run: ImportedRun) -> dict[str, Any]:
-    return {"name": run.name, "format": run.format, "tool": run.tool, "sources": run.sources, "design": asdict(run.design), "notes": run.notes}
+    return {
+        "name": run.name,
+        "format": run.format,
+        "tool": run.tool,
+        "sources": run.sources,
+        "design": asdict(run.design),
+        "notes": run.notes,
+    }
 
 
 def _bytes_of(frames: list[pd.DataFrame]) -> memoryview:
     """Parquet, a frame after the other; equal frames give equal bytes. Labels are dictionaries, so that a value costs a few bytes."""
     labels = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
-    kinds = {"round": pyarrow.int32(), "value": pyarrow.float64(), "n": pyarrow.float32(), "source_step": pyarrow.int32()}
+    kinds = {
+        "round": pyarrow.int32(),
+        "value": pyarrow.float64(),
+        "n": pyarrow.float32(),
+        "source_step": pyarrow.int32(),
+    }
     schema = pyarrow.schema([(name, kinds.get(name, labels)) for name in COLUMNS])
     file = io.BytesIO()
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -88,18 +106,25 @@ def collections(root: Path) -> list[str]:
     return [path.name for path in folders_in(root / PLACE) if _NAME.fullmatch(path.name)]
 
 
-def read_collection(root: Path, name: str) -> list[ImportedRun]:
+def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
     """The runs of a collection. Raises UserError where there is none, or where it was changed."""
+    root = Path(root)
     check_format(root)
     folder = folder_below(root, PLACE, check_name(name))
     there = ", ".join(collections(root)) or "none yet"
-    check(kind_of(folder) is not None, f"{root} has no imported runs {name!r}; there are: {there}; `rftlab import PATH --name {name}` makes them")
+    check(
+        kind_of(folder) is not None,
+        f"{root} has no imported runs {name!r}; there are: {there}; `rftlab import PATH --name {name}` makes them",
+    )
     try:
         verify_folder(folder, (FACTS, CURVES))
         data = read_file(folder / CURVES)
         facts = read_sealed(folder / FACTS, hashlib.sha256(data).hexdigest())
         frame = parquet.read_table(io.BytesIO(data)).to_pandas()
-        check(facts.get("format") == FORMAT and tuple(frame.columns) == COLUMNS, f"{folder} is of another version of rftlab; import the logs again")
+        check(
+            facts.get("format") == FORMAT and tuple(frame.columns) == COLUMNS,
+            f"{folder} is of another version of rftlab; import the logs again",
+        )
         return [_run(each, frame) for each in facts["runs"]]
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise UserError(f"{folder} cannot be trusted: {error}; remove it and import the logs again") from None

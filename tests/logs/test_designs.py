@@ -20,13 +20,22 @@ TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8, "num_
         ({"steps_per_generation": 16}, 2, 16, 2),
         ({"generation_batch_size": 64}, 2, 8, 1),
         ({"generation_batch_size": 64}, None, 8, None),
-        ({"generation_batch_size": 128, "steps_per_generation": 16}, None, 16, 2),  # as after __post_init__: two processes
+        (
+            {"generation_batch_size": 128, "steps_per_generation": 16},
+            None,
+            16,
+            2,
+        ),  # as after __post_init__: two processes
         ({"num_generations": 7}, 2, None, 1),
     ],
 )
 def test_trl_counts_responses(more, processes, prompts, updates):
     design, notes = design_of(TRL | more, "", processes)
-    assert (design.prompts, design.updates_per_round, design.rollouts) == (prompts, updates, (TRL | more)["num_generations"])
+    assert (design.prompts, design.updates_per_round, design.rollouts) == (
+        prompts,
+        updates,
+        (TRL | more)["num_generations"],
+    )
     assert prompts is not None or notes
 
 
@@ -36,7 +45,14 @@ def test_trls_defaults_are_said():
 
 
 def verl(**more):
-    actor = {"ppo_mini_batch_size": 64, "ppo_epochs": 2, "optim": {"lr": "1e-6"}, "use_kl_loss": True, "kl_loss_coef": 0.001, "loss_agg_mode": "token-mean"}
+    actor = {
+        "ppo_mini_batch_size": 64,
+        "ppo_epochs": 2,
+        "optim": {"lr": "1e-6"},
+        "use_kl_loss": True,
+        "kl_loss_coef": 0.001,
+        "loss_agg_mode": "token-mean",
+    }
     return {
         "actor_rollout_ref": {"actor": actor, "rollout": {"n": 5, "temperature": 1.0}, "model": {"path": "Qwen/x"}},
         "algorithm": {"adv_estimator": "grpo"},
@@ -47,7 +63,12 @@ def verl(**more):
 def test_verl_counts_prompts():
     design, notes = design_of(verl(), "", None)
     assert (design.prompts, design.rollouts, design.updates_per_round, design.learning_rate) == (256, 5, 8, 1e-6)
-    assert (design.advantage, design.kl_coefficient, design.response_limit, design.loss) == ("group_zscore", 0.001, 1024, "token-mean") and not notes
+    assert (design.advantage, design.kl_coefficient, design.response_limit, design.loss) == (
+        "group_zscore",
+        0.001,
+        1024,
+        "token-mean",
+    ) and not notes
     centred, _ = design_of(verl(algorithm={"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False}), "", None)
     assert centred.advantage == "group_mean"
 
@@ -60,17 +81,37 @@ def test_prime_rl_counts_responses():
 
 
 def test_tinker_counts_groups():
-    config = {"dataset_builder": {"batch_size": 100, "group_size": 16}, "learning_rate": 4e-5, "num_substeps": 2, "loss_fn": "ppo"}
+    config = {
+        "dataset_builder": {"batch_size": 100, "group_size": 16},
+        "learning_rate": 4e-5,
+        "num_substeps": 2,
+        "loss_fn": "ppo",
+    }
     design, _ = design_of(config, "", None)
-    assert (design.prompts, design.rollouts, design.updates_per_round, design.advantage, design.loss) == (100, 16, 2, "group_mean", "ppo")
+    assert (design.prompts, design.rollouts, design.updates_per_round, design.advantage, design.loss) == (
+        100,
+        16,
+        2,
+        "group_mean",
+        "ppo",
+    )
 
 
 FILES = {
     "config.json": ('{"num_generations": 4, "per_device_train_batch_size": 8}', "trl"),
     "rl.toml": ("[orchestrator]\nbatch_size = 64\ngroup_size = 8\n", "prime-rl"),
-    "run.sh": ("python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n  actor_rollout_ref.rollout.n=5\n", "verl"),
-    "train.py": ("args = GRPOConfig(per_device_train_batch_size=4, num_generations=8)\n# num_generations=16\n", "trl"),
-    "launch.sh": ("accelerate launch --num_processes 4 grpo.py --num_generations 8 --per_device_train_batch_size 4\n", "trl"),
+    "run.sh": (
+        "python -m verl.trainer.main_ppo data.train_batch_size=64 \\\n  actor_rollout_ref.rollout.n=5\n",
+        "verl",
+    ),
+    "train.py": (
+        "args = GRPOConfig(per_device_train_batch_size=4, num_generations=8)\n# num_generations=16\n",
+        "trl",
+    ),
+    "launch.sh": (
+        "accelerate launch --num_processes 4 grpo.py --num_generations 8 --per_device_train_batch_size 4\n",
+        "trl",
+    ),
     "wandb.yaml": ("num_generations:\n  desc: null\n  value: 8\nlearning_rate:\n  value: 1e-6\n", "trl"),
 }
 

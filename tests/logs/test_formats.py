@@ -102,9 +102,18 @@ def test_the_samples_are_read():
          (75, "test", "pass_at_1"): tidy[75, "test", "pass_at_1"], (100, "test", "pass_at_1"): 0.37}
     )  # fmt: skip
     (old,), (new,) = found["verl_console_old.synthetic.log"], found["verl_console_new.synthetic.log"]
-    assert (said([old])[0, "test", "pass_at_1"], said([old])[60, "test", "pass_at_1"], old.rounds) == (0.0125, 0.499, 60)
+    assert (said([old])[0, "test", "pass_at_1"], said([old])[60, "test", "pass_at_1"], old.rounds) == (
+        0.0125,
+        0.499,
+        60,
+    )
     assert set(new.curves.loc[new.curves["metric"] == "pass_at_1", "task"]) == {"", "gsm8k", "MATH-lighteval"} and new.rounds == 50
-    assert (new.design.prompts, new.design.rollouts, new.design.updates_per_round, old.design.advantage) == (64, 5, 4, "gae")
+    assert (new.design.prompts, new.design.rollouts, new.design.updates_per_round, old.design.advantage) == (
+        64,
+        5,
+        4,
+        "gae",
+    )
     with pytest.raises(UserError, match="no log of a kind that is known"):
         read_logs([FOLDER / "samples" / "pods_results.excerpt.json"])
 
@@ -121,7 +130,13 @@ def test_verls_console_logs_give_the_published_values(part, run_id):
     assert [float(f"{value:.6g}") for value in both["value_ours"]] == both["value"].tolist()  # published with six digits
     assert both["source_step_ours"].astype(float).fillna(-1).tolist() == both["source_step"].fillna(-1).tolist()
     assert set(both.loc[both["split"] == "test", "task_ours"]) == {"gsm8k"}
-    known = (run.design.prompts, run.design.rollouts, run.design.updates_per_round, run.design.learning_rate, run.design.advantage)
+    known = (
+        run.design.prompts,
+        run.design.rollouts,
+        run.design.updates_per_round,
+        run.design.learning_rate,
+        run.design.advantage,
+    )
     assert known == (256, 1, 4, 1e-6, "gae")
 
 
@@ -131,7 +146,12 @@ def test_a_reader_of_ones_own_reads_another_projects_json():
         run = RawRun("pods", "pods results")
         for place, (name, tasks) in enumerate(json.loads(path.read_text()).items(), start=1):
             for task, found in tasks.items():
-                run.add(f"test/{task}/accuracy", int(name.removeprefix("checkpoint-")), sum(found["ans_acc"]) / len(found["ans_acc"]), place)
+                run.add(
+                    f"test/{task}/accuracy",
+                    int(name.removeprefix("checkpoint-")),
+                    sum(found["ans_acc"]) / len(found["ans_acc"]),
+                    place,
+                )
         return run
 
     (run,) = read_logs([FOLDER / "samples" / "pods_results.excerpt.json"], reader=pods)
@@ -191,12 +211,24 @@ def test_an_offline_run_of_wandb_is_read(tmp_path):
     train, _ = values()
     start = Record()
     start.run.run_id, start.run.display_name = "abc", "a run"
-    for key, value in {"num_generations": 4, "per_device_train_batch_size": 8, "generation_batch_size": 32, "steps_per_generation": 4}.items():
+    for key, value in {
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "generation_batch_size": 32,
+        "steps_per_generation": 4,
+    }.items():
         item = start.run.config.update.add()
         item.key, item.value_json = key, json.dumps(value)
     data = b":W&B\xe1\xbe\x00"
     texts = [start.SerializeToString()] + [
-        record(**{"_step": 7 * i, "train/global_step": i + 1, "train/rewards/accuracy/mean": row["pass_at_1"], "train/text": "x" * 5000})
+        record(
+            **{
+                "_step": 7 * i,
+                "train/global_step": i + 1,
+                "train/rewards/accuracy/mean": row["pass_at_1"],
+                "train/text": "x" * 5000,
+            }
+        )
         for i, row in enumerate(train)
     ]
     for text in texts:
@@ -233,14 +265,27 @@ def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
     (found,) = read_logs([tmp_path])
     assert said([found])[100, "test", "pass_at_1"] == 0.3 and said([found])[50, "train", "reward_mean"] == 0.2
     assert {"train_pass_at_1", "test_flexible"} <= set(found.curves["metric"]) and len(found.sources) == 3
-    assert (found.design.prompts, found.design.rollouts, found.design.updates_per_round, found.format) == (16, 4, 2, "rftlab train")
+    assert (found.design.prompts, found.design.rollouts, found.design.updates_per_round, found.format) == (
+        16,
+        4,
+        2,
+        "rftlab train",
+    )
 
 
 def test_prime_rl_and_tinker_count_as_they_do(tmp_path):
     tinker = [{"step": s, "env/all/reward/total": 0.1 * s, "optim/lr": 1e-5} | ({"test/env/all/correct": 0.2} if s == 2 else {}) for s in range(3)]
     (run,) = read_logs([written(tmp_path, "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in tinker))])
     assert said([run])[1, "train", "reward_mean"] == 0.0 and said([run])[2, "test", "pass_at_1"] == 0.2 and run.tool == "tinker"
-    prime = [{"step": s, "train/agg/effective/agent/reward/mean": 0.1, "train/agg/all/agent/solved_some": 0.75, "progress/rollouts": 64} for s in (1, 2)]
+    prime = [
+        {
+            "step": s,
+            "train/agg/effective/agent/reward/mean": 0.1,
+            "train/agg/all/agent/solved_some": 0.75,
+            "progress/rollouts": 64,
+        }
+        for s in (1, 2)
+    ]
     prime.append({"step": 3, "eval/gsm8k/effective/agent/pass@1": 0.5, "eval/gsm8k/effective/agent/pass@8": 0.9})
     (run,) = read_logs([written(tmp_path, "prime.jsonl", "".join(json.dumps(record) + "\n" for record in prime))])
     assert said([run])[2, "test", "pass_at_1"] == 0.5 and said([run])[2, "test", "pass_at_8"] == 0.9
@@ -248,6 +293,14 @@ def test_prime_rl_and_tinker_count_as_they_do(tmp_path):
 
 
 def test_verls_file_logger_is_json_lines(tmp_path):
-    lines = [json.dumps({"step": s, "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s}}) for s in (1, 2)]
+    lines = [
+        json.dumps(
+            {
+                "step": s,
+                "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s},
+            }
+        )
+        for s in (1, 2)
+    ]
     (run,) = read_logs([written(tmp_path, "verl.jsonl", "\n".join(lines) + "\n")])
     assert run.tool == "verl" and said([run])[2, "test", "pass_at_1"] == 0.2

@@ -31,7 +31,10 @@ def test_an_evaluation_of_the_attempt_that_was_given_up_goes_too(tmp_path):
 
 
 def test_an_aborted_start_is_left_out(tmp_path):
-    run = run_of(tmp_path, "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n1,0.5,\n" + "".join(f"{s},0.5,\n" for s in range(2, 41)) + "41,0.5,0.8\n")
+    run = run_of(
+        tmp_path,
+        "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n1,0.5,\n" + "".join(f"{s},0.5,\n" for s in range(2, 41)) + "41,0.5,0.8\n",
+    )
     assert said([run])[1, "train", "entropy"] == 0.5 and (1, "test", "pass_at_1") not in said([run])
 
 
@@ -54,7 +57,11 @@ def test_updates_of_a_round_are_averaged_and_counted(tmp_path):
 
 def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):
     per_cent = run_of(tmp_path, "step,eval_acc\n1,12.5\n2,0.0\n3,37.0\n")
-    assert said([per_cent]) == {(1, "test", "pass_at_1"): 0.125, (2, "test", "pass_at_1"): 0.0, (3, "test", "pass_at_1"): 0.37}
+    assert said([per_cent]) == {
+        (1, "test", "pass_at_1"): 0.125,
+        (2, "test", "pass_at_1"): 0.0,
+        (3, "test", "pass_at_1"): 0.37,
+    }
     assert any("per cent: divided by 100" in note for note in per_cent.notes)
     signed = run_of(tmp_path, "step,eval_acc\n1,0.5%\n2,37.0%\n")
     assert said([signed])[1, "test", "pass_at_1"] == 0.005
@@ -96,11 +103,26 @@ def test_a_mean_of_zero_or_one_scores_is_pass_at_1_and_another_is_not(tmp_path):
 def test_what_texts_of_logs_hold_is_shown_not_obeyed(tmp_path):
     name = "[red]\x1b[31m\u202e<b>"
     run = run_of(tmp_path, f"run_name,metric,step,value\n{name},train/entropy,1,0.5\n{name},\x1b]0;x\x07,1,0.5\n")
-    texts = [run.name, *run.notes, *(str(value) for value in run.curves[["run", "metric", "source", "task"]].to_numpy().ravel())]
+    texts = [
+        run.name,
+        *run.notes,
+        *(str(value) for value in run.curves[["run", "metric", "source", "task"]].to_numpy().ravel()),
+    ]
     assert all(text.isprintable() for text in texts) and "[red]" in run.name
 
 
-@pytest.mark.parametrize("text", ["step,entropy\n", "step,entropy\na,b\n", "a,b\n1,2\n", "hello\nworld\n", '{"a": 1}\n{"a": 2}\n', "step,step\n1,2\n", "x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,entropy\n",
+        "step,entropy\na,b\n",
+        "a,b\n1,2\n",
+        "hello\nworld\n",
+        '{"a": 1}\n{"a": 2}\n',
+        "step,step\n1,2\n",
+        "x",
+    ],
+)
 def test_what_holds_nothing_is_a_line(text, tmp_path):
     with pytest.raises(UserError, match="allowed") as refused:
         run_of(tmp_path, text)

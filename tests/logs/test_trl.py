@@ -25,10 +25,22 @@ def trained(folder):
         from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
         from trl import GRPOConfig, GRPOTrainer
 
-        words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["<pad>", "<eos>", "<unk>", *map(str, range(20))])}, unk_token="<unk>"))
+        words = Tokenizer(
+            models.WordLevel(
+                {word: i for i, word in enumerate(["<pad>", "<eos>", "<unk>", *map(str, range(20))])},
+                unk_token="<unk>",
+            )
+        )
         words.pre_tokenizer = pre_tokenizers.Whitespace()
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
-        shape = Qwen2Config(vocab_size=23, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
+        shape = Qwen2Config(
+            vocab_size=23,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+        )
         data = Dataset.from_list([{"prompt": f"{i} {i + 1}"} for i in range(16)])
         settings = GRPOConfig(
             output_dir=str(folder), per_device_train_batch_size=4, gradient_accumulation_steps=2, num_generations=4, steps_per_generation=4,
@@ -57,6 +69,12 @@ def test_its_state_is_read_in_rounds(folder):
 def test_its_arguments_give_the_design_without_being_loaded(folder):
     (run,) = read_logs([folder])
     known = run.design
-    assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate, known.advantage) == (4, 4, 2, 1e-3, "group_mean")
+    assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate, known.advantage) == (
+        4,
+        4,
+        2,
+        1e-3,
+        "group_mean",
+    )
     config = read_config(folder / "checkpoint-6" / "training_args.bin")
     assert design_of(config, "", None)[0] == known

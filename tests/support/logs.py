@@ -61,7 +61,11 @@ def verl_log(seed: int = 0, old: bool = False) -> Log:
     lines.append(f"{ray}step:0 - {score.removeprefix('val/')}:{test[0]:.3f}")
     for r, row in enumerate(train):
         step = r if old else r + 1
-        parts = [f"{timing}/gen:18.100", f"actor/{entropy}:{row['entropy']:.3f}", f"actor/grad_norm:{row['grad_norm']:.3f}"]
+        parts = [
+            f"{timing}/gen:18.100",
+            f"actor/{entropy}:{row['entropy']:.3f}",
+            f"actor/grad_norm:{row['grad_norm']:.3f}",
+        ]
         parts += [f"critic/score/mean:{row['pass_at_1']:.3f}", "critic/score/max:1.000", "critic/score/min:0.000"]
         parts += [f"response_length/mean:{row['response_length']:.3f}"] + ([f"{score}:{test[r + 1]:.3f}"] if r + 1 in test else [])
         lines.append(f"{ray}step:{step} - {' - '.join(parts)}")
@@ -91,7 +95,12 @@ def wide_csv(seed: int = 0) -> Log:
 def long_csv(seed: int = 0) -> Log:
     """A row a value, a metric after the other."""
     train, test = values(seed)
-    names = {"pass_at_1": "train/accuracy", "entropy": "train/entropy", "grad_norm": "train/grad_norm", "response_length": "train/response_length"}
+    names = {
+        "pass_at_1": "train/accuracy",
+        "entropy": "train/entropy",
+        "grad_norm": "train/grad_norm",
+        "response_length": "train/response_length",
+    }
     rows = [(name, r + 1, row[ours]) for ours, name in names.items() for r, row in enumerate(train)] + [("eval/accuracy", r, v) for r, v in test.items()]
     text = "run_name,metric,step,value\n" + "".join(f"a run,{name},{step},{value:.3f}\n" for name, step, value in rows)
     return Log("long.csv", text, truth_of(train, test))
@@ -103,7 +112,13 @@ def json_lines(seed: int = 0) -> Log:
     records = []
     for r in range(ROUNDS + 1):
         if r:
-            records.append({"type": "train", "step": r, **{"accuracy" if name == "pass_at_1" else name: value for name, value in train[r - 1].items()}})
+            records.append(
+                {
+                    "type": "train",
+                    "step": r,
+                    **{"accuracy" if name == "pass_at_1" else name: value for name, value in train[r - 1].items()},
+                }
+            )
         if r in test:
             records.append({"type": "eval", "step": r, "accuracy": test[r]})
     return Log("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records), truth_of(train, test))
@@ -115,7 +130,11 @@ def trainer_state(seed: int = 0) -> Log:
     names = {"pass_at_1": "rewards/accuracy_reward/mean", "response_length": "completions/mean_length"}
     history = [{"step": r + 1, "epoch": 0.1, **{names.get(name, name): value for name, value in row.items()}} for r, row in enumerate(train)]
     history += [{"step": r, "eval_rewards/accuracy_reward/mean": value} for r, value in test.items()]
-    return Log("trainer_state.json", json.dumps({"log_history": history, "logging_steps": 1}, indent=1), truth_of(train, test))
+    return Log(
+        "trainer_state.json",
+        json.dumps({"log_history": history, "logging_steps": 1}, indent=1),
+        truth_of(train, test),
+    )
 
 
 LOGS: dict[str, Callable[[int], Log]] = {
@@ -156,7 +175,12 @@ def _shuffled(lines: list[str], draw: random.Random) -> list[str]:
 
 def _foreign(lines: list[str], draw: random.Random) -> list[str]:
     at = draw.randrange(1, len(lines))
-    junk = ["Traceback (most recent call last):\n", "[bold red]step:3 - critic/score/mean:9.9[/]\n", "\x1b[2J<script>alert(1)</script>\n", "x" * 3000 + "\n"]
+    junk = [
+        "Traceback (most recent call last):\n",
+        "[bold red]step:3 - critic/score/mean:9.9[/]\n",
+        "\x1b[2J<script>alert(1)</script>\n",
+        "x" * 3000 + "\n",
+    ]
     return lines[:at] + junk + lines[at:]
 
 

@@ -17,7 +17,10 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         prompts=count(at(config, "design.batch_size")),
         rollouts=count(at(config, "design.rollouts")),
         updates_per_round=epochs * parts,
-        learning_rate=next((found for name in ("learning_rate", "rate") if (found := real(at(config, f"optimizer.{name}"))) is not None), None),
+        learning_rate=next(
+            (found for name in ("learning_rate", "rate") if (found := real(at(config, f"optimizer.{name}"))) is not None),
+            None,
+        ),
         advantage=_advantage(config),
         loss=", ".join(part for part in (word(at(config, "kinds.surrogate")), word(at(config, "design.estimator.aggregation.kind"))) if part) or None,
         kl_coefficient=0.0 if at(config, "design.estimator.kl.kind") == "none" else kl,

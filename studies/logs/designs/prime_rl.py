@@ -18,7 +18,10 @@ def recognise(config: dict) -> bool:
 def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
     """The design of a configuration."""
     own = config["orchestrator"] if isinstance(config.get("orchestrator"), dict) else config
-    assumed, notes = [], ["prime-rl samples asynchronously: responses may come from an older policy than the one they train"]
+    assumed, notes = (
+        [],
+        ["prime-rl samples asynchronously: responses may come from an older policy than the one they train"],
+    )
     rollouts = count(at(own, "group_size")) or count(at(own, "rollouts_per_example"))
     if rollouts is None:
         rollouts = 1

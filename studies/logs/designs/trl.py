@@ -9,9 +9,26 @@ grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask
 from rftlab.studies.logs.designs.values import at, count, real, word
 from rftlab.studies.logs.run import KnownDesign
 
-_SCALES = {"group": "group_zscore", "true": "group_zscore", "batch": "batch_zscore", "none": "group_mean", "false": "group_mean"}
-_MARKS = ("num_generations", "per_device_train_batch_size", "steps_per_generation", "generation_batch_size", "scale_rewards")
-_DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 8, "num_iterations": 1}
+_SCALES = {
+    "group": "group_zscore",
+    "true": "group_zscore",
+    "batch": "batch_zscore",
+    "none": "group_mean",
+    "false": "group_mean",
+}
+_MARKS = (
+    "num_generations",
+    "per_device_train_batch_size",
+    "steps_per_generation",
+    "generation_batch_size",
+    "scale_rewards",
+)
+_DEFAULTS = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "num_generations": 8,
+    "num_iterations": 1,
+}
 
 
 def recognise(config: dict) -> bool:
@@ -33,13 +50,14 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         steps = _divided(batch, device * processes, "generation_batch_size", notes)
     if batch is None:
         each = device * steps
-        notes.append(f"prompts: {each} responses a process and round, {each}/{generations} x processes prompts; --processes tells (the world size)")
+        prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
+        notes.append(f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes tells (the world size)")
     known = KnownDesign(
         prompts=_divided(batch, generations, "the generation batch", notes) if batch else None,
         rollouts=generations,
         updates_per_round=_divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", notes) if steps else None,
-        learning_rate=real(at(config, "learning_rate")),
-        advantage=_SCALES.get(str(at(config, "scale_rewards")).lower()),
+        learning_rate=_rate(config, assumed),
+        advantage=_advantage(config, assumed),
         loss=_loss(config),
         kl_coefficient=real(at(config, "beta")),
         temperature=real(at(config, "temperature")),
@@ -72,6 +90,21 @@ def _divided(total: int, by: int, name: str, notes: list[str]) -> int | None:
         notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
         return None
     return total // by
+
+
+def _advantage(config: dict, assumed: list[str]) -> str | None:
+    """What rewards are divided by says it, for TRL always takes the group's mean off."""
+    scale = at(config, "scale_rewards")
+    if scale is None:
+        assumed.append("scale_rewards is not stated; TRL's default is to divide by the group's deviation")
+    return _SCALES.get("group" if scale is None else str(scale).lower())
+
+
+def _rate(config: dict, assumed: list[str]) -> float:
+    found = real(at(config, "learning_rate"))
+    if found is None:
+        assumed.append("learning_rate is not stated; the default of TRL's GRPO is 1e-6")
+    return 1e-6 if found is None else found
 
 
 def _loss(config: dict) -> str | None:

@@ -71,7 +71,10 @@ def _records(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, di
                 yield place, found
                 continue
             bad += 1
-            check(bad <= MOST_BAD, f"{path}: line {place} is no JSON object, as {MOST_BAD} before it; allowed: one object a line")
+            check(
+                bad <= MOST_BAD,
+                f"{path}: line {place} is no JSON object, as {MOST_BAD} before it; allowed: one object a line",
+            )
             if bad <= 5:
                 notes.append(f"line {place} {'has no end' if not end else 'is no JSON object'}: left out")
 

@@ -68,7 +68,10 @@ def table_of(head: Head) -> Table:
     check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
     body = [cell.strip().strip('"') for line in head.lines[1:200] for cell in line.split(separator)] if separator != "," else []
     commas, points = (sum(bool(form.fullmatch(cell)) for cell in body) for form in (_COMMA, _POINT))
-    check(not (commas and points), f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them")
+    check(
+        not (commas and points),
+        f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them",
+    )
     notes = encoding_note(head.encoding) + (["decimal commas"] if commas else [])
     notes += [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
     return Table(head.path, separator, header, commas > 0, notes)
@@ -95,7 +98,10 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
                 continue
             if len(cells) != len(table.header):
                 short += 1
-                check(short <= MOST_SHORT, f"{table.path}: line {reader.line_num}: {len(cells)} cells; allowed: {len(table.header)}, as in the header")
+                check(
+                    short <= MOST_SHORT,
+                    f"{table.path}: line {reader.line_num}: {len(cells)} cells; allowed: {len(table.header)}, as in the header",
+                )
                 table.notes.append(f"line {reader.line_num} has {len(cells)} cells where the header has {len(table.header)}: left out")
                 continue
             if text.cut and not _surely_whole(cells[-1].strip(), text.last, decimals):

@@ -48,7 +48,11 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
     bad = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
-            metric, step, value = cells[at[0]].strip(), whole(number(cells[at[1]], table.comma)), number(cells[at[2]], table.comma)
+            metric, step, value = (
+                cells[at[0]].strip(),
+                whole(number(cells[at[1]], table.comma)),
+                number(cells[at[2]], table.comma),
+            )
             name = cells[at[3]].strip() if len(at) > 3 else ""
             if not cells[at[2]].strip():
                 continue
@@ -77,7 +81,10 @@ def _noted(runs: dict[str, RawRun], table, bad: dict[str, int]) -> None:
 def _read_wide(table, head: Head) -> list[RawRun]:
     """A row a point of the horizontal axis; the first column is that axis."""
     columns = [(i, match) for i, name in enumerate(table.header[1:], start=1) if (match := _WIDE.fullmatch(name)) and not match["bound"]]
-    check(bool(columns), f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps and metrics")
+    check(
+        bool(columns),
+        f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps and metrics",
+    )
     steps = {match["run"]: i for i, match in columns if match["metric"] in _X}
     axis = 0 if table.header[0].lower() in _X else None
     runs: dict[str, RawRun] = {}
@@ -86,7 +93,10 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         if run not in steps and axis is None:
             axis_name = table.header[0]
             raise UserError(f"{table.path}: the axis is {axis_name!r} and there is no column `{run} - _step`; allowed: an export over steps, or with _step")
-    bad, of = {}, {i: (_new(runs, table, run) if run not in runs else runs[run], metric, steps.get(run, axis)) for i, run, metric in wanted}
+    bad, of = (
+        {},
+        {i: (_new(runs, table, run) if run not in runs else runs[run], metric, steps.get(run, axis)) for i, run, metric in wanted},
+    )
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             for i, value in values_of(table, cells, list(of)):
