@@ -55,7 +55,8 @@ def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
         parts = finite.pop(name)
         if not run.one_track:
             parts = _without(parts, _restarts(run, *parts))
-        points[name] = _once(name, *parts, repeated)
+        if len(parts[0]):  # else all of it was logged before a restart
+            points[name] = _once(name, *parts, repeated)
     return points, notes + _repeats_told(repeated) + _gaps(points)
 
 

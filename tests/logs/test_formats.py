@@ -178,6 +178,7 @@ def test_tensorboards_events_are_read(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     (cut,) = read_logs([path])
     assert set(said([cut])) < set(truth) and wrong(said([cut]), {key: said([run])[key] for key in truth}) == {}
+    assert any("cut or damaged after record" in note for note in cut.notes) and not any("damaged" in note for note in run.notes)
 
 
 def test_an_offline_run_of_wandb_is_read(tmp_path):

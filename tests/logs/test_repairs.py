@@ -135,3 +135,8 @@ def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path)
     text = "step,entropy,group_size,num_questions,lr\n" + "".join(f"{s},0.5,8,32,1e-5\n" for s in range(1, 5))
     assert run_of(tmp_path, text).design.rollouts == 8 and run_of(tmp_path, text).design.prompts == 32
     assert run_of(tmp_path, text, given=KnownDesign(rollouts=4)).design.rollouts == 4
+
+
+def test_a_metric_that_only_an_aborted_start_had_is_gone(tmp_path):
+    run = run_of(tmp_path, "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n" + "".join(f"{s},0.5,\n" for s in range(1, 41)))
+    assert {key[2] for key in said([run])} == {"entropy"}

@@ -47,17 +47,29 @@ def add_events(run: RawRun, path: Path) -> None:
         from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     except ImportError:
         raise UserError(f"{path} holds TensorBoard events, and reading them {NEEDED}") from None
-    before = max((len(series) for series in run.series.values()), default=0)
-    place = sum(len(series) for series in run.series.values()) if before else 0
+    before, seen = max((series.places[-1] for series in run.series.values()), default=0), 0
     try:
-        for event in EventFileLoader(str(path)).Load():
-            place += 1
+        for seen, event in enumerate(EventFileLoader(str(path)).Load(), start=1):
             step = whole(event.step)
             for tag, value in _scalars(event):
                 if step is not None:
-                    run.add(tag, step, value, place)
-    except Exception as error:  # whatever the reader raises for a damaged record; what came before is whole
-        run.notes.append(f"{path.name} ends in a damaged record ({type(error).__name__}): what comes before it is read")
+                    run.add(tag, step, value, before + seen)
+        damaged = seen < _records(path)  # the reader ends there without a word
+    except Exception:  # whatever it raises for a damaged record; what came before is whole
+        damaged = True
+    if damaged:
+        run.notes.append(f"{path.name} is cut or damaged after record {seen}: what comes before is read")
+
+
+def _records(path: Path) -> int:
+    """Records that a file begins, by the lengths that it gives: 8 bytes of length, 4 of its checksum, the data, 4 of theirs."""
+    size, place, count = path.stat().st_size, 0, 0
+    with path.open("rb") as file:
+        while place < size:
+            file.seek(place)
+            place += 16 + int.from_bytes(file.read(8), "little")
+            count += 1
+    return count
 
 
 def _scalars(event) -> Iterator[tuple[str, float]]:

@@ -54,7 +54,7 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
                 config |= _items(record.run.config.update)
             elif kind == "config":
                 config |= _items(record.config.update)
-    _add(run, rows, columns.get("step"))
+    _add(run, path, rows, columns.get("step"))
     run.config = {key: value for key, value in config.items() if not key.startswith("_")} or None
     return [run]
 
@@ -71,11 +71,13 @@ def _items(items) -> dict[str, Any]:
     return found
 
 
-def _add(run: RawRun, rows: list[tuple[int, dict]], wanted: str | None) -> None:
+def _add(run: RawRun, path: Path, rows: list[tuple[int, dict]], wanted: str | None) -> None:
     """Add the rows of the history, by the trainer's own step where most rows have it, else by W&B's."""
+    if not rows:
+        return
     names = [wanted] if wanted else [name for name in _PREFERRED if sum(name in row for _, row in rows) > 0.5 * len(rows)]
     if not names:
-        raise UserError(f"no row has {wanted or 'a step'}; allowed: a column that counts steps (--columns step=NAME)")
+        raise UserError(f"{path}: no row has {wanted or 'a step'}; allowed: a column that counts steps (--columns step=NAME)")
     if names[0] == "_step":
         run.notes.append("steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once")
     for place, row in rows:
