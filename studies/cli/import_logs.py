@@ -11,14 +11,16 @@ from rftlab.shared.errors import check, check_count, check_finite
 
 @dataclass(frozen=True)
 class Import:
-    """Read training logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of one's own, and keep them in our terms.
+    """Read training logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of one's own, and keep
+    them in our terms.
 
         rftlab import run.log                                # recognised by its content
         rftlab import exports/*.csv --name sweep             # several runs, one collection
         rftlab import mine.csv --columns step=iter pass_at_1=accuracy
         rftlab import --config grpo.yaml --processes 8       # what are my B and K?
 
-    Prints what was found, the design in our terms, what could not be told, and every repair. Runs lie in RESULTS/imported/NAME.
+    Prints what was found, the design in our terms, what could not be told, and every repair. Runs lie in
+    RESULTS/imported/NAME.
     """
 
     paths: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -26,9 +28,11 @@ class Import:
     name: str | None = None
     """Name of the collection; that of the first path if left out."""
     columns: tuple[str, ...] = ()
-    """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of ours; train.pass_at_1=NAME for the train split."""
+    """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of ours;
+    train.pass_at_1=NAME for the train split."""
     config: Path | None = None
-    """The run's configuration, where the log holds none: verl, TRL, prime-rl or tinker-cookbook; alone it is only explained."""
+    """The run's configuration, where the log holds none: verl, TRL, prime-rl or tinker-cookbook; alone it is only
+    explained."""
     reader: str | None = None
     """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.logs.RawRun; that file is run."""
     results: Path = Path("results")

@@ -1,4 +1,5 @@
-"""Training logs of other programs, read as runs in our terms: rounds, splits, metrics, and what is known of the design."""
+"""Training logs of other programs, read as runs in our terms: rounds, splits, metrics, and what is known of the
+design."""
 
 from rftlab.studies.logs.read import read_logs
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun

@@ -1,4 +1,5 @@
-"""From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells of the design."""
+"""From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
+of the design."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -28,7 +29,8 @@ class _Part(NamedTuple):
 
 
 def assemble(raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesign, processes: int | None = None) -> ImportedRun:
-    """A run in our terms. given: what the user says of the design, which outranks all else; processes: the world size that TRL's batch depends on.
+    """A run in our terms. given: what the user says of the design, which outranks all else; processes: the world
+    size that TRL's batch depends on.
 
     Raises UserError where the steps cannot be made sense of.
     """
@@ -50,7 +52,8 @@ def assemble(raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesi
 
 
 def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
-    """Every metric with its name: the user's, ours where the table has one and no better source of it is there, else its own."""
+    """Every metric with its name: the user's, ours where the table has one and no better source of it is there,
+    else its own."""
     found = {source: _scored(name, points, notes) for source in points if source not in aliases and (name := named(source))}
     found |= {source: _aliased(aliases[source]) for source in points if source in aliases}
     taken: dict[tuple[str, str, str], str] = {}
@@ -67,7 +70,8 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
 
 
 def _aliased(name: str) -> Name:
-    """What the user named: [test.|train.]metric; Pass@k is of the test split unless they say so, all else of the train split."""
+    """What the user named: [test.|train.]metric; Pass@k is of the test split unless they say so, all else of the
+    train split."""
     split, point, metric = name.partition(".")
     if not point or split not in ("test", "train"):
         split, metric = "test" if name.startswith("pass_at_") else "train", name
@@ -87,7 +91,8 @@ def _short_tasks(tasks: set[str]) -> dict[str, str]:
 
 
 def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
-    """The metric "score" is Pass@1 where it is 0 or 1: where verl logs its smallest and largest values, those tell."""
+    """The metric "score" is Pass@1 where it is 0 or 1: where verl logs its smallest and largest values, those
+    tell."""
     if name.metric != "score":
         return name
     bounds = [points[bound].values for bound in _BOUNDS if bound in points]

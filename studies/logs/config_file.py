@@ -1,4 +1,5 @@
-"""Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run. Nothing in them is run."""
+"""Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
+Nothing in them is run."""
 
 import re
 import tomllib
@@ -60,6 +61,7 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def _script(text: str) -> dict[str, str]:
-    """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set twice."""
+    """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set
+    twice."""
     lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return dict(_VERL.findall(lines)) or dict(_TRL.findall(lines))

@@ -1,7 +1,9 @@
 """The one table from metric names of others to ours.
 
-Sources, read in their code: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL (trl/trainer/grpo_trainer.py, 1.16), prime-rl
-(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py). Of several names for one metric the first in
+Sources, read in their code: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL
+(trl/trainer/grpo_trainer.py, 1.16), prime-rl
+(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py). Of several names
+for one metric the first in
 the table that a run has is taken; the others keep their own names.
 """
 
@@ -39,7 +41,8 @@ _VERL_TEST = (
     (r"val-aux/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
     (r"val-aux/(?P<task>.+)/(?:reward|score)/mean@\d+", "reward_mean"),
 )
-"""best@k of verl is a bootstrap with replacement of the responses that there are, not the unbiased pass@k, so it has a name of its own."""
+"""best@k of verl is a bootstrap with replacement of the responses that there are, not the unbiased pass@k, so it
+has a name of its own."""
 
 _PRIME = (
     (r"eval/(?P<task>[^/]+)/effective/[^/]+/pass@1", "pass_at_1"),
@@ -111,7 +114,8 @@ _PLAIN = (
     (r"learning_rate|lr", "learning_rate"),
     (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
-"""Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without more."""
+"""Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without
+more."""
 
 
 class _Rule(NamedTuple):
@@ -136,7 +140,8 @@ _OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME), 0), _rules(_TRA
 
 
 def named(source: str) -> Name | None:
-    """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward, as its values say."""
+    """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
+    as its values say."""
     for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
         found = _first(rules, source)
         if found:

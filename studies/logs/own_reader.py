@@ -1,4 +1,5 @@
-"""A user's own importer: a function in a file of theirs. Naming it on the command line is what allows that file to be run."""
+"""A user's own importer: a function in a file of theirs. Naming it on the command line is what allows that file to
+be run."""
 
 import importlib.util
 from pathlib import Path

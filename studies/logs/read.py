@@ -30,9 +30,11 @@ def read_logs(
 
     columns: names of columns by what they hold: "step", "run", or [test.|train.]METRIC of ours (docs/import.md).
     reader: reads a path in place of the formats that come with us; it returns one RawRun or several.
-    given: facts of the design, which outrank those of a configuration. config: a file with the configuration, for every run.
+    given: facts of the design, which outrank those of a configuration. config: a file with the configuration, for
+    every run.
     processes: the world size, on which TRL's batch depends.
-    Raises UserError: for what is no log, what cannot be read without a guess, a package that is missing; the message names file and place.
+    Raises UserError: for what is no log, what cannot be read without a guess, a package that is missing; the
+    message names file and place.
     """
     columns, settings = columns or {}, read_config(config) if config else None
     found: list[tuple[RawRun, Path, list[Path]]] = []
@@ -73,7 +75,8 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
 
 
 def _configured(run: RawRun, path: Path) -> None:
-    """tinker-cookbook and others write config.json beside their metrics; one of a trainer that is known is the run's."""
+    """tinker-cookbook and others write config.json beside their metrics; one of a trainer that is known is the
+    run's."""
     place = path.parent / "config.json"
     if run.config is None and run.format == "JSON lines" and kind_of(place) == FILE:
         config = read_config(place)
@@ -81,12 +84,13 @@ def _configured(run: RawRun, path: Path) -> None:
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
-    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, TensorBoard's events."""
+    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B,
+    TensorBoard's events."""
     state = trl_state.state_of(folder)
     files = [path for name in _BESIDE if kind_of(path := folder / name) == FILE]
     if own_run.files_of(folder):
         return _read(folder / own_run.CURVE, columns)
-    for path in [*([state] if state else []), *files, *sorted(folder.glob("*.wandb"))]:
+    for path in [*([state] if state else []), *files, *(path for path in sorted(folder.glob("*.wandb")) if kind_of(path) == FILE)]:
         return _read(path, columns)
     events = tensorboard.events_in(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
@@ -101,7 +105,8 @@ def _aliases(columns: dict[str, str]) -> dict[str, str]:
 
 
 def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
-    """Parts of one run that lie in several files, as exports of one metric each, become one; other runs get names that differ."""
+    """Parts of one run that lie in several files, as exports of one metric each, become one; other runs get names
+    that differ."""
     runs: dict[str, tuple[RawRun, Path, list[Path]]] = {}
     for run, path, files in found:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)

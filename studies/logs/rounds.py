@@ -1,6 +1,7 @@
 """From the steps of a log to rounds of ours.
 
-Test rows: rounds finished before the evaluation, 0 is the untrained model. Train rows: the round whose responses they describe, the first is 1.
+Test rows: rounds finished before the evaluation, 0 is the untrained model. Train rows: the round whose responses
+they describe, the first is 1.
 
     verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 (timing/ instead of timing_s/) from 0: step s is
                 round s+1, validation in its line after s+1
@@ -71,7 +72,8 @@ class Counting:
         return 0 if lowest == 0 else 1
 
     def _after(self, test: list[Points]) -> bool:
-        """Whether evaluations of a log that counts from 0 come every f steps at f-1, 2f-1, ..; they are after the update of their step then."""
+        """Whether evaluations of a log that counts from 0 come every f steps at f-1, 2f-1, ..; they are after the
+        update of their step then."""
         steps = sorted({int(step) for part in test for step in part.steps if step > 0})
         return len(steps) > 1 and gcd(*(step + 1 for step in steps)) > 1
 

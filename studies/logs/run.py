@@ -55,7 +55,8 @@ def merged(first: KnownDesign, second: KnownDesign) -> KnownDesign:
 
 
 class Series:
-    """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed, because a log may hold millions."""
+    """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed,
+    because a log may hold millions."""
 
     __slots__ = ("places", "steps", "values")
 
@@ -81,7 +82,8 @@ class RawRun:
     first_step: int | None = None
     """The step that the first round has, where the format says so."""
     one_track: bool = True
-    """Whether the places of different series are in one order of time, as lines of a log are; not where a table has one metric after another."""
+    """Whether the places of different series are in one order of time, as lines of a log are; not where a table has
+    one metric after another."""
     place: str = "line"
     """What `Series.places` count: line, row, record."""
     aliases: dict[str, str] = field(default_factory=dict)

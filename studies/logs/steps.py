@@ -1,6 +1,8 @@
-"""Steps that go back, repeat or are missing: what a log that was restarted, appended to or logged once an update becomes, and what is said of it.
+"""Steps that go back, repeat or are missing: what a log that was restarted, appended to or logged once an update
+becomes, and what is said of it.
 
-Nothing here knows what a metric means. A repair is a sentence; what cannot be repaired without a guess is a UserError that names the place.
+Nothing here knows what a metric means. A repair is a sentence; what cannot be repaired without a guess is a
+UserError that names the place.
 """
 
 from typing import NamedTuple
@@ -37,7 +39,8 @@ class Restart(NamedTuple):
 
 
 def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
-    """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large. Raises UserError where runs are mixed."""
+    """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
+    Raises UserError where runs are mixed."""
     notes: list[str] = []
     lengths = {name: len(series) for name, series in run.series.items()}
     finite = {name: _finite(run.series.pop(name)) for name in lengths}
@@ -68,7 +71,8 @@ def _finite(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _restarts(run: RawRun, steps: np.ndarray, values: np.ndarray, places: np.ndarray) -> list[Restart]:
-    """Where steps fall back to one that was there, in the order of the file; nothing where every step is there once."""
+    """Where steps fall back to one that was there, in the order of the file; nothing where every step is there
+    once."""
     if np.all(steps[1:] >= steps[:-1]) or len(np.unique(steps)) == len(steps):
         return []
     order = np.argsort(places, kind="stable")
@@ -98,7 +102,8 @@ def _told(run: RawRun, restart: Restart) -> str:
 
 
 def _without(parts: tuple[np.ndarray, ...], restarts: list[Restart]) -> tuple[np.ndarray, ...]:
-    """What was logged before a restart of steps that came again goes; the step of the restart itself only where it came again."""
+    """What was logged before a restart of steps that came again goes; the step of the restart itself only where it
+    came again."""
     steps, _, places = parts
     keep = np.ones(len(steps), dtype=bool)
     for restart in restarts:
@@ -109,7 +114,8 @@ def _without(parts: tuple[np.ndarray, ...], restarts: list[Restart]) -> tuple[np
 
 
 def _once(name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list]) -> Points:
-    """Each step once: the mean where every step has as many values, as where a round has several updates, else the last."""
+    """Each step once: the mean where every step has as many values, as where a round has several updates, else the
+    last."""
     if np.all(steps[1:] > steps[:-1]):
         return Points(steps, values)
     order = np.lexsort((places, steps))

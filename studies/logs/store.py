@@ -4,7 +4,8 @@
                           curves.parquet    the long form of all runs (studies/logs/run.py)
                           checksums.json    of both
 
-The same logs give the same bytes. A collection holds what one import read; another import under its name is refused unless it is the same.
+The same logs give the same bytes. A collection holds what one import read; another import under its name is refused
+unless it is the same.
 """
 
 import hashlib
@@ -47,7 +48,8 @@ def name_for(path: Path) -> str:
 
 
 def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
-    """Keep runs under a name; False where just these are there. Raises UserError where others are, or where nothing can be written."""
+    """Keep runs under a name; False where just these are there. Raises UserError where others are, or where nothing
+    can be written."""
     check(bool(runs), "no runs to keep; allowed: one or more")
     open_store(root)
     folder = folder_below(root, PLACE, check_name(name))
@@ -83,7 +85,8 @@ def _facts(run: ImportedRun) -> dict[str, Any]:
 
 
 def _bytes_of(frames: list[pd.DataFrame]) -> memoryview:
-    """Parquet, a frame after the other; equal frames give equal bytes. Labels are dictionaries, so that a value costs a few bytes."""
+    """Parquet, a frame after the other; equal frames give equal bytes. Labels are dictionaries, so that a value
+    costs a few bytes."""
     labels = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
     kinds = {
         "round": pyarrow.int32(),

@@ -58,7 +58,8 @@ def head_of(path: Path) -> Head:
 
 
 def check_file(path: Path) -> None:
-    """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is followed."""
+    """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
+    followed."""
     found = kind_of(path)
     if found == LINK:
         found = FOLDER if path.is_dir() else FILE if path.is_file() else found
@@ -100,7 +101,8 @@ def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterat
 
 
 def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
-    """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part alone, not whole."""
+    """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part
+    alone, not whole."""
     number = 0
     while line := stream.readline(LONGEST):
         number += 1
@@ -117,7 +119,8 @@ def encoding_note(encoding: str) -> list[str]:
 
 
 def number(text: str, comma: bool = False) -> float | None:
-    """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where `comma` is the decimal sign.
+    """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
+    `comma` is the decimal sign.
 
     nan and inf are numbers. Per cent become fractions.
     """

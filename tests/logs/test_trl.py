@@ -1,4 +1,5 @@
-"""A real run of TRL: three rounds of a model of a few thousand parameters, and what it leaves behind. Skipped where trl is absent."""
+"""A real run of TRL: three rounds of a model of a few thousand parameters, and what it leaves behind. Skipped where
+trl is absent."""
 
 import pytest
 

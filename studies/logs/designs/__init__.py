@@ -1,4 +1,5 @@
-"""From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the rest."""
+"""From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the
+rest."""
 
 from rftlab.shared.errors import plain
 from rftlab.studies.logs.designs import ours, prime_rl, tinker, trl, verl
@@ -13,7 +14,8 @@ def tool_of_config(config: dict) -> str:
 
 
 def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
-    """What a configuration says, and remarks. tool: "" lets the configuration tell. Never raises for what a configuration holds."""
+    """What a configuration says, and remarks. tool: "" lets the configuration tell. Never raises for what a
+    configuration holds."""
     found = tool_of_config(config) or tool
     if found not in _READERS:
         return KnownDesign(), ["the configuration is of no trainer that is known: verl, TRL, prime-rl, tinker-cookbook, rftlab"]

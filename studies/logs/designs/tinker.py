@@ -1,6 +1,8 @@
-"""tinker-cookbook: groups_per_batch prompts (batch_size of the data set builder), group_size responses each, num_substeps updates.
+"""tinker-cookbook: groups_per_batch prompts (batch_size of the data set builder), group_size responses each,
+num_substeps updates.
 
-Advantages are rewards less their group's mean, not divided (rl/data_processing.py). Source: tinker_cookbook/rl/train.py at 9dfcc3a.
+Advantages are rewards less their group's mean, not divided (rl/data_processing.py). Source:
+tinker_cookbook/rl/train.py at 9dfcc3a.
 """
 
 from rftlab.studies.logs.designs.values import at, count, real, word

@@ -1,8 +1,11 @@
-"""TRL's GRPO: responses of a generation batch = per_device_train_batch_size x processes x steps_per_generation, of which num_generations share a prompt.
+"""TRL's GRPO: responses of a generation batch = per_device_train_batch_size x processes x steps_per_generation, of
+which num_generations share a prompt.
 
-steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size may be set instead. An update takes
+steps_per_generation is gradient_accumulation_steps unless set; generation_batch_size may be set instead. An update
+takes
 gradient_accumulation_steps of those micro-batches, and the batch is used num_iterations times, so a round has
-steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py (`__post_init__`) and
+steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
+(`__post_init__`) and
 grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this.
 """
 

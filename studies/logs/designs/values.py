@@ -7,7 +7,8 @@ LONGEST = 200
 
 
 def at(config: Any, path: str) -> Any:
-    """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none, also for null."""
+    """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
+    also for null."""
     if isinstance(config, dict) and path in config:
         return unwrapped(config[path])
     place = config

@@ -1,4 +1,5 @@
-"""verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl multiplies it by n), ppo_epochs passes.
+"""verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl
+multiplies it by n), ppo_epochs passes.
 
 Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c.
 """

@@ -1,4 +1,5 @@
-"""The formats, one file each: `recognise(head)` says whether a file is of it, `read(path, head, columns)` gives its runs.
+"""The formats, one file each: `recognise(head)` says whether a file is of it, `read(path, head, columns)` gives its
+runs.
 
 A format understands nothing of what it reads: names, rounds and repairs are for studies/logs/assemble.py.
 """

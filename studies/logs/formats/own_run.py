@@ -10,7 +10,8 @@ from rftlab.studies.logs.text import Head
 
 FORMAT, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
 _OURS = {"reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
-"""train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it keeps its name."""
+"""train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
+keeps its name."""
 
 
 def recognise(head: Head) -> bool:

@@ -79,7 +79,8 @@ def table_of(head: Head) -> Table:
 
 @contextmanager
 def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
-    """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut, which is noted."""
+    """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
+    which is noted."""
     with opened_text(table.path, encoding, newline="") as stream:
         yield _rows(table, stream)
 
@@ -132,7 +133,8 @@ class _Watched:
 
 
 def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
-    """Whether the last cell of a file without a final newline was not cut: it is empty, or quoted, or has the decimals that all before it have."""
+    """Whether the last cell of a file without a final newline was not cut: it is empty, or quoted, or has the
+    decimals that all before it have."""
     return not cell or line.rstrip().endswith('"') or (_decimals(cell) > 0 and decimals - {0} == {_decimals(cell)})
 
 
@@ -151,7 +153,8 @@ def values_of(table: Table, cells: list[str], columns: list[int]) -> Iterator[tu
 
 
 def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path) -> str | None:
-    """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where the named one is not."""
+    """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
+    the named one is not."""
     named = columns.get(wanted)
     if named is not None:
         there = ", ".join(names[:12]) + (", .." if len(names) > 12 else "")

@@ -62,7 +62,8 @@ def add_events(run: RawRun, path: Path) -> None:
 
 
 def _records(path: Path) -> int:
-    """Records that a file begins, by the lengths that it gives: 8 bytes of length, 4 of its checksum, the data, 4 of theirs."""
+    """Records that a file begins, by the lengths that it gives: 8 bytes of length, 4 of its checksum, the data, 4
+    of theirs."""
     size, place, count = path.stat().st_size, 0, 0
     with path.open("rb") as file:
         while place < size:

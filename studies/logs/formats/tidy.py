@@ -1,4 +1,5 @@
-"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several. Our own long form too."""
+"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several. Our
+own long form too."""
 
 from pathlib import Path
 

@@ -1,6 +1,8 @@
-"""Hugging Face's trainer_state.json, as TRL leaves it in every checkpoint, with training_args.bin or args.json beside it for the design.
+"""Hugging Face's trainer_state.json, as TRL leaves it in every checkpoint, with training_args.bin or args.json
+beside it for the design.
 
-training_args.bin is a pickle. It is walked with a reader that knows no class and calls nothing (`frozen_values`), so it cannot run anything.
+training_args.bin is a pickle. It is walked with a reader that knows no class and calls nothing (`frozen_values`),
+so it cannot run anything.
 """
 
 import io
@@ -119,7 +121,8 @@ class _Reader(pickle.Unpickler):
 
 
 def frozen_values(path: Path) -> dict[str, Any]:
-    """The plain values of a pickled object's fields, nothing of it being run. Raises ValueError where there are none."""
+    """The plain values of a pickled object's fields, nothing of it being run. Raises ValueError where there are
+    none."""
     data = path.read_bytes() if path.stat().st_size <= LARGEST_ARGUMENTS else b""
     try:
         if data.startswith(b"PK"):

@@ -1,6 +1,8 @@
-"""verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress bars, among everything else.
+"""verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress
+bars, among everything else.
 
-The configuration that verl prints before it starts (a Python literal, pretty-printed over many lines that other processes write between) is parsed as a
+The configuration that verl prints before it starts (a Python literal, pretty-printed over many lines that other
+processes write between) is parsed as a
 literal, never evaluated; without one, the overrides of the command line are taken.
 """
 
@@ -100,7 +102,8 @@ class _Log:
     def _begin(self, step: int, first: int) -> None:
         """The first line of training tells from where steps are counted, and so which one the model before it has.
 
-        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and the first round were both step 0.
+        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and
+        the first round were both step 0.
         """
         self.run.first_step = first
         for name, (value, place, printed) in self.initial.items():
@@ -155,7 +158,8 @@ class _Log:
             self._configuration("".join(self.block.lines), ended=True)
 
     def _validated(self, block: "_Block", text: str) -> None:
-        """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the last round."""
+        """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
+        last round."""
         for name, value in _SCORE.findall(text):
             found = _value(value)
             name = f"val/{name}" if name.startswith("test_score/") else name

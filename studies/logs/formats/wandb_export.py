@@ -1,4 +1,5 @@
-"""CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and long (run_name, metric, step, value)."""
+"""CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and
+long (run_name, metric, step, value)."""
 
 import re
 from pathlib import Path

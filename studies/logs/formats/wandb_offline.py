@@ -1,6 +1,8 @@
-"""Offline runs of Weights & Biases (run-ID.wandb): records in the frames of a LevelDB log, their content through wandb's own messages.
+"""Offline runs of Weights & Biases (run-ID.wandb): records in the frames of a LevelDB log, their content through
+wandb's own messages.
 
-Newer wandb has no reader in Python (that of wandb.sdk.internal.datastore is gone), so the frames are opened here: 7 bytes of header, then blocks of
+Newer wandb has no reader in Python (that of wandb.sdk.internal.datastore is gone), so the frames are opened here: 7
+bytes of header, then blocks of
 32 KiB with (crc32, length, type) before each part of a record. The messages need the package wandb.
 """
 
@@ -89,7 +91,8 @@ def _add(run: RawRun, path: Path, rows: list[tuple[int, dict]], wanted: str | No
 
 
 def frames(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
-    """Records of a LevelDB log, put together from their parts; it ends at the first that is damaged, which is noted."""
+    """Records of a LevelDB log, put together from their parts; it ends at the first that is damaged, which is
+    noted."""
     file.seek(_HEADER)
     place, parts = _HEADER, b""
     while True:
