@@ -35,7 +35,7 @@ def assemble(raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesi
     Raises UserError where the steps cannot be made sense of.
     """
     check(len(raw.series) <= MOST_METRICS, f"{len(raw.series)} metrics; allowed: at most {MOST_METRICS}")
-    points, repairs = cleaned(raw)
+    points, repairs = cleaned(raw, {source for source in raw.series if (name := named(source)) and name.split == "test"})
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or tool_of(points)
     design, more = design_of(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])

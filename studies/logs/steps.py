@@ -14,6 +14,8 @@ from rftlab.studies.logs.run import RawRun, Series
 
 WHOLE_RUN = 0.5
 """An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
+FEWEST_STEPS = 3
+"""With several values each before they are taken for those of updates."""
 MOST_RESTARTS = 20
 """Falls of the step beyond which a log is a mixture."""
 
@@ -38,9 +40,11 @@ class Restart(NamedTuple):
     """Whether the log starts again, and does not go on from a checkpoint."""
 
 
-def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
+def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
     """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
-    Raises UserError where runs are mixed."""
+
+    tests: metrics of evaluations, which no update repeats. Raises UserError where runs are mixed.
+    """
     notes: list[str] = []
     lengths = {name: len(series) for name, series in run.series.items()}
     finite = {name: _finite(run.series.pop(name)) for name in lengths}
@@ -59,7 +63,7 @@ def cleaned(run: RawRun) -> tuple[dict[str, Points], list[str]]:
         if not run.one_track:
             parts = _without(parts, _restarts(run, *parts))
         if len(parts[0]):  # else all of it was logged before a restart
-            points[name] = _once(name, *parts, repeated)
+            points[name] = _once(name, *parts, repeated, name not in tests)
     return points, notes + _repeats_told(repeated) + _gaps(points)
 
 
@@ -113,9 +117,9 @@ def _without(parts: tuple[np.ndarray, ...], restarts: list[Restart]) -> tuple[np
     return parts if keep.all() else tuple(part[keep] for part in parts)
 
 
-def _once(name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list]) -> Points:
+def _once(name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, repeated: dict[str, list], by_update: bool) -> Points:
     """Each step once: the mean where every step has as many values, as where a round has several updates, else the
-    last."""
+    last. by_update: whether the metric may be logged once an update."""
     if np.all(steps[1:] > steps[:-1]):
         return Points(steps, values)
     order = np.lexsort((places, steps))
@@ -127,7 +131,7 @@ def _once(name: str, steps: np.ndarray, values: np.ndarray, places: np.ndarray, 
     if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
         return Points(found, last)
     usual = int(counts[0])
-    if usual > 1 and np.all(counts[:-1] == usual) and counts[-1] <= usual:
+    if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
         return Points(found, np.add.reduceat(values, first) / counts, counts.astype(float))
     repeated["repeats"].append((name, int(found[counts > 1][0])))

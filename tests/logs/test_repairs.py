@@ -140,3 +140,13 @@ def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path)
 def test_a_metric_that_only_an_aborted_start_had_is_gone(tmp_path):
     run = run_of(tmp_path, "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n" + "".join(f"{s},0.5,\n" for s in range(1, 41)))
     assert {key[2] for key in said([run])} == {"entropy"}
+
+
+def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
+    line = "step:{} - critic/score/mean:{} - timing_s/gen:1.000{}\n"
+    test = " - val-core/a/acc/mean@1:{}"
+    first = [line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3)]
+    again = ["Traceback\n", "step:2" + test.format("0.310") + "\n", line.format(3, "0.350", ""), line.format(4, "0.400", test.format("0.450"))]
+    run = run_of(tmp_path, "".join(first + again), "restarted.log")
+    assert [(key[0], value) for key, value in said([run]).items() if key[1] == "test"] == [(2, 0.31), (4, 0.45)]
+    assert said([run])[3, "train", "reward_mean"] == 0.35 and any("the last one taken" in note for note in run.notes)

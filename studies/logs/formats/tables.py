@@ -19,7 +19,7 @@ STEPS = (
 )  # fmt: skip
 """Names of the column that counts steps, the first that is there."""
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
-"""Names of the column that tells runs apart; `seed` too, where the table has it."""
+"""Names of the column that tells runs apart."""
 _COMMA = re.compile(r"-?\d+,\d+")
 _POINT = re.compile(r"-?\d+\.\d+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")

@@ -12,7 +12,6 @@ from rftlab.studies.logs.text import Head, number, whole
 FORMAT = "W&B export"
 _WIDE = re.compile(r"(?P<run>.+) - (?P<metric>\S.*?)(?P<bound>__MIN|__MAX)?")
 _X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
-_TIMES = re.compile(r".*(time|timestamp|runtime|_wall).*", re.IGNORECASE)
 _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 MOST_RUNS = 2000
 
