@@ -35,6 +35,8 @@ CONFINED = {
     "datasets": ("llm/",),
     "math_verify": ("llm/",),
     "ray": ("studies/runs/ray_runner.py",),
+    "tensorboard": ("studies/logs/formats/tensorboard.py",),
+    "wandb": ("studies/logs/formats/wandb_offline.py",),
     "seaborn": DRAWING,
     "matplotlib": DRAWING,
 }
@@ -124,7 +126,7 @@ FLOORS = (
     ("llm/probe",),
     ("studies/paper",),
     ("studies/runs",),
-    ("studies/results",),
+    ("studies/results", "studies/logs"),
     ("studies/report",),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast",),

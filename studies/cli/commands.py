@@ -12,6 +12,7 @@ from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.errors import one_line
+from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.screen import Screen
@@ -167,7 +168,20 @@ class Theory:
 
 COMMANDS = {
     kind.__name__.lower(): kind
-    for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)
+    for kind in (
+        Reproduce,
+        Compare,
+        Pilot,
+        Calibrate,
+        Predict,
+        Score,
+        Theory,
+        Report,
+        Status,
+        Estimators,
+        Doctor,
+        Import,
+    )
 }
 
 

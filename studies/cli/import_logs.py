@@ -1,0 +1,115 @@
+"""The command line of `rftlab import`: other people's training logs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from rftlab.shared.errors import check, check_count, check_finite
+
+
+@dataclass(frozen=True)
+class Import:
+    """Read training logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of one's own, and keep
+    them in our terms.
+
+        rftlab import run.log                                # recognised by its content
+        rftlab import exports/*.csv --name sweep             # several runs, one collection
+        rftlab import mine.csv --columns step=iter pass_at_1=accuracy
+        rftlab import --config grpo.yaml --processes 8       # what are my B and K?
+
+    Prints what was found, the design in our terms, what could not be told, and every repair. Runs lie in
+    RESULTS/imported/NAME.
+    """
+
+    paths: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Logs, or folders of them."""
+    name: str | None = None
+    """Name of the collection; that of the first path if left out."""
+    columns: tuple[str, ...] = ()
+    """Columns that are not recognised: step=NAME run=NAME pass_at_1=NAME reward=NAME, any metric of ours;
+    train.pass_at_1=NAME for the train split."""
+    config: Path | None = None
+    """The run's configuration, where the log holds none: verl, TRL, prime-rl or tinker-cookbook; alone it is only
+    explained."""
+    reader: str | None = None
+    """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.logs.RawRun; that file is run."""
+    results: Path = Path("results")
+    """Results folder."""
+    processes: int | None = None
+    """World size, which TRL's batch depends on and its arguments do not hold."""
+    prompts: int | None = None
+    """B, prompts of a round, where you know it; this and those below outrank the configuration."""
+    rollouts: int | None = None
+    """K, responses to each prompt."""
+    updates: int | None = None
+    """Optimiser updates a round."""
+    learning_rate: float | None = None
+    """Of the policy."""
+    advantage: str | None = None
+    """raw, group_mean, group_zscore, or another name."""
+    loss: str | None = None
+    """In words."""
+
+    def __post_init__(self):
+        for name in ("processes", "prompts", "rollouts", "updates"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if self.learning_rate is not None:
+            check_finite("learning_rate", self.learning_rate, above=0.0)
+        check(
+            bool(self.paths) or self.config is not None,
+            "paths names none; allowed: one or more logs, or --config FILE to explain a configuration",
+        )
+
+    def execute(self, console: Console) -> int:
+        """Read, print, keep."""
+        from rftlab.studies.logs.read import read_logs
+        from rftlab.studies.logs.show import say, show_runs
+        from rftlab.studies.logs.store import check_name, name_for, write_collection
+
+        if not self.paths:
+            self._explain(console)
+            return 0
+        name = check_name(self.name or name_for(self.paths[0]))
+        runs = read_logs(self.paths, _columns(self.columns), self._reader(), self._given(), self.config, self.processes)
+        show_runs(console, runs)
+        new = write_collection(self.results, name, runs)
+        say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}")
+        return 0
+
+    def _explain(self, console: Console) -> None:
+        """What a configuration says, in our terms."""
+        from rftlab.studies.logs.config_file import read_config
+        from rftlab.studies.logs.designs import design_of, tool_of_config
+        from rftlab.studies.logs.run import merged
+        from rftlab.studies.logs.show import say, show_design
+
+        config = read_config(self.config)
+        design, notes = design_of(config, "", self.processes)
+        show_design(
+            console, merged(self._given(), design), f"{self.config.name} ({tool_of_config(config) or 'unknown'})"
+        )
+        for note in notes:
+            say(console, f"  note: {note}")
+
+    def _given(self):
+        """What the flags say of the design."""
+        from rftlab.studies.logs.run import KnownDesign
+
+        return KnownDesign(self.prompts, self.rollouts, self.updates, self.learning_rate, self.advantage, self.loss)
+
+    def _reader(self):
+        """The user's own function; None where none is named."""
+        from rftlab.studies.logs.own_reader import load_reader
+
+        return load_reader(self.reader) if self.reader else None
+
+
+def _columns(pairs: tuple[str, ...]) -> dict[str, str]:
+    """step=NAME and so on, as a mapping."""
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    wrong = [pair for pair in pairs if "=" not in pair or not all(pair.split("=", 1))]
+    check(not wrong, f"columns = {wrong[:1]}; allowed: WHAT=COLUMN, such as step=iter or pass_at_1=accuracy")
+    return found

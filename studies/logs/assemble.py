@@ -1,0 +1,203 @@
+"""From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
+of the design."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.errors import check, plain
+from rftlab.studies.logs.designs import design_of
+from rftlab.studies.logs.designs.records import from_records
+from rftlab.studies.logs.names import RATES, Name, named
+from rftlab.studies.logs.rounds import Counting, tool_of
+from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign, RawRun, merged
+from rftlab.studies.logs.steps import Points, cleaned
+
+LONGEST_NAME = 300
+MAX_METRICS = 20000
+_BOUNDS = ("critic/score/min", "critic/score/max")
+
+
+class _Part(NamedTuple):
+    """One metric of a run with its name in our terms."""
+
+    source: str
+    name: Name
+    points: Points
+
+
+def assemble(
+    raw: RawRun, sources: tuple[tuple[str, str], ...], given: KnownDesign, processes: int | None = None
+) -> ImportedRun:
+    """A run in our terms. given: what the user says of the design, which outranks all else; processes: the world
+    size that TRL's batch depends on.
+
+    Raises UserError where the steps cannot be made sense of.
+    """
+    check(len(raw.series) <= MAX_METRICS, f"{len(raw.series)} metrics; allowed: at most {MAX_METRICS}")
+    points, repairs = cleaned(
+        raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
+    )
+    check(bool(points), "it holds no values; allowed: a log with steps and numbers")
+    raw.tool = raw.tool or tool_of(points)
+    design, more = design_of(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
+    design = merged(given, merged(design, from_records(points, raw.tool)))
+    notes = raw.notes + repairs + more
+    parts = _named_parts(points, raw.aliases, notes)
+    kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
+    counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
+    notes += counting.notes
+    curves = _frame(plain(raw.name), [_rows(part, counting) for part in parts])
+    for source, step in raw.unprinted:
+        curves.loc[(curves["source"] == source) & (curves["source_step"] == step), "source_step"] = pd.NA
+    return ImportedRun(
+        plain(raw.name), raw.format, raw.tool, sources, design, curves, tuple(plain(note) for note in notes)
+    )
+
+
+def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
+    """Every metric with its name: the user's, ours where the table has one and no better source of it is there,
+    else its own."""
+    found = {
+        source: _scored(name, points, notes) for source in points if source not in aliases and (name := named(source))
+    }
+    found |= {source: _aliased(aliases[source]) for source in points if source in aliases}
+    taken: dict[tuple[str, str, str], str] = {}
+    for source in sorted(found, key=lambda source: found[source].rank):
+        taken.setdefault(found[source][:3], source)
+    ours, short = set(taken.values()), _short_tasks({name.task for name in found.values()})
+    parts = []
+    for source, part in points.items():
+        name = found[source]._replace(task=short[found[source].task]) if source in ours else _own(source, part)
+        if RATES.fullmatch(name.metric) and name.scale == 1.0:
+            name, part = _as_fraction(source, name, part, notes)
+        parts.append(_Part(source, name, part))
+    return parts
+
+
+def _aliased(name: str) -> Name:
+    """What the user named: [test.|train.]metric; Pass@k is of the test split unless they say so, all else of the
+    train split."""
+    split, point, metric = name.partition(".")
+    if not point or split not in ("test", "train"):
+        split, metric = "test" if name.startswith("pass_at_") else "train", name
+    return Name(split, {"reward": "reward_mean"}.get(metric, metric), "", -1)
+
+
+def _own(source: str, part: Points) -> Name:
+    """A metric that has no name of ours."""
+    return Name("", plain(source)[:LONGEST_NAME], "", 0)
+
+
+def _short_tasks(tasks: set[str]) -> dict[str, str]:
+    """openai/gsm8k is gsm8k, unless two sets would share a name."""
+    last = {task: task.rsplit("/", 1)[-1] for task in tasks}
+    unique = len(set(last.values())) == len(last)
+    return {task: plain(last[task] if unique else task)[:LONGEST_NAME] for task in tasks}
+
+
+def _scored(name: Name, points: dict[str, Points], notes: list[str]) -> Name:
+    """The metric "score" is Pass@1 where it is 0 or 1: where verl logs its smallest and largest values, those
+    tell."""
+    if name.metric != "score":
+        return name
+    bounds = [points[bound].values for bound in _BOUNDS if bound in points]
+    strict = len(bounds) == 2 and all(np.isin(values, (0.0, 1.0)).all() for values in bounds)
+    if bounds:
+        text = (
+            "critic/score is 0 or 1 at both ends in every step: its mean is taken as Pass@1"
+            if strict
+            else "critic/score is not 0 or 1: a mean reward"
+        )
+    else:
+        strict = name.split == "test" and all(
+            part.values.min() >= 0 and part.values.max() <= 1 for part in _tests(points)
+        )
+        text = (
+            "test scores lie between 0 and 1 and are taken as Pass@1"
+            if strict
+            else "scores are taken as mean rewards: nothing says that they are 0 or 1"
+        )
+    if text not in notes:
+        notes.append(text)
+    return name._replace(metric="pass_at_1" if strict else "reward_mean")
+
+
+def _tests(points: dict[str, Points]) -> Iterator[Points]:
+    for source, part in points.items():
+        name = named(source)
+        if name and name.metric == "score" and name.split == "test":
+            yield part
+
+
+def _as_fraction(source: str, name: Name, part: Points, notes: list[str]) -> tuple[Name, Points]:
+    """A rate that is written in per cent becomes a fraction; one that may be either keeps its own name."""
+    values = part.values
+    if values.min() >= 0 and values.max() <= 1:
+        return name, part
+    if values.min() < 0 or values.max() > 100:
+        notes.append(f"{source} has values outside 0 .. 100, so it is no rate: kept under its own name")
+        return _own(source, part), part
+    if np.any((values > 0) & (values <= 1)):
+        notes.append(
+            f"{source} may be per cent or fractions ({values.max():g} and {values[values > 0].min():g}): kept "
+            "under its own name"
+        )
+        return _own(source, part), part
+    notes.append(f"{source} is in per cent: divided by 100")
+    return name, part._replace(values=np.round(values / 100, 12))
+
+
+def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds, values, n and source steps; several updates of a round are averaged."""
+    steps, values, n = part.points
+    rounds = (counting.test if part.name.split == "test" else counting.train)(steps)
+    values = part.name.offset + part.name.scale * values if part.name.scale != 1.0 else values
+    if np.all(rounds[1:] > rounds[:-1]):
+        return part, rounds, values, n, steps
+    found, first, counts = np.unique(rounds, return_index=True, return_counts=True)
+    mean = np.add.reduceat(values, first) / counts
+    n = np.ones(len(steps)) if n is None else n
+    return part, found, mean, np.where(counts > 1, counts, n[first]), steps[first + counts - 1]
+
+
+def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:
+    """The long form, ordered by split, task, metric, source and round."""
+    rows = sorted(
+        rows,
+        key=lambda row: (
+            row[0].name.split != "test",
+            row[0].name.split,
+            row[0].name.task,
+            row[0].name.metric,
+            row[0].source,
+        ),
+    )
+    lengths = [len(row[1]) for row in rows]
+
+    def labels(values: list[str]) -> pd.Categorical:
+        kinds = sorted(set(values))
+        codes = np.repeat(
+            np.array([kinds.index(value) for value in values], dtype=np.int8 if len(kinds) < 128 else np.int16),
+            lengths,
+        )
+        return pd.Categorical.from_codes(codes, categories=kinds, validate=False)
+
+    steps = np.concatenate([row[4] for row in rows]).astype(np.int32)
+    n = np.concatenate([np.full(len(row[1]), np.nan, np.float32) if row[3] is None else row[3] for row in rows]).astype(
+        np.float32
+    )
+    columns = {
+        "run": labels([run] * len(rows)),
+        "round": np.concatenate([row[1] for row in rows]).astype(np.int32),
+        "split": labels([row[0].name.split for row in rows]),
+        "task": labels([row[0].name.task for row in rows]),
+        "metric": labels([row[0].name.metric for row in rows]),
+        "value": np.concatenate([row[2] for row in rows]),
+        "n": n,
+        "source_step": pd.arrays.IntegerArray(steps, steps < 0),
+        "source": labels([plain(row[0].source)[:LONGEST_NAME] for row in rows]),
+    }
+    return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)

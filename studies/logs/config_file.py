@@ -1,0 +1,74 @@
+"""Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
+Nothing in them is run."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import read_json
+from rftlab.studies.logs.formats.trl_state import frozen_values
+from rftlab.studies.logs.text import check_file, encoding_of
+
+LARGEST = 1 << 20
+ALLOWED = (
+    "verl's config.yaml or command line, TRL's arguments (YAML, JSON, training_args.bin, script), "
+    "prime-rl's TOML, tinker-cookbook's config.json"
+)
+_VERL = re.compile(
+    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
+)
+_TRL = re.compile(
+    r"\b(per_device_train_batch_size|gradient_accumulation_steps|num_generations|num_iterations|steps_per_generation|generation_batch_size|learning_rate"
+    r"|scale_rewards|loss_type|beta|epsilon|epsilon_high|temperature|max_completion_length|model_name_or_path|num_processes)"
+    r"(?:\s*[=:]\s*|\s+)[\"']?([\w.+/-]{1,200})"
+)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration in a file, as plain values. Raises UserError where there is none."""
+    check_file(path)
+    check(
+        path.stat().st_size <= LARGEST,
+        f"{path} has {path.stat().st_size} bytes; allowed: a configuration of at most {LARGEST}",
+    )
+    data = path.read_bytes()
+    encoding = encoding_of(data)
+    try:
+        found = _parsed(path.resolve(), data, encoding)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path} cannot be read as a configuration: {type(error).__name__}: {str(error)[:200]}; allowed: {ALLOWED}"
+        ) from None
+    check(isinstance(found, dict) and bool(found), f"{path} holds no configuration; allowed: {ALLOWED}")
+    return {str(key): value for key, value in found.items()}
+
+
+def _parsed(path: Path, data: bytes, encoding: str) -> Any:
+    if not encoding:
+        return frozen_values(path)
+    text = data.decode(encoding, "replace")
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml(path, text)
+    return read_json(path) if text.lstrip("\ufeff \r\n\t").startswith("{") else _script(text)
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise UserError(f"{path} is YAML, and reading it needs the package PyYAML (pip install pyyaml)") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def _script(text: str) -> dict[str, str]:
+    """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set
+    twice."""
+    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return dict(_VERL.findall(lines)) or dict(_TRL.findall(lines))

@@ -1,0 +1,25 @@
+"""From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the
+rest."""
+
+from rftlab.shared.errors import plain
+from rftlab.studies.logs.designs import ours, prime_rl, tinker, trl, verl
+from rftlab.studies.logs.run import KnownDesign
+
+_READERS = {"verl": verl, "trl": trl, "prime-rl": prime_rl, "tinker": tinker, "rftlab": ours}
+
+
+def tool_of_config(config: dict) -> str:
+    """Whose configuration this is; "" where that cannot be told."""
+    return next((tool for tool, reader in _READERS.items() if reader.recognise(config)), "")
+
+
+def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesign, list[str]]:
+    """What a configuration says, and remarks. tool: "" lets the configuration tell. Never raises for what a
+    configuration holds."""
+    found = tool_of_config(config) or tool
+    if found not in _READERS:
+        return KnownDesign(), [
+            "the configuration is of no trainer that is known: verl, TRL, prime-rl, tinker-cookbook, rftlab"
+        ]
+    design, notes = _READERS[found].design(config, processes)
+    return design, [plain(note) for note in notes]

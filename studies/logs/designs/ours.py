@@ -1,0 +1,47 @@
+"""Our own: config.json of a folder of `rftlab train`."""
+
+from rftlab.studies.logs.designs.values import at, count, real, word
+from rftlab.studies.logs.run import KnownDesign
+
+
+def recognise(config: dict) -> bool:
+    """Whether a configuration is ours."""
+    return config.get("level") in ("llm", "sim") and isinstance(config.get("design"), dict)
+
+
+def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+    """The design of a run of ours."""
+    epochs, parts = (count(at(config, f"design.{name}")) or 1 for name in ("epochs", "minibatches"))
+    kl = real(at(config, "design.estimator.kl.coef"))
+    known = KnownDesign(
+        prompts=count(at(config, "design.batch_size")),
+        rollouts=count(at(config, "design.rollouts")),
+        updates_per_round=epochs * parts,
+        learning_rate=next(
+            (
+                found
+                for name in ("learning_rate", "rate")
+                if (found := real(at(config, f"optimizer.{name}"))) is not None
+            ),
+            None,
+        ),
+        advantage=_advantage(config),
+        loss=", ".join(
+            part
+            for part in (word(at(config, "kinds.surrogate")), word(at(config, "design.estimator.aggregation.kind")))
+            if part
+        )
+        or None,
+        kl_coefficient=0.0 if at(config, "design.estimator.kl.kind") == "none" else kl,
+        temperature=real(at(config, "temperature")),
+        response_limit=count(at(config, "model.response_limit")),
+        model=word(at(config, "model.source")),
+    )
+    return known, []
+
+
+def _advantage(config: dict) -> str | None:
+    baseline, scale = (word(at(config, f"design.estimator.advantage.{name}")) for name in ("baseline", "scale"))
+    if baseline == "group_mean" and scale == "group_std":
+        return "group_zscore"
+    return baseline if scale in (None, "none") else f"{baseline} / {scale}"

@@ -1,0 +1,97 @@
+"""verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl
+multiplies it by n), ppo_epochs passes.
+
+Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c.
+"""
+
+from rftlab.studies.logs.designs.values import at, count, real, truth, word
+from rftlab.studies.logs.run import KnownDesign
+
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_ADVANTAGES = {
+    "gae": "gae",
+    "grpo": "group_zscore",
+    "reinforce_plus_plus": "batch_zscore",
+    "rloo": "leave_one_out",
+    "rloo_vectorized": "leave_one_out",
+}
+
+
+def recognise(config: dict) -> bool:
+    """Whether a configuration is verl's."""
+    return "actor_rollout_ref" in config or any(str(key).startswith("actor_rollout_ref.") for key in config)
+
+
+def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+    """The design of a configuration; it need not be whole."""
+    assumed: list[str] = []
+    prompts, rollouts = count(at(config, "data.train_batch_size")), count(at(config, f"{_ROLLOUT}.n"))
+    if rollouts is None and at(config, f"{_ROLLOUT}.n") is None:
+        rollouts = 1
+        assumed.append("rollouts: actor_rollout_ref.rollout.n is not stated; verl's default is 1")
+    updates, notes = _updates(config, prompts, assumed)
+    known = KnownDesign(
+        prompts=prompts,
+        rollouts=rollouts,
+        updates_per_round=updates,
+        learning_rate=real(at(config, f"{_ACTOR}.optim.lr")),
+        advantage=_advantage(config),
+        loss=_loss(config),
+        kl_coefficient=_kl(config),
+        temperature=real(at(config, f"{_ROLLOUT}.temperature")),
+        response_limit=count(at(config, "data.max_response_length"))
+        or count(at(config, f"{_ROLLOUT}.response_length")),
+        model=word(at(config, "actor_rollout_ref.model.path")),
+        assumed=tuple(assumed),
+    )
+    return known, notes
+
+
+def _updates(config: dict, prompts: int | None, assumed: list[str]) -> tuple[int | None, list[str]]:
+    """Updates a round: mini-batches of prompts, the last of which may be smaller, times passes."""
+    mini, epochs = count(at(config, f"{_ACTOR}.ppo_mini_batch_size")), count(at(config, f"{_ACTOR}.ppo_epochs"))
+    if mini is None or prompts is None:
+        return None, []
+    if epochs is None:
+        epochs = 1
+        assumed.append("updates a round: ppo_epochs is not stated; verl's default is 1")
+    notes = (
+        []
+        if prompts % mini == 0
+        else [f"ppo_mini_batch_size = {mini} does not divide train_batch_size = {prompts}: updates a round rounded up"]
+    )
+    return -(-prompts // mini) * epochs, notes
+
+
+def _advantage(config: dict) -> str | None:
+    name = word(at(config, "algorithm.adv_estimator"))
+    if name in ("grpo", "grpo_vectorized"):
+        return "group_mean" if truth(at(config, "algorithm.norm_adv_by_std_in_grpo")) is False else "group_zscore"
+    return _ADVANTAGES.get(name, name)
+
+
+def _loss(config: dict) -> str | None:
+    """The surrogate, its clip and the aggregation; the parts that are stated."""
+    mode = word(at(config, f"{_ACTOR}.policy_loss.loss_mode"))
+    low, high, both = (
+        real(at(config, f"{_ACTOR}.{name}")) for name in ("clip_ratio_low", "clip_ratio_high", "clip_ratio")
+    )
+    clip = (
+        f"clip {low:g}/{high:g}"
+        if low is not None and high is not None
+        else f"clip {both:g}"
+        if both is not None
+        else None
+    )
+    return ", ".join(part for part in (mode, clip, word(at(config, f"{_ACTOR}.loss_agg_mode"))) if part) or None
+
+
+def _kl(config: dict) -> float | None:
+    """The coefficient that is in force: of the loss, of the reward, or 0 where both are off."""
+    in_loss, in_reward = truth(at(config, f"{_ACTOR}.use_kl_loss")), truth(at(config, "algorithm.use_kl_in_reward"))
+    if in_loss:
+        return real(at(config, f"{_ACTOR}.kl_loss_coef"))
+    coefficient = real(at(config, "algorithm.kl_ctrl.kl_coef"))
+    if in_reward or (in_reward is None and coefficient is not None):
+        return coefficient  # before the switch existed, the coefficient alone decided
+    return 0.0 if in_loss is False and in_reward is False else None

@@ -1,0 +1,115 @@
+"""JSON lines, a record a line (prime-rl's and tinker-cookbook's metrics.jsonl, loops of one's own); nested records
+get names with slashes.
+
+A record that says of what kind it is ({"type": "eval", ..}) gives its metrics that prefix.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import Head, encoding_note, lines_of, opened_text, whole
+
+FORMAT = "JSON lines"
+_KINDS = ("type", "kind", "event", "phase", "mode", "split")
+_ENVELOPES = ("data", "metrics")
+"""Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
+MAX_BAD = 50
+DEEPEST = 4
+
+
+def recognise(head: Head) -> bool:
+    """Whether its first line that is no blank is a JSON object."""
+    first = next((line for line in head.lines if line.strip()), "")
+    found = _record(first)
+    return isinstance(found, dict) and (
+        len(head.lines) > 1 or chosen(list(found), {}, "step", STEPS, head.path) is not None
+    )
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a file of records."""
+    records = [found for line in head.lines if isinstance(found := _record(line), dict)][:500]
+    step_name = columns.get("step") or _step_of(records)
+    if step_name is None or not any(step_name in flat(record) for record in records):
+        keys = ", ".join(sorted({key for record in records[:20] for key in record})[:12])
+        raise UserError(
+            f"{path}: no record has {step_name or 'a step'} ({keys}); allowed: one of {', '.join(STEPS[:6])}, "
+            "or --columns step=NAME"
+        )
+    run_name = columns.get("run") or next(
+        (name for name in RUNS if any(isinstance(record.get(name), str) for record in records)), None
+    )
+    runs: dict[str, RawRun] = {}
+    notes = encoding_note(head.encoding)
+    without = 0
+    for place, record in _records(path, head, notes):
+        values = flat(record)
+        step = whole(values.get(step_name))
+        if step is None:
+            without += 1
+            continue
+        name = str(record.get(run_name, "")) if run_name else ""
+        run = runs.setdefault(name, RawRun(name, FORMAT))
+        prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
+        for key, value in values.items():
+            if key != step_name:
+                run.add(prefix + key, step, value, place)
+    notes += [f"{without} records without {step_name} left out"] if without else []
+    for run in runs.values():
+        run.notes += notes
+    return list(runs.values())
+
+
+def _records(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
+    """Number of the line and record of each line; those that are no JSON are noted, a few at most."""
+    bad = 0
+    with opened_text(path, head.encoding) as stream:
+        for place, line, end in lines_of(stream):
+            if not line.strip():
+                continue
+            found = _record(line)
+            if isinstance(found, dict):
+                yield place, found
+                continue
+            bad += 1
+            check(
+                bad <= MAX_BAD,
+                f"{path}: line {place} is no JSON object, as {MAX_BAD} before it; allowed: one object a line",
+            )
+            if bad <= 5:
+                notes.append(f"line {place} {'has no end' if not end else 'is no JSON object'}: left out")
+
+
+def _record(line: str) -> Any:
+    try:
+        return json.loads(line.strip().lstrip("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _step_of(records: list[dict]) -> str | None:
+    """The name of the step that most records have; the first in the list of those."""
+    counts = Counter(name for record in records for name in flat(record) if name in STEPS)
+    return max(counts, key=lambda name: (counts[name], -STEPS.index(name))) if counts else None
+
+
+def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
+    """The numbers of a record by name; neither truth values nor texts, and nothing below `DEEPEST` levels."""
+    found: dict[str, float] = {}
+    for key, value in record.items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, float):
+            found[prefix + key] = value
+        elif isinstance(value, int):
+            found[prefix + key] = float(value) if abs(value) < 10**300 else math.inf
+        elif isinstance(value, dict) and depth < DEEPEST:
+            found |= flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+    return found

@@ -1,0 +1,201 @@
+"""What tables of text share: separators, decimal commas, rows that are cut, and columns that the user names."""
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note, number, opened_text
+
+SEPARATORS = ",;\t|"
+MAX_COLUMNS = 20000
+STEPS = (
+    "step",
+    "_step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "round",
+    "rounds",
+    "iteration",
+    "iter",
+    "training_step",
+    "train_step",
+    "rollout_step",
+    "grpo_step",
+    "progress/batch",
+    "batch",
+    "i_batch",
+    "update",
+    "epoch_step",
+)
+"""Names of the column that counts steps, the first that is there."""
+RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
+"""Names of the column that tells runs apart."""
+_COMMA = re.compile(r"-?\d+,\d+")
+_POINT = re.compile(r"-?\d+\.\d+")
+_DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
+MAX_SHORT = 10
+"""Rows with other than the header's number of cells, beyond which a file is no table."""
+
+
+@dataclass
+class Table:
+    """An open table of text."""
+
+    path: Path
+    separator: str
+    header: list[str]
+    comma: bool
+    """Whether decimals follow a comma."""
+    notes: list[str] = field(default_factory=list)
+
+
+def separator_of(line: str) -> str:
+    """The separator that a header has most often; "" where it has none."""
+    bare = re.sub(r'"[^"]*"', "", line)
+    best = max(SEPARATORS, key=bare.count)
+    return best if bare.count(best) else ""
+
+
+def header_of(head: Head) -> list[str]:
+    """Names of the columns; [] where the file does not begin with any."""
+    first = next((line for line in head.lines if line.strip()), "")
+    separator = separator_of(first)
+    if not separator:
+        return []
+    try:
+        names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
+    except (csv.Error, StopIteration):
+        return []
+    return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
+
+
+def table_of(head: Head) -> Table:
+    """How a table is written. Raises UserError where that cannot be told."""
+    first = next(line for line in head.lines if line.strip())
+    header, separator = header_of(head), separator_of(first)
+    check(len(header) <= MAX_COLUMNS, f"{head.path} has {len(header)} columns; allowed: at most {MAX_COLUMNS}")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
+    body = (
+        [cell.strip().strip('"') for line in head.lines[1:200] for cell in line.split(separator)]
+        if separator != ","
+        else []
+    )
+    commas, points = (sum(bool(form.fullmatch(cell)) for cell in body) for form in (_COMMA, _POINT))
+    check(
+        not (commas and points),
+        f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them",
+    )
+    notes = encoding_note(head.encoding) + (["decimal commas"] if commas else [])
+    notes += (
+        [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
+    )
+    return Table(head.path, separator, header, commas > 0, notes)
+
+
+@contextmanager
+def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+    """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
+    which is noted."""
+    with opened_text(table.path, encoding, newline="") as stream:
+        yield _rows(table, stream)
+
+
+def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LONGEST)
+    text, decimals = _Watched(stream), set()
+    reader = csv.reader(text, delimiter=table.separator)
+    seen = short = 0
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            seen += 1
+            if seen == 1:
+                continue
+            if len(cells) != len(table.header):
+                short += 1
+                check(
+                    short <= MAX_SHORT,
+                    f"{table.path}: line {reader.line_num}: {len(cells)} cells; allowed: {len(table.header)}, "
+                    "as in the header",
+                )
+                table.notes.append(
+                    f"line {reader.line_num} has {len(cells)} cells where the header has {len(table.header)}: left out"
+                )
+                continue
+            if text.cut and not _surely_whole(cells[-1].strip(), text.last, decimals):
+                table.notes.append(
+                    f"line {reader.line_num} has no end: its last cell may be cut and is left out "
+                    f"({table.header[-1]} = {cells[-1]})"
+                )
+                cells[-1] = ""
+            decimals.add(_decimals(cells[-1].strip()))
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise UserError(
+            f"{table.path}: line {reader.line_num}: {error}; allowed: cells of at most {LONGEST} characters"
+        ) from None
+
+
+class _Watched:
+    """Lines of a text, which remember the last and whether it had an end."""
+
+    def __init__(self, stream):
+        self.stream, self.last, self.cut = stream, "", False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self) -> str:
+        line = self.stream.readline(LONGEST)
+        if not line:
+            raise StopIteration
+        self.cut = not line.endswith(("\n", "\r"))
+        self.last = line.replace("\0", "")
+        return self.last
+
+
+def _surely_whole(cell: str, line: str, decimals: set[int]) -> bool:
+    """Whether the last cell of a file without a final newline was not cut: it is empty, or quoted, or has the
+    decimals that all before it have."""
+    return not cell or line.rstrip().endswith('"') or (_decimals(cell) > 0 and decimals - {0} == {_decimals(cell)})
+
+
+def _decimals(cell: str) -> int:
+    """Digits after the point; 0 of an empty cell, -1 of what has no point."""
+    found = _DECIMAL.fullmatch(cell)
+    return len(found[1]) if found else -1 if cell else 0
+
+
+def values_of(table: Table, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
+    """Index and number of cells that are not empty; None of what is no number."""
+    for i in columns:
+        text = cells[i]
+        if text and not text.isspace():
+            yield i, number(text, table.comma)
+
+
+def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[str, ...], path: Path) -> str | None:
+    """The column that the user named as `wanted`, else the first usual one that is there. Raises UserError where
+    the named one is not."""
+    named = columns.get(wanted)
+    if named is not None:
+        there = ", ".join(names[:12]) + (", .." if len(names) > 12 else "")
+        check(named in names, f"{path} has no column {named!r} (--columns {wanted}={named}); allowed: {there}")
+        return named
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in usual if name in lower), None)
+
+
+def odd_cells(run: RawRun, odd: dict[str, int]) -> None:
+    """Note cells that are no numbers: the column and the first place."""
+    for name, place in list(odd.items())[:5]:
+        run.notes.append(f"{run.place} {place}: {name} is no number; such cells are left out")

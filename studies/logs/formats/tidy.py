@@ -1,0 +1,104 @@
+"""Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several. Our
+own long form too."""
+
+from pathlib import Path
+
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, header_of, odd_cells, rows_of, table_of
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import Head, number, whole
+
+FORMAT, PARQUET = "table", b"PAR1"
+MAX_ROWS = 20_000_000
+
+
+def recognise(head: Head) -> bool:
+    """Whether it is Parquet, or text with a header of names."""
+    return head.raw.startswith(PARQUET) or len(header_of(head)) > 1
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a table. Raises UserError where no column counts steps."""
+    return read_parquet(path, columns) if head.raw.startswith(PARQUET) else _text(path, head, columns)
+
+
+def _places(names: list[str], columns: dict[str, str], path: Path) -> tuple[str, str | None]:
+    """The columns of steps and of run names."""
+    step, run = chosen(names, columns, "step", STEPS, path), chosen(names, columns, "run", RUNS, path)
+    if step is None:
+        raise UserError(
+            f"{path}: no column counts steps ({', '.join(names[:12])}); allowed: one of "
+            f"{', '.join(STEPS[:6])}, or --columns step=NAME"
+        )
+    return step, run
+
+
+def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    table = table_of(head)
+    step_name, run_name = _places(table.header, columns, path)
+    at, run_at = table.header.index(step_name), table.header.index(run_name) if run_name else None
+    wanted = [i for i in range(len(table.header)) if i not in (at, run_at)]
+    runs: dict[str, RawRun] = {}
+    odd: dict[str, int] = {}
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            name = "" if run_at is None else cells[run_at].strip()
+            step = whole(number(cells[at], table.comma))
+            if step is None:
+                odd.setdefault(step_name, place)
+                continue
+            run = runs.get(name) or runs.setdefault(name, RawRun(name, FORMAT))
+            for i in wanted:
+                value = number(cells[i], table.comma) if cells[i] else None
+                if value is not None:
+                    run.add(table.header[i], step, value, place)
+                elif cells[i].strip():
+                    odd.setdefault(table.header[i], place)
+    for run in runs.values():
+        run.notes += table.notes
+        odd_cells(run, odd)
+    return list(runs.values())
+
+
+def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
+    """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            check(rows <= MAX_ROWS, f"{path} has {rows} rows; allowed: at most {MAX_ROWS}")
+            frame = file.read().to_pandas()
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
+        ) from None
+    names = [str(name) for name in frame.columns]
+    frame.columns = names
+    check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")
+    step_name, run_name = _places(names, columns, path)
+    run_name = run_name if with_runs else None
+    groups = (
+        [("", frame)]
+        if run_name is None
+        else [(str(name), group) for name, group in frame.groupby(run_name, sort=False, observed=True)]
+    )
+    return [_of_frame(name, group, step_name, run_name) for name, group in groups]
+
+
+def _of_frame(name: str, frame, step_name: str, run_name: str | None) -> RawRun:
+    run = RawRun(name, FORMAT, place="row")
+    steps = [whole(_plain(value)) for value in frame[step_name]]
+    for column in frame.columns:
+        if column in (step_name, run_name) or frame[column].dtype.kind not in "iufb":
+            continue
+        for place, (step, value) in enumerate(zip(steps, frame[column], strict=True), start=1):
+            if step is not None and value == value:
+                run.add(column, step, float(value), place)
+    return run
+
+
+def _plain(value) -> float | None:
+    """A cell as a number; None of texts and of missing ones."""
+    return float(value) if isinstance(value, int | float) or hasattr(value, "dtype") else None

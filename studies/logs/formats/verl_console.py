@@ -1,0 +1,253 @@
+"""verl's console log: lines `step:12 - critic/score/mean:0.5 - ..`, behind Ray's prefix, colour codes and progress
+bars, among everything else.
+
+The configuration that verl prints before it starts (a Python literal, pretty-printed over many lines that other
+processes write between) is parsed as a
+literal, never evaluated; without one, the overrides of the command line are taken.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text
+
+FORMAT = "verl console"
+_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
+_PREFIX = re.compile(r"\s*(\([^()]{0,200}pid=\d+[^()]{0,200}\)) ?")
+_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)]*\))?:)")
+_RECOGNISED = re.compile(
+    r"step:\d+ - [^\s:]+/[^\s:]+:[-\dn]|'actor_rollout_ref':|actor_rollout_ref\.[\w.]+=|verl\.trainer\.main_ppo"
+)
+_VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
+_SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEnaif]+)""")
+_OVERRIDE = re.compile(
+    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic|reward_model)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
+)
+_MOST = 1 << 20
+"""Characters of a printed configuration, and of validation metrics."""
+_TRIES = 40
+"""Lines that are taken from the end of a cut configuration."""
+_OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
+
+
+def recognise(head: Head) -> bool:
+    """Whether the start of a file looks like it."""
+    return _RECOGNISED.search(_CODES.sub("", head.text)) is not None
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The run of a log."""
+    log = _Log(path.stem)
+    log.run.notes += encoding_note(head.encoding)
+    with opened_text(path, head.encoding) as stream:
+        for place, line, whole in lines_of(stream):
+            log.line(place, line, whole)
+    return [log.done()]
+
+
+class _Log:
+    """What has been read of a log so far."""
+
+    def __init__(self, name: str):
+        self.run = RawRun(name, FORMAT, tool="verl")
+        self.block: _Block | None = None
+        self.overrides: dict[str, str] = {}
+        self.initial: dict[str, tuple[float, int, int | None]] = {}
+        """Of the model before training: value, place, and the step that was printed with it."""
+        self.last: int | None = None
+        """The step of the last line of training."""
+        self.unread: list[int] = []
+        """Places of step lines with parts that are no numbers."""
+
+    def line(self, place: int, line: str, whole: bool) -> None:
+        """Take the next line; most hold nothing for us, so they are left after a search or two."""
+        if self.block is not None:
+            self._continue(line)
+        if "step:" in line:
+            self._give_up()
+            plain = _CODES.sub("", line.rstrip("\r\n"))
+            plain = _PREFIX.sub("", plain, count=1)
+            found = _STEP.search(plain)
+            if found:
+                self._step(place, int(found[1]), _REPEATED.sub("", plain[found.end() :]), whole)
+        elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
+            self._open(place, line)
+        elif self.last is None and "=" in line:
+            self.overrides |= dict(_OVERRIDE.findall(line))
+
+    def _step(self, place: int, step: int, text: str, whole: bool) -> None:
+        values = {}
+        parts = text.split(" - ")
+        if not whole and len(parts) > 0:
+            self.run.notes.append(
+                f"line {place} has no end: its last value is left out ({parts[-1].rpartition(':')[0] or 'a part'})"
+            )
+            parts = parts[:-1]
+        for part in parts:
+            name, _, value = part.strip().rpartition(":")
+            found = _value(value)
+            if found is None or not name or " " in name:
+                self.unread.append(place)
+            else:
+                values[f"val/{name}" if name.startswith("test_score/") else name] = found
+        training = any(name.startswith(_OF_TRAINING) for name in values)
+        if not training and self.last is None:
+            self.initial |= {
+                name: (_finer(self.initial.get(name), value), place, step) for name, value in values.items()
+            }
+            return
+        if training:
+            if self.last is None:
+                self._begin(step, 0 if step == 0 or any(name.startswith("timing/") for name in values) else 1)
+            self.last = step
+        # with val/ it is validation after a round
+        untrained = 1 if text.startswith("test_score/") and self.run.first_step == 0 else 0
+        for name, value in values.items():
+            self.run.add(name, step - untrained, value, place)
+
+    def _begin(self, step: int, first: int) -> None:
+        """The first line of training tells from where steps are counted, and so which one the model before it has.
+
+        verl 018b0d7 (January 2025) counts from 1 and calls timing/ something else; before, the untrained model and
+        the first round were both step 0.
+        """
+        self.run.first_step = first
+        for name, (value, place, printed) in self.initial.items():
+            if printed is not None or step == first:
+                self.run.add(name, first - 1 if printed is None else printed - (first == 0), value, place)
+            else:
+                self.run.notes.append(
+                    f"line {place}: initial validation of {name} has no step, and the log begins at {step}: left out"
+                )
+        self.initial = {}
+
+    def _open(self, place: int, line: str) -> None:
+        """Something over several lines begins: the configuration, or validation metrics."""
+        plain = _CODES.sub("", line)
+        prefix = _PREFIX.match(plain)
+        text = plain[prefix.end() :] if prefix else plain
+        kind = _VALIDATION.search(text)
+        if kind or text.lstrip().startswith("{'"):
+            self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place, [])
+            self._continue(line)
+
+    def _continue(self, line: str) -> None:
+        """One more line of what began, unless another process wrote it."""
+        plain = _CODES.sub("", line)
+        prefix = _PREFIX.match(plain)
+        block = self.block
+        if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
+            return
+        own = plain[prefix.end() :] if prefix else plain
+        foreign = _PREFIX.search(own)
+        block.lines.append(own[: foreign.start()] + "\n" if foreign else own)
+        text = "".join(block.lines)
+        if block.kind == "configuration":
+            self._configuration(text)
+        elif "}" in text or len(block.lines) > 200:
+            self.block = None
+            self._validated(block, text)
+
+    def _configuration(self, text: str, ended: bool = False) -> None:
+        """Take the configuration once its brackets are closed, or where it has `ended` without."""
+        if not ended and text.count("{") > text.count("}") and len(text) < _MOST:
+            return
+        self.block = None
+        found = _literal(text)
+        if found is None:
+            found = _closed(text)
+            said = "is not whole: what can be read of it is taken" if found else "cannot be read"
+            self.run.notes.append(f"the configuration that is printed in it {said}")
+        self.run.config = found or self.run.config
+
+    def _give_up(self) -> None:
+        """A configuration that has no end by the time training begins is read as far as it goes."""
+        if self.block is not None and self.block.kind == "configuration":
+            self._configuration("".join(self.block.lines), ended=True)
+
+    def _validated(self, block: "_Block", text: str) -> None:
+        """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
+        last round."""
+        for name, value in _SCORE.findall(text):
+            found = _value(value)
+            name = f"val/{name}" if name.startswith("test_score/") else name
+            if found is None:
+                continue
+            if block.kind == "Initial" and self.last is None:
+                before = self.initial.get(name)
+                self.initial[name] = (_finer(before, found), block.place, before[2] if before else None)
+            elif block.kind == "Final" and self.last is not None:
+                self._final(name, found, block.place)
+
+    def _final(self, name: str, value: float, place: int) -> None:
+        series = self.run.series.get(name)
+        if series is None or series.steps[-1] != self.last:
+            self.run.add(name, self.last, value, place)
+            self.run.unprinted.add((name, self.last))
+            self.run.notes.append(
+                f"final validation of {name} is taken as after the last step that is there, {self.last}"
+            )
+        elif abs(series.values[-1] - value) <= 0.00051:
+            series.values[-1] = value
+        else:
+            said = (
+                f"final validation of {name}: {value:g}, another evaluation than that of step {self.last}, "
+                f"{series.values[-1]:g}, which is kept"
+            )
+            self.run.notes.append(said)
+
+    def done(self) -> RawRun:
+        """The run, when the log has ended."""
+        self._give_up()
+        if self.initial:
+            self._begin(1, 1)
+        if self.run.config is None and self.overrides:
+            self.run.config = dict(self.overrides)
+            self.run.notes.append("no whole configuration in the log: the design is that of the command line")
+        if self.unread:
+            many = f" and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
+            self.run.notes.append(f"line {self.unread[0]}{many}: parts that are no name:number left out")
+        return self.run
+
+
+class _Block:
+    """Something that is printed over several lines."""
+
+    def __init__(self, kind: str, prefix: str, place: int, lines: list[str]):
+        self.kind, self.prefix, self.place, self.lines = kind, prefix, place, lines
+
+
+def _finer(before: tuple[float, int, int | None] | None, value: float) -> float:
+    """Of a value that was printed twice the one with more digits."""
+    return before[0] if before is not None and len(repr(before[0])) > len(repr(value)) else value
+
+
+def _literal(text: str) -> dict | None:
+    """A Python literal that is a dictionary; it is parsed, never evaluated."""
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _closed(text: str) -> dict | None:
+    """The same of one that is cut: lines are taken from its end until what is left can be closed."""
+    lines = text.splitlines()
+    for last in range(len(lines), max(0, len(lines) - _TRIES), -1):
+        part = "\n".join(lines[:last]).rstrip().rstrip(",")
+        found = _literal(part + "}" * max(0, part.count("{") - part.count("}")))
+        if found is not None:
+            return found
+    return None
+
+
+def _value(text: str) -> float | None:
+    """A number; the usual case first, for speed."""
+    try:
+        return float(text)
+    except ValueError:
+        return number(text)

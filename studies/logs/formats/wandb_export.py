@@ -1,0 +1,131 @@
+"""CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and
+long (run_name, metric, step, value)."""
+
+import re
+from pathlib import Path
+
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.tables import header_of, rows_of, table_of, values_of
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import Head, number, whole
+
+FORMAT = "W&B export"
+_WIDE = re.compile(r"(?P<run>.+) - (?P<metric>\S.*?)(?P<bound>__MIN|__MAX)?")
+_X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
+_LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
+MAX_RUNS = 2000
+
+
+def recognise(head: Head) -> bool:
+    """Whether the header is that of either."""
+    names = header_of(head)
+    return (
+        _long(names) is not None
+        or (len(names) > 1 and any(name.endswith(("__MIN", "__MAX")) for name in names))
+        or _wide_names(names)
+    )
+
+
+def _wide_names(names: list[str]) -> bool:
+    return len(names) > 1 and all(_WIDE.fullmatch(name) for name in names[1:])
+
+
+def _long(names: list[str]) -> list[str] | None:
+    """Columns of metric, step and value, then that of the run where there is one; None of another table."""
+    lower = {name.lower(): name for name in names}
+    found = [next((lower[name] for name in sorted(kind) if name in lower), None) for kind in _LONG]
+    run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
+    return None if None in found else [*found, *([run] if run else [])]
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of an export."""
+    table = table_of(head)
+    long = _long(table.header)
+    return _read_long(table, head, long) if long else _read_wide(table, head)
+
+
+def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
+    """A row a value."""
+    at = [table.header.index(name) for name in names]
+    runs: dict[str, RawRun] = {}
+    bad = {}
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            metric, step, value = (
+                cells[at[0]].strip(),
+                whole(number(cells[at[1]], table.comma)),
+                number(cells[at[2]], table.comma),
+            )
+            name = cells[at[3]].strip() if len(at) > 3 else ""
+            if not cells[at[2]].strip():
+                continue
+            if step is None or value is None or not metric:
+                bad.setdefault("step" if step is None else "value" if value is None else "metric", place)
+                continue
+            run = runs.get(name) or _new(runs, table, name)
+            run.add(metric, step, value, place)
+    _noted(runs, table, bad)
+    return list(runs.values())
+
+
+def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
+    check(len(runs) < MAX_RUNS, f"{table.path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+    runs[name] = RawRun(name, FORMAT, one_track=False)
+    return runs[name]
+
+
+def _noted(runs: dict[str, RawRun], table, bad: dict[str, int]) -> None:
+    """Every run of a file is told of its repairs."""
+    notes = table.notes + [
+        f"line {place}: {what} is no number of the kind allowed; such rows are left out" for what, place in bad.items()
+    ]
+    for run in runs.values():
+        run.notes += notes
+
+
+def _read_wide(table, head: Head) -> list[RawRun]:
+    """A row a point of the horizontal axis; the first column is that axis."""
+    columns = [
+        (i, match)
+        for i, name in enumerate(table.header[1:], start=1)
+        if (match := _WIDE.fullmatch(name)) and not match["bound"]
+    ]
+    check(
+        bool(columns),
+        f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps "
+        "and metrics",
+    )
+    steps = {match["run"]: i for i, match in columns if match["metric"] in _X}
+    axis = 0 if table.header[0].lower() in _X else None
+    runs: dict[str, RawRun] = {}
+    wanted = [(i, match["run"], match["metric"]) for i, match in columns if i not in steps.values()]
+    for _, run, _ in wanted:
+        if run not in steps and axis is None:
+            axis_name = table.header[0]
+            raise UserError(
+                f"{table.path}: the axis is {axis_name!r} and there is no column `{run} - _step`; allowed: an "
+                "export over steps, or with _step"
+            )
+    bad, of = (
+        {},
+        {
+            i: (_new(runs, table, run) if run not in runs else runs[run], metric, steps.get(run, axis))
+            for i, run, metric in wanted
+        },
+    )
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            for i, value in values_of(table, cells, list(of)):
+                run, metric, at = of[i]
+                step = whole(number(cells[at], table.comma))
+                if step is None or value is None:
+                    bad.setdefault("step" if step is None else metric, place)
+                    continue
+                run.add(metric, step, value, place)
+    if any(table.header[i].endswith("_step") and "global" not in table.header[i] for i in steps.values()):
+        table.notes.append(
+            "steps are W&B's _step, which counts its log calls: rounds are fewer where a round logs more than once"
+        )
+    _noted(runs, table, bad)
+    return list(runs.values())

@@ -1,0 +1,188 @@
+"""The one table from metric names of others to ours.
+
+Sources, read in their code: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL
+(trl/trainer/grpo_trainer.py, 1.16), prime-rl
+(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py). Of several names
+for one metric the first in
+the table that a run has is taken; the others keep their own names.
+"""
+
+import re
+from typing import NamedTuple
+
+RATES = re.compile(
+    r"pass_at_\d+|format_rate|zero_signal_fraction|clip_fraction|best_at_\d+|maj_at_\d+|truncated_fraction"
+)
+"""Metrics of ours that lie between 0 and 1, so that a per cent is seen."""
+SCORES = ("pass_at_1", "reward_mean", "format_rate", "response_length", "truncated_fraction")
+"""Metrics that an evaluation has too; others of a name for tests keep it."""
+
+
+class Name(NamedTuple):
+    """What a metric of a source is in our terms."""
+
+    split: str
+    metric: str
+    task: str
+    rank: int
+    """Its place in the table: of two sources of one metric the lower is taken."""
+    scale: float = 1.0
+    offset: float = 0.0
+    """ours = offset + scale x theirs."""
+
+
+_TEST = r"(?:eval|evaluation|test|val|valid|validation|heldout|held_out|dev)"
+_SPLIT = re.compile(
+    rf"(?P<test>{_TEST})(?:[/_.](?P<rest>.+))?|(?:train|training|rollout|rollouts)[/_.](?P<own>.+)", re.IGNORECASE
+)
+
+_VERL_TEST = (
+    (r"val-core/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
+    (r"val-core/(?P<task>.+)/reward/mean@\d+", "score"),
+    (r"(?:val/)?test_score/(?P<task>.+)", "score"),
+    (r"val-(?:core|aux)/(?P<task>.+)/(?:acc|reward)/best@(?P<k>\d+)/mean", "best_at_{k}"),
+    (r"val-(?:core|aux)/(?P<task>.+)/(?:acc|reward)/maj@(?P<k>\d+)/mean", "maj_at_{k}"),
+    (r"val-aux/(?P<task>.+)/acc/mean@\d+", "pass_at_1"),
+    (r"val-aux/(?P<task>.+)/(?:reward|score)/mean@\d+", "reward_mean"),
+)
+"""best@k of verl is a bootstrap with replacement of the responses that there are, not the unbiased pass@k, so it
+has a name of its own."""
+
+_PRIME = (
+    (r"eval/(?P<task>[^/]+)/effective/[^/]+/pass@1", "pass_at_1"),
+    (r"eval/(?P<task>[^/]+)/effective/[^/]+/pass@(?P<k>\d+)", "pass_at_{k}"),
+    (r"eval/(?P<task>[^/]+)/(?:pass@1)", "pass_at_1"),
+    (r"eval/(?P<task>[^/]+)/(?:pass@(?P<k>\d+))", "pass_at_{k}"),
+    (r"eval/(?P<task>[^/]+)/effective/[^/]+/(?:reward/mean|avg@\d+)", "reward_mean"),
+    (r"eval/(?P<task>[^/]+)/avg@\d+", "reward_mean"),
+    (r"eval/(?P<task>[^/]+)/effective/[^/]+/num_output_tokens/mean", "response_length"),
+    (r"(?:test|eval|val)/env/all/(?:correct|accuracy)", "pass_at_1"),
+    (r"(?:test|eval|val)/env/all/reward/total", "reward_mean"),
+    (r"(?:test|eval|val)/env/all/format", "format_rate"),
+    (r"(?:test|eval|val)/env/(?P<task>[^/]+)/(?:correct|accuracy)", "pass_at_1"),
+    (r"(?:test|eval|val)/env/(?P<task>[^/]+)/reward/total", "reward_mean"),
+)
+
+_TRAIN = (
+    (r"critic/score/mean|critic/rewards/mean", "score"),
+    (r"actor/entropy|actor/entropy_loss", "entropy"),
+    (r"actor/ppo_kl", "kl"),
+    (r"actor/kl_loss|actor/reward_kl_penalty|critic/kl", "kl_ref"),
+    (r"actor/pg_clipfrac", "clip_fraction"),
+    (r"actor/grad_norm", "grad_norm"),
+    (r"actor/lr", "learning_rate"),
+    (r"actor/lr\(1e-4\)", "learning_rate", 1e-4),
+    (r"response_length/mean", "response_length"),
+    (r"response_length/clip_ratio", "truncated_fraction"),
+    (r"training/rollout_probs_diff_mean|rollout_probs_diff_mean", "rollout_probs_diff"),
+    (r"perf/time_per_step|timing_s/step|timing/step", "seconds"),
+    (r"train/agg/effective/[^/]+/reward/mean|train/agg/all/[^/]+/reward/mean", "reward_mean"),
+    (r"train/agg/effective/[^/]+/num_output_tokens/mean", "response_length"),
+    (r"train/agg/all/[^/]+/solved_some", "zero_signal_fraction", -1.0, 1.0),
+    (r"entropy/all/mean|entropy/mean", "entropy"),
+    (r"optim/grad_norm", "grad_norm"),
+    (r"optim/lr", "learning_rate"),
+    (r"time/step|time/total", "seconds"),
+    (r"env/all/(?:correct|accuracy)", "pass_at_1"),
+    (r"env/all/reward/total", "reward_mean"),
+    (r"env/all/format", "format_rate"),
+    (r"env/all/by_group/frac_mixed", "zero_signal_fraction", -1.0, 1.0),
+    (r"optim/entropy", "entropy"),
+)
+
+_PLAIN = (
+    (r"pass@1|pass_at_1|pass1", "pass_at_1"),
+    (r"pass@(?P<k>\d+)|pass_at_(?P<k2>\d+)", "pass_at_{k}"),
+    (r"answer_accuracy|accuracy|acc|answer_acc|correct|solve_rate|success_rate|accuracy/mean|acc/mean", "pass_at_1"),
+    (r"rewards/[^/]*(?:accuracy|correct)[^/]*(?:/mean)?", "pass_at_1"),
+    (r"format_accuracy|format_rate|format_acc|format|rewards/[^/]*format[^/]*/mean", "format_rate"),
+    (
+        r"reward|reward/mean|reward/all/mean|reward_mean|mean_reward|avg_reward|reward_avg|rewards/mean|score|score/mean",
+        "reward_mean",
+    ),
+    (
+        r"completions/mean_length|response_length|response_length/mean|mean_response_length|completion_length|completion_length/mean|avg_response_len"
+        r"|avg_response_length|avg_response_token_length|response_len|mean_completion_length|seq_len/all/mean",
+        "response_length",
+    ),
+    (r"completions/clipped_ratio|truncated_fraction|is_truncated/mean|is_truncated/all/mean", "truncated_fraction"),
+    (
+        r"entropy|token_entropy|entropy_avg|avg_entropy|entropy/mean|entropy_mean|mean_entropy|policy_entropy",
+        "entropy",
+    ),
+    (r"approx_kl|ppo_kl|policy_kl|old_kl", "kl"),
+    (r"kl|kl_ref|reference_kl|ref_kl|kl_loss|kl_to_ref", "kl_ref"),
+    (r"clip_ratio/region_mean|clip_fraction|clip_ratio|clipfrac|pg_clipfrac|clip_frac", "clip_fraction"),
+    (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction", "zero_signal_fraction"),
+    (r"grad_norm|gradient_norm|grad_norm/mean", "grad_norm"),
+    (r"learning_rate|lr", "learning_rate"),
+    (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
+)
+"""Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without
+more."""
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern
+    metric: str
+    rank: int
+    scale: float
+    offset: float
+
+
+def _rules(rows, first: int) -> tuple[_Rule, ...]:
+    """Compiled rows; alternatives of a pattern without groups rank in their order."""
+    found = []
+    for row in rows:
+        pattern, metric, scale, offset = (*row, *(1.0, 0.0)[len(row) - 2 :])
+        simple = pattern.split("|") if "(" not in pattern.replace(r"\(", "") else [pattern]
+        found += [
+            _Rule(re.compile(part, re.IGNORECASE), metric, first + len(found) + i, scale, offset)
+            for i, part in enumerate(simple)
+        ]
+    return tuple(found)
+
+
+_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
+
+
+def named(source: str) -> Name | None:
+    """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
+    as its values say."""
+    for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
+        found = _first(rules, source)
+        if found:
+            return _name(found, split, "")
+    split, rest, task = _split(source)
+    found = _first(_OF_EITHER, rest)
+    if found is None and split == "test" and rest.count("/") == 1:  # <set>/<metric>, as in test/gsm8k/acc
+        task, rest = rest.split("/")
+        found = _first(_OF_EITHER, rest)
+    if found is None or (
+        split == "test" and found[0].metric not in SCORES and not found[0].metric.startswith("pass_at_")
+    ):
+        return None
+    return _name(found, split, task)
+
+
+def _first(rules: tuple[_Rule, ...], text: str) -> tuple[_Rule, re.Match] | None:
+    for rule in rules:
+        match = rule.pattern.fullmatch(text)
+        if match:
+            return rule, match
+    return None
+
+
+def _name(found: tuple[_Rule, re.Match], split: str, task: str) -> Name:
+    rule, match = found
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    k = groups.get("k") or groups.get("k2") or ""
+    return Name(split, rule.metric.format(k=k), groups.get("task", task), rule.rank, rule.scale, rule.offset)
+
+
+def _split(source: str) -> tuple[str, str, str]:
+    """Split, the name without it, task."""
+    match = _SPLIT.fullmatch(source)
+    if match and match["test"] and match["rest"]:
+        return "test", match["rest"], ""
+    return ("train", match["own"], "") if match and match["own"] else ("train", source, "")

@@ -1,0 +1,153 @@
+"""Reading what people have: files and folders of any format to runs in our terms."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.files import sha256_of
+from rftlab.shared.folders import FILE, kind_of
+from rftlab.studies.logs.assemble import assemble
+from rftlab.studies.logs.config_file import read_config
+from rftlab.studies.logs.designs import tool_of_config
+from rftlab.studies.logs.formats import FORMATS, own_run, tensorboard, trl_state
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
+from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
+
+Reader = Callable[[Path], RawRun | list[RawRun]]
+MAX_RUNS = 2000
+_BESIDE = ("metrics.jsonl",)
+
+
+def read_logs(
+    paths: Iterable[Path | str],
+    columns: dict[str, str] | None = None,
+    reader: Reader | None = None,
+    given: KnownDesign | None = None,
+    config: Path | None = None,
+    processes: int | None = None,
+) -> list[ImportedRun]:
+    """Read logs of any format, recognised by content.
+
+    columns: names of columns by what they hold: "step", "run", or [test.|train.]METRIC of ours (docs/import.md).
+    reader: reads a path in place of the formats that come with us; it returns one RawRun or several.
+    given: facts of the design, which outrank those of a configuration. config: a file with the configuration, for
+    every run.
+    processes: the world size, on which TRL's batch depends.
+    Raises UserError: for what is no log, what cannot be read without a guess, a package that is missing; the
+    message names file and place.
+    """
+    columns, settings = columns or {}, read_config(config) if config else None
+    found: list[tuple[RawRun, Path, list[Path]]] = []
+    seen: set[tuple[str, ...]] = set()
+    for path in map(Path, paths):
+        runs, files = ([*_listed(reader(path))], [path]) if reader else _read(path, columns)
+        sums = tuple(_sum(file) for file in files)
+        if sums not in seen:
+            found += [(run, path, files) for run in runs]
+        seen.add(sums)
+    check(len(found) <= MAX_RUNS, f"{len(found)} runs; allowed: at most {MAX_RUNS}")
+    given = given or KnownDesign()
+    return [
+        _assembled(run, path, files, _aliases(columns), settings, given, processes)
+        for run, path, files in _joined(found)
+    ]
+
+
+def _listed(found: RawRun | list[RawRun]) -> list[RawRun]:
+    return found if isinstance(found, list) else [found]
+
+
+def _sum(path: Path) -> str:
+    return sha256_of(path.resolve()) if path.is_file() else str(path.resolve())
+
+
+def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
+    """The runs of a file or folder, and the files they came from."""
+    if path.is_dir():
+        return _read_folder(path, columns)
+    head = head_of(path)
+    form = next((form for form in FORMATS if form.recognise(head)), None)
+    if form is None:
+        what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
+        raise UserError(f"{path} is {what}; allowed: {ALLOWED}")
+    runs = form.read(path, head, columns)
+    check(any(run.series for run in runs), f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}")
+    for run in runs:
+        _configured(run, path)
+    return [run for run in runs if run.series], own_run.files_of(path.parent) if form is own_run else [path]
+
+
+def _configured(run: RawRun, path: Path) -> None:
+    """tinker-cookbook and others write config.json beside their metrics; one of a trainer that is known is the
+    run's."""
+    place = path.parent / "config.json"
+    if run.config is None and run.format == "JSON lines" and kind_of(place) == FILE:
+        config = read_config(place)
+        run.config = config if tool_of_config(config) else None
+
+
+def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
+    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B,
+    TensorBoard's events."""
+    state = trl_state.state_of(folder)
+    files = [path for name in _BESIDE if kind_of(path := folder / name) == FILE]
+    if own_run.files_of(folder):
+        return _read(folder / own_run.CURVE, columns)
+    for path in [
+        *([state] if state else []),
+        *files,
+        *(path for path in sorted(folder.glob("*.wandb")) if kind_of(path) == FILE),
+    ]:
+        return _read(path, columns)
+    events = tensorboard.events_in(folder)
+    check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
+    runs = [run for run in tensorboard.read_folder(folder, events) if run.series]
+    check(bool(runs), f"{folder} has TensorBoard events, but none with numbers; allowed: events with scalars")
+    return runs, events
+
+
+def _aliases(columns: dict[str, str]) -> dict[str, str]:
+    """From a source's name to ours, of the metrics that the user named."""
+    return {source: what for what, source in columns.items() if what not in ("step", "run")}
+
+
+def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
+    """Parts of one run that lie in several files, as exports of one metric each, become one; other runs get names
+    that differ."""
+    runs: dict[str, tuple[RawRun, Path, list[Path]]] = {}
+    for run, path, files in found:
+        named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
+        there = runs.get(run.name)
+        if there and named and there[0].format == run.format and not set(there[0].series) & set(run.series):
+            there[0].series |= run.series
+            there[0].one_track = False
+            there[0].notes += [note for note in run.notes if note not in there[0].notes]
+            runs[run.name] = (there[0], there[1], there[2] + files)
+            continue
+        name, number = run.name, 1
+        while run.name in runs:
+            number += 1
+            run.name = f"{name} ({number})"
+        runs[run.name] = (run, path, files)
+    return list(runs.values())
+
+
+def _assembled(
+    run: RawRun,
+    path: Path,
+    files: list[Path],
+    aliases: dict[str, str],
+    settings: dict | None,
+    given: KnownDesign,
+    processes: int | None,
+):
+    """A run in our terms; what is wrong with it is told with the path."""
+    missing = [source for source in aliases if source not in run.series]
+    check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")
+    run.aliases |= aliases
+    run.config = settings if settings is not None else run.config
+    sources = tuple((file.name, _sum(file)) for file in files if file.is_file())
+    try:
+        return assemble(run, sources, given, processes)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None

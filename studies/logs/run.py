@@ -1,0 +1,128 @@
+"""A run read from somebody's log: as its format gives it (`RawRun`), and in our terms (`ImportedRun`)."""
+
+from array import array
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tool = Literal["verl", "trl", "prime-rl", "tinker", "rftlab", ""]
+"""Whose conventions a log follows; "" where that could not be told."""
+COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step", "source")
+"""Of the long form: see docs/import.md."""
+
+
+@dataclass(frozen=True)
+class KnownDesign:
+    """What could be told of a run's design; None where it could not."""
+
+    prompts: int | None = None
+    """B: prompts of a round."""
+    rollouts: int | None = None
+    """K: responses to each prompt that are trained on."""
+    updates_per_round: int | None = None
+    """Optimiser updates between two samplings."""
+    learning_rate: float | None = None
+    """Of the policy; the highest where it changes."""
+    advantage: str | None = None
+    """raw, group_mean, group_zscore, batch_zscore, leave_one_out, gae; another name is the source's own."""
+    loss: str | None = None
+    """The surrogate and how tokens are averaged, in the source's own words."""
+    kl_coefficient: float | None = None
+    temperature: float | None = None
+    response_limit: int | None = None
+    """Tokens."""
+    model: str | None = None
+    assumed: tuple[str, ...] = ()
+    """Sentences: what was taken from a library's defaults, or worked out from the log itself."""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Fields that could not be told."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is None)
+
+
+FACTS = tuple(f.name for f in fields(KnownDesign) if f.name != "assumed")
+
+
+def merged(first: KnownDesign, second: KnownDesign) -> KnownDesign:
+    """What `first` knows, and where it knows nothing what `second` does."""
+    taken = {
+        name: second_value
+        for name in FACTS
+        if getattr(first, name) is None and (second_value := getattr(second, name)) is not None
+    }
+    known = {name: getattr(first, name) for name in FACTS} | taken
+    assumed = first.assumed + tuple(text for text in second.assumed if taken and text not in first.assumed)
+    return KnownDesign(**known, assumed=assumed)
+
+
+class Series:
+    """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed,
+    because a log may hold millions."""
+
+    __slots__ = ("places", "steps", "values")
+
+    def __init__(self):
+        self.steps, self.values, self.places = array("i"), array("d"), array("I")
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass
+class RawRun:
+    """What a format read of one run, before any of it is understood."""
+
+    name: str
+    """The run's own name; "" where the file has none."""
+    format: str
+    series: dict[str, Series] = field(default_factory=dict)
+    """By the metric's name in the source."""
+    tool: Tool = ""
+    config: dict[str, Any] | None = None
+    """The run's configuration where the log or what lies beside it holds one, as plain values."""
+    first_step: int | None = None
+    """The step that the first round has, where the format says so."""
+    one_track: bool = True
+    """Whether the places of different series are in one order of time, as lines of a log are; not where a table has
+    one metric after another."""
+    place: str = "line"
+    """What `Series.places` count: line, row, record."""
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Metrics that the user named: from the source's name to [test.|train.]metric of ours."""
+    unprinted: set[tuple[str, int]] = field(default_factory=set)
+    """Metrics and steps of values beside which the log prints no step."""
+    notes: list[str] = field(default_factory=list)
+    """Repairs, in words."""
+
+    def add(self, name: str, step: int, value: float, place: int) -> None:
+        """One more value of a metric."""
+        found = self.series.get(name)
+        if found is None:
+            found = self.series[name] = Series()
+        found.steps.append(step)
+        found.values.append(value)
+        found.places.append(place)
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """A run in our terms."""
+
+    name: str
+    format: str
+    tool: str
+    sources: tuple[tuple[str, str], ...]
+    """Name and SHA-256 of each file that it was read from."""
+    design: KnownDesign
+    curves: "pd.DataFrame"
+    """Long form, `COLUMNS`; a metric without a name of ours has its source's, and the split ""."""
+    notes: tuple[str, ...] = ()
+    """Repairs and readings of what was ambiguous, in words."""
+
+    @property
+    def rounds(self) -> int:
+        """The last round that has a value."""
+        return int(self.curves["round"].max()) if len(self.curves) else 0

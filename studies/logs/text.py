@@ -1,0 +1,159 @@
+"""Text files of others: what they are, how they are encoded, their lines and numbers. Nothing is read without end."""
+
+import io
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from rftlab.shared.errors import check
+from rftlab.shared.folders import FILE, FOLDER, LINK, kind_of
+
+HEAD = 1 << 18
+"""Bytes by which a file's kind is told."""
+LARGEST = 4 << 30
+"""Bytes of a log that is read line by line."""
+LONGEST = 1 << 20
+"""Characters of a line."""
+_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_KINDS = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
+    b"BZh": "compressed (bzip2)",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "an image",
+    b"\x80\x02": "a Python pickle, which is never loaded",
+    b"\x80\x04": "a Python pickle, which is never loaded",
+}
+_HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+ALLOWED = (
+    "a verl console log, a W&B export or offline run, TensorBoard events, trainer_state.json, JSON "
+    "lines, CSV, Parquet, a folder of rftlab train"
+)
+
+
+class Head(NamedTuple):
+    """The start of a file, by which formats recognise it."""
+
+    path: Path
+    raw: bytes
+    text: str
+    """Decoded; "" of what is no text."""
+    lines: list[str]
+    """Without their ends; the last may be cut."""
+    encoding: str
+
+
+def head_of(path: Path) -> Head:
+    """The start of a file. Raises UserError where it is none, or of a kind that holds no log."""
+    check_file(path)
+    with path.open("rb") as file:
+        raw = file.read(HEAD)
+    check(bool(raw), f"{path} is empty; allowed: {ALLOWED}")
+    encoding = encoding_of(raw)
+    text = raw.decode(encoding, "replace") if encoding else ""
+    check(not _HTML.match(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
+    return Head(path, raw, text, text.splitlines(), encoding)
+
+
+def check_file(path: Path) -> None:
+    """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
+    followed."""
+    found = kind_of(path)
+    if found == LINK:
+        found = FOLDER if path.is_dir() else FILE if path.is_file() else found
+    check(found is not None, f"{path} does not exist; allowed: {ALLOWED}")
+    check(found == FILE, f"{path} is {found}, not a file; allowed: {ALLOWED}")
+    size = path.stat().st_size
+    check(size <= LARGEST, f"{path} has {size} bytes; allowed: at most {LARGEST}")
+
+
+def encoding_of(raw: bytes) -> str:
+    """The encoding of a text by its start; "" where it is no text."""
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            return name
+    for start, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        zeros = raw[start::2].count(0)
+        if len(raw) > 8 and zeros > 0.4 * len(raw) and raw[1 - start :: 2].count(0) < 0.02 * len(raw):
+            return name
+    odd = sum(raw.count(code) for code in range(32) if code not in (7, 8, 9, 10, 12, 13, 27))
+    if any(raw.startswith(kind) for kind in _KINDS) or odd > 0.05 * len(raw):
+        return ""
+    try:
+        raw[: -4 if len(raw) == HEAD else None].decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "utf-8" if error.start > len(raw) - 4 else "latin-1"
+    return "utf-8"
+
+
+def kind_named(raw: bytes) -> str:
+    """What a file is that is no text, in words."""
+    return next((words for start, words in _KINDS.items() if raw.startswith(start)), "binary")
+
+
+@contextmanager
+def opened_text(path: Path, encoding: str, newline: str | None = None) -> Iterator[TextIO]:
+    """A text to be read line by line; what cannot be decoded becomes U+FFFD, which is in no number."""
+    with path.open("rb") as file:
+        yield io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
+
+
+def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
+    """Number, text with its end, and whether it is whole, of each line; of one that is too long its first part
+    alone, not whole."""
+    number = 0
+    while line := stream.readline(LONGEST):
+        number += 1
+        whole = line.endswith("\n")
+        if not whole and len(line) == LONGEST:
+            while (rest := stream.readline(LONGEST)) and not rest.endswith("\n"):
+                pass
+        yield number, line, whole
+
+
+def encoding_note(encoding: str) -> list[str]:
+    """What to tell of an encoding that is not UTF-8."""
+    return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16")) else []
+
+
+def number(text: str, comma: bool = False) -> float | None:
+    """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
+    `comma` is the decimal sign.
+
+    nan and inf are numbers. Per cent become fractions.
+    """
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return _written(text.strip().strip("\"'").strip(), comma)
+
+
+def _written(text: str, comma: bool) -> float | None:
+    """The same of what Python's own reader does not take."""
+    if text.startswith("np.") and text.endswith(")"):
+        text = text[text.find("(") + 1 : -1].strip("'\"")
+    percent = text.endswith("%")
+    text = text[:-1].strip() if percent else text
+    text = text.replace(",", ".") if comma and text.count(",") == 1 and "." not in text else text
+    if not _NUMBER.fullmatch(text):
+        return _named(text)
+    value = float(text)
+    return value / 100 if percent else value
+
+
+def _named(text: str) -> float | None:
+    """Numbers that are words."""
+    word = text.lower().lstrip("+-")
+    if word == "nan":
+        return math.nan
+    return math.copysign(math.inf, -1 if text.startswith("-") else 1) if word in ("inf", "infinity") else None
+
+
+def whole(value: float | None) -> int | None:
+    """A step: a number without a fraction, from 0 to 2 x 10^9; None where it is none."""
+    return int(value) if value is not None and 0 <= value <= 2e9 and value == int(value) else None

@@ -1,0 +1,346 @@
+"""Formats: recognised by content, read as what they say; those of packages that are not installed are skipped."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs import RawRun, read_logs
+from tests.support.logs import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
+
+FOLDER = runs_folder()
+public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_a_format_is_told_by_content_not_by_name(kind, tmp_path):
+    log = LOGS[kind](0)
+    (run,) = read_logs([written(tmp_path, "a-file", log.text)])
+    assert wrong(said([run]), log.truth) == {} and set(log.truth) <= set(said([run]))
+
+
+def test_a_table_in_parquet_says_what_it_says_in_csv(tmp_path):
+    log = LOGS["tidy"](0)
+    frame = pd.read_csv(written(tmp_path, "t.csv", log.text))
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert said(read_logs([tmp_path / "t.parquet"])) == said(read_logs([tmp_path / "t.csv"]))
+
+
+def test_parts_of_a_run_in_two_exports_are_one_run(tmp_path):
+    log = wide_csv()
+    first, second = (
+        written(tmp_path, f"{i}.csv", log.text.replace("rewards/accuracy_reward/mean", name))
+        for i, name in enumerate(("accuracy", "format"))
+    )
+    (run,) = read_logs([first, second])
+    assert {"pass_at_1", "format_rate"} == {metric for _, _, metric in said([run])} and len(run.sources) == 2
+
+
+def test_a_file_that_is_named_twice_is_one_run(tmp_path):
+    path = written(tmp_path, "v.log", verl_log().text)
+    assert len(read_logs([path, path])) == 1
+
+
+def test_runs_of_a_column_are_told_apart(tmp_path):
+    text = "run,step,eval_acc\n" + "".join(
+        f"{run},{step},{0.1 * run + 0.01 * step:.2f}\n" for run in (1, 2) for step in range(5)
+    )
+    runs = read_logs([written(tmp_path, "two.csv", text)])
+    assert [run.name for run in runs] == ["1", "2"]
+    assert [said([run])[4, "test", "pass_at_1"] for run in runs] == pytest.approx([0.14, 0.24])
+
+
+def test_columns_can_be_named(tmp_path):
+    path = written(
+        tmp_path, "mine.csv", "k,good,points\n" + "".join(f"{i},{0.1 + i / 100},{i / 10}\n" for i in range(1, 6))
+    )
+    (run,) = read_logs([path], columns={"step": "k", "pass_at_1": "good", "train.reward_mean": "points"})
+    assert said([run])[3, "test", "pass_at_1"] == pytest.approx(0.13) and said([run])[
+        3, "train", "reward_mean"
+    ] == pytest.approx(0.3)
+    with pytest.raises(UserError, match="no column 'iter'"):
+        read_logs([path], columns={"step": "iter"})
+
+
+def test_a_reader_of_ones_own_is_a_function(tmp_path):
+    def mine(path: Path) -> RawRun:
+        run = RawRun("mine", "my format")
+        for place, line in enumerate(path.read_text().splitlines(), start=1):
+            step, value = line.split("->")
+            run.add("accuracy", int(step), float(value), place)
+        return run
+
+    (run,) = read_logs([written(tmp_path, "x", "1->0.5\n2->0.6\n")], reader=mine)
+    assert said([run]) == {(1, "train", "pass_at_1"): 0.5, (2, "train", "pass_at_1"): 0.6} and run.format == "my format"
+
+
+def test_what_is_missing_stays_missing(tmp_path):
+    only_validation = "step,eval_acc\n10,0.5\n20,0.6\n"
+    (run,) = read_logs([written(tmp_path, "v.csv", only_validation)])
+    assert said([run]) == {(10, "test", "pass_at_1"): 0.5, (20, "test", "pass_at_1"): 0.6}
+    assert "prompts" in run.design.unknown and len(run.design.unknown) == 10
+
+
+def test_verls_configuration_is_read_between_other_lines():
+    text = verl_log().text.splitlines(keepends=True)
+    assert any("ppo_mini_batch_size" in line for line in text)
+
+
+def test_numbers_of_numpy_and_all_digits_are_read(tmp_path):
+    lines = [
+        f"step:{s} - critic/score/mean:np.float64(0.{s}25) - actor/lr:1e-06 - timing_s/gen:{s}.123456789\n"
+        for s in (1, 2)
+    ]
+    (run,) = read_logs([written(tmp_path, "n.log", "".join(lines))])
+    assert said([run])[2, "train", "reward_mean"] == 0.225 and run.design.learning_rate == 1e-6
+
+
+@public
+def test_the_samples_are_read():
+    found = {path.name: read_logs([path]) for path in sorted((FOLDER / "samples").glob("*.synthetic.*"))}
+    assert {name: len(runs) for name, runs in found.items() if len(runs) > 1} == {
+        "long_run_metric_step_value.synthetic.csv": 2,
+        "wandb_wide_acc.synthetic.csv": 3,
+        "wandb_wide_length.synthetic.csv": 3,
+    }
+    tidy = said(found["tidy_step_metrics.synthetic.csv"])
+    assert {key: value for key, value in tidy.items() if key[1] == "test"} == pytest.approx(
+        {
+            (25, "test", "pass_at_1"): 0.182,
+            (50, "test", "pass_at_1"): tidy[50, "test", "pass_at_1"],
+            (75, "test", "pass_at_1"): tidy[75, "test", "pass_at_1"],
+            (100, "test", "pass_at_1"): 0.37,
+        }
+    )
+    (old,), (new,) = found["verl_console_old.synthetic.log"], found["verl_console_new.synthetic.log"]
+    assert (said([old])[0, "test", "pass_at_1"], said([old])[60, "test", "pass_at_1"], old.rounds) == (
+        0.0125,
+        0.499,
+        60,
+    )
+    assert (
+        set(new.curves.loc[new.curves["metric"] == "pass_at_1", "task"]) == {"", "gsm8k", "MATH-lighteval"}
+        and new.rounds == 50
+    )
+    assert (new.design.prompts, new.design.rollouts, new.design.updates_per_round, old.design.advantage) == (
+        64,
+        5,
+        4,
+        "gae",
+    )
+    with pytest.raises(UserError, match="no log of a kind that is known"):
+        read_logs([FOLDER / "samples" / "pods_results.excerpt.json"])
+
+
+@public
+@pytest.mark.parametrize(
+    ("part", "run_id"), [("resp512", "verl/qwen2.5-0.5b-ppo-resp512"), ("resp256", "verl/qwen2.5-0.5b-ppo-resp256")]
+)
+def test_verls_console_logs_give_the_published_values(part, run_id):
+    (path,) = (FOLDER / "raw").glob(f"*{part}*.log")
+    (run,) = read_logs([path])
+    truth = pd.read_csv(FOLDER / "curves.csv")
+    truth = truth[truth["run_id"] == run_id]
+    both = truth.merge(run.curves, on=["round", "split", "metric"], how="left", suffixes=("", "_ours"))
+    assert len(truth) == len(both) == 2655
+    # published with six digits
+    assert [float(f"{value:.6g}") for value in both["value_ours"]] == both["value"].tolist()
+    assert both["source_step_ours"].astype(float).fillna(-1).tolist() == both["source_step"].fillna(-1).tolist()
+    assert set(both.loc[both["split"] == "test", "task_ours"]) == {"gsm8k"}
+    known = (
+        run.design.prompts,
+        run.design.rollouts,
+        run.design.updates_per_round,
+        run.design.learning_rate,
+        run.design.advantage,
+    )
+    assert known == (256, 1, 4, 1e-6, "gae")
+
+
+@public
+def test_a_reader_of_ones_own_reads_another_projects_json():
+    def pods(path: Path) -> RawRun:
+        run = RawRun("pods", "pods results")
+        for place, (name, tasks) in enumerate(json.loads(path.read_text()).items(), start=1):
+            for task, found in tasks.items():
+                run.add(
+                    f"test/{task}/accuracy",
+                    int(name.removeprefix("checkpoint-")),
+                    sum(found["ans_acc"]) / len(found["ans_acc"]),
+                    place,
+                )
+        return run
+
+    (run,) = read_logs([FOLDER / "samples" / "pods_results.excerpt.json"], reader=pods)
+    assert set(run.curves["metric"]) == {"pass_at_1"} and {"gsm8k", "amc23"} <= set(run.curves["task"])
+
+
+def test_tensorboards_events_are_read(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    train, test = values()
+    writer = EventFileWriter(str(tmp_path / "run"))
+    for step, row in enumerate(train, start=1):
+        scalars = [
+            Summary.Value(tag=f"train/{'accuracy' if name == 'pass_at_1' else name}", simple_value=value)
+            for name, value in row.items()
+        ]
+        scalars += [Summary.Value(tag="eval/accuracy", simple_value=test[step])] if step in test else []
+        writer.add_event(Event(step=step, wall_time=float(step), summary=Summary(value=scalars)))
+    writer.close()
+    (run,) = read_logs([tmp_path / "run"])
+    truth = {key: value for key, value in truth_of(train, test).items() if key[0]}
+    assert said([run]) == pytest.approx(truth, rel=1e-6) and run.format == "TensorBoard"
+    (path,) = (tmp_path / "run").glob("*tfevents*")
+    path.write_bytes(path.read_bytes()[:-20])
+    (cut,) = read_logs([path])
+    assert set(said([cut])) < set(truth) and wrong(said([cut]), {key: said([run])[key] for key in truth}) == {}
+    assert any("cut or damaged after record" in note for note in cut.notes) and not any(
+        "damaged" in note for note in run.notes
+    )
+
+
+def test_an_offline_run_of_wandb_is_read(tmp_path):
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    import struct
+    import zlib
+
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    def framed(data: bytes, at: int) -> bytes:
+        """A record in frames of a LevelDB log, in blocks of 32 KiB."""
+        out, first = b"", True
+        while first or data:
+            left = 32768 - (at + len(out)) % 32768
+            if left < 7:
+                out += b"\0" * left
+                continue
+            part, data = data[: left - 7], data[left - 7 :]
+            kind = (1 if not data else 2) if first else (4 if not data else 3)
+            out += struct.pack("<IHB", zlib.crc32(part, zlib.crc32(bytes([kind]))), len(part), kind) + part
+            first = False
+        return out
+
+    def record(**values: object) -> bytes:
+        found = Record()
+        for key, value in values.items():
+            item = found.history.item.add()
+            item.key, item.value_json = key, json.dumps(value)
+        return found.SerializeToString()
+
+    train, _ = values()
+    start = Record()
+    start.run.run_id, start.run.display_name = "abc", "a run"
+    for key, value in {
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "generation_batch_size": 32,
+        "steps_per_generation": 4,
+    }.items():
+        item = start.run.config.update.add()
+        item.key, item.value_json = key, json.dumps(value)
+    data = b":W&B\xe1\xbe\x00"
+    texts = [start.SerializeToString()] + [
+        record(
+            **{
+                "_step": 7 * i,
+                "train/global_step": i + 1,
+                "train/rewards/accuracy/mean": row["pass_at_1"],
+                "train/text": "x" * 5000,
+            }
+        )
+        for i, row in enumerate(train)
+    ]
+    for text in texts:
+        data += framed(text, len(data))
+    (tmp_path / "run-abc.wandb").write_bytes(data)
+    (run,) = read_logs([tmp_path])
+    assert said([run]) == {(i + 1, "train", "pass_at_1"): row["pass_at_1"] for i, row in enumerate(train)}
+    assert (run.name, run.design.prompts, run.design.rollouts) == ("a run", 8, 4)
+    (tmp_path / "run-abc.wandb").write_bytes(data[:-100])
+    (cut,) = read_logs([tmp_path])
+    assert len(said([cut])) == len(train) - 1 and any("cut or damaged" in note for note in cut.notes)
+
+
+def test_packages_that_are_missing_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "wandb.proto.wandb_internal_pb2", None)
+    (tmp_path / "run-a.wandb").write_bytes(b":W&B\xe1\xbe\x00" + b"\0" * 50)
+    with pytest.raises(UserError, match="needs the package wandb"):
+        read_logs([tmp_path / "run-a.wandb"])
+
+
+def test_a_folder_of_ours_is_read_in_its_own_rounds(tmp_path):
+    from dataclasses import replace
+
+    from rftlab.llm.config import config_of
+    from rftlab.shared.curve import Curve
+    from rftlab.studies.paper.pairs import start_at
+
+    start = start_at("tiny-mix97", "llm")
+    run = replace(start, design=replace(start.design, batch_size=16, rollouts=4, minibatches=2))
+    columns = {name: [0, 50, 100] if name == "round" else [0.1, 0.2, 0.3] for name in Curve._fields}
+    pd.DataFrame(columns).to_parquet(tmp_path / "curve.parquet")
+    pd.DataFrame({"seed": [0] * 3, "round": [0, 50, 100], "test_flexible": [0.2, 0.3, 0.4]}).to_parquet(
+        tmp_path / "metrics.parquet"
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config_of(run)))
+    (found,) = read_logs([tmp_path])
+    assert said([found])[100, "test", "pass_at_1"] == 0.3 and said([found])[50, "train", "reward_mean"] == 0.2
+    assert {"train_pass_at_1", "test_flexible"} <= set(found.curves["metric"]) and len(found.sources) == 3
+    assert (found.design.prompts, found.design.rollouts, found.design.updates_per_round, found.format) == (
+        16,
+        4,
+        2,
+        "rftlab train",
+    )
+
+
+def test_prime_rl_and_tinker_count_as_they_do(tmp_path):
+    tinker = [
+        {"step": s, "env/all/reward/total": 0.1 * s, "optim/lr": 1e-5}
+        | ({"test/env/all/correct": 0.2} if s == 2 else {})
+        for s in range(3)
+    ]
+    (run,) = read_logs([written(tmp_path, "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in tinker))])
+    assert (
+        said([run])[1, "train", "reward_mean"] == 0.0
+        and said([run])[2, "test", "pass_at_1"] == 0.2
+        and run.tool == "tinker"
+    )
+    prime = [
+        {
+            "step": s,
+            "train/agg/effective/agent/reward/mean": 0.1,
+            "train/agg/all/agent/solved_some": 0.75,
+            "progress/rollouts": 64,
+        }
+        for s in (1, 2)
+    ]
+    prime.append({"step": 3, "eval/gsm8k/effective/agent/pass@1": 0.5, "eval/gsm8k/effective/agent/pass@8": 0.9})
+    (run,) = read_logs([written(tmp_path, "prime.jsonl", "".join(json.dumps(record) + "\n" for record in prime))])
+    assert said([run])[2, "test", "pass_at_1"] == 0.5 and said([run])[2, "test", "pass_at_8"] == 0.9
+    assert said([run])[1, "train", "zero_signal_fraction"] == 0.25 and run.tool == "prime-rl"
+
+
+def test_verls_file_logger_is_json_lines(tmp_path):
+    lines = [
+        json.dumps(
+            {
+                "step": s,
+                "data": {"critic/score/mean": 0.5, "training/global_step": s, "val-core/a/acc/mean@8": 0.1 * s},
+            }
+        )
+        for s in (1, 2)
+    ]
+    (run,) = read_logs([written(tmp_path, "verl.jsonl", "\n".join(lines) + "\n")])
+    assert run.tool == "verl" and said([run])[2, "test", "pass_at_1"] == 0.2

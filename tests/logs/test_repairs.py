@@ -1,0 +1,167 @@
+"""Repairs that are stated: restarts, repeats, per cent, separators, names of others; and what is refused instead."""
+
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs import read_logs
+from tests.support.logs import said
+
+
+def run_of(tmp_path, text: str, name: str = "log.csv", **more):
+    (tmp_path / name).write_text(text)
+    (run,) = read_logs([tmp_path / name], **more)
+    return run
+
+
+def rows(steps, start: float = 0.0) -> str:
+    return "".join(f"{step},{start + step / 1000:.3f}\n" for step in steps)
+
+
+def test_after_a_checkpoint_the_later_attempt_counts(tmp_path):
+    run = run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(21, 41), 0.5))
+    assert (
+        said([run])[20, "train", "entropy"] == 0.02
+        and said([run])[21, "train", "entropy"] == 0.521
+        and run.rounds == 40
+    )
+    assert any("line 32: steps go back from 30 to 21" in note for note in run.notes)
+
+
+def test_an_evaluation_of_the_attempt_that_was_given_up_goes_too(tmp_path):
+    first = "".join(f"{s},0.{s:02d},{'0.9' if s == 28 else ''}\n" for s in range(1, 31))
+    second = "".join(f"{s},0.{s:02d},{'0.5' if s == 40 else ''}\n" for s in range(21, 41))
+    run = run_of(tmp_path, "step,entropy,eval_acc\n" + first + second)
+    assert [key for key in said([run]) if key[1] == "test"] == [(40, "test", "pass_at_1")]
+
+
+def test_an_aborted_start_is_left_out(tmp_path):
+    run = run_of(
+        tmp_path,
+        "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n1,0.5,\n"
+        + "".join(f"{s},0.5,\n" for s in range(2, 41))
+        + "41,0.5,0.8\n",
+    )
+    assert said([run])[1, "train", "entropy"] == 0.5 and (1, "test", "pass_at_1") not in said([run])
+
+
+def test_two_runs_in_one_file_are_refused_with_the_line(tmp_path):
+    with pytest.raises(UserError, match=r"log.csv: line 32: steps start again at 1 after 30"):
+        run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)) + rows(range(1, 31), 0.5))
+
+
+def test_interleaved_runs_are_refused(tmp_path):
+    mixed = "".join(rows([step]) + rows([step - 5], 0.5) for step in range(6, 60))
+    with pytest.raises(UserError, match="as where runs are mixed"):
+        run_of(tmp_path, "step,entropy\n" + mixed)
+
+
+def test_updates_of_a_round_are_averaged_and_counted(tmp_path):
+    run = run_of(tmp_path, "step,grad_norm\n" + "".join(f"{s},1.0\n{s},3.0\n" for s in range(1, 5)))
+    found = run.curves[run.curves["metric"] == "grad_norm"]
+    assert (
+        found["value"].tolist() == [2.0] * 4
+        and found["n"].tolist() == [2] * 4
+        and any("averaged as updates" in note for note in run.notes)
+    )
+
+
+def test_per_cent_become_fractions_and_what_may_be_either_does_not(tmp_path):
+    per_cent = run_of(tmp_path, "step,eval_acc\n1,12.5\n2,0.0\n3,37.0\n")
+    assert said([per_cent]) == {
+        (1, "test", "pass_at_1"): 0.125,
+        (2, "test", "pass_at_1"): 0.0,
+        (3, "test", "pass_at_1"): 0.37,
+    }
+    assert any("per cent: divided by 100" in note for note in per_cent.notes)
+    signed = run_of(tmp_path, "step,eval_acc\n1,0.5%\n2,37.0%\n")
+    assert said([signed])[1, "test", "pass_at_1"] == 0.005
+    either = run_of(tmp_path, "step,eval_acc\n1,0.5\n2,37.0\n")
+    assert said([either]) == {} and any("may be per cent or fractions" in note for note in either.notes)
+
+
+@pytest.mark.parametrize(("separator", "comma"), [(";", True), (";", False), ("\t", True), ("\t", False), ("|", False)])
+def test_other_separators_and_decimal_commas(separator, comma, tmp_path):
+    text = "step,entropy,eval_acc\n1,0.125,0.5\n2,0.25,0.75\n".replace(",", separator)
+    run = run_of(tmp_path, text.replace(".", ",") if comma else text)
+    assert said([run])[2, "test", "pass_at_1"] == 0.75 and said([run])[1, "train", "entropy"] == 0.125
+
+
+def test_commas_and_points_as_decimal_signs_are_refused(tmp_path):
+    with pytest.raises(UserError, match="decimal comma and with decimal point"):
+        run_of(tmp_path, "step;entropy\n1;0,5\n2;0.5\n")
+
+
+@pytest.mark.parametrize(("end", "kept"), [("3,0.30", True), ("3,0.3", False), ("3,", True)])
+def test_a_last_cell_that_may_be_cut_is_left_out(end, kept, tmp_path):
+    run = run_of(tmp_path, f"step,entropy\n1,0.10\n2,0.20\n{end}")
+    assert ((3, "train", "entropy") in said([run])) == (kept and end != "3,")
+    assert any("may be cut" in note for note in run.notes) != kept
+
+
+def test_steps_that_are_missing_are_told(tmp_path):
+    run = run_of(tmp_path, "step,entropy\n" + rows([*range(1, 11), *range(15, 30)]))
+    assert any("steps missing: 11 to 14" in note for note in run.notes)
+
+
+def test_a_mean_of_zero_or_one_scores_is_pass_at_1_and_another_is_not(tmp_path):
+    line = "step:{} - critic/score/mean:0.500 - critic/score/max:{} - critic/score/min:{} - timing_s/gen:1.000\n"
+    strict = run_of(tmp_path, "".join(line.format(s, "1.000", "0.000") for s in (1, 2)), "a.log")
+    graded = run_of(tmp_path, "".join(line.format(s, "1.000", "-1.000") for s in (1, 2)), "b.log")
+    assert {key[2] for key in said([strict])} == {"pass_at_1"} and {key[2] for key in said([graded])} == {"reward_mean"}
+
+
+def test_what_texts_of_logs_hold_is_shown_not_obeyed(tmp_path):
+    name = "[red]\x1b[31m\u202e<b>"
+    run = run_of(tmp_path, f"run_name,metric,step,value\n{name},train/entropy,1,0.5\n{name},\x1b]0;x\x07,1,0.5\n")
+    texts = [
+        run.name,
+        *run.notes,
+        *(str(value) for value in run.curves[["run", "metric", "source", "task"]].to_numpy().ravel()),
+    ]
+    assert all(text.isprintable() for text in texts) and "[red]" in run.name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,entropy\n",
+        "step,entropy\na,b\n",
+        "a,b\n1,2\n",
+        "hello\nworld\n",
+        '{"a": 1}\n{"a": 2}\n',
+        "step,step\n1,2\n",
+        "x",
+    ],
+)
+def test_what_holds_nothing_is_a_line(text, tmp_path):
+    with pytest.raises(UserError, match="allowed") as refused:
+        run_of(tmp_path, text)
+    assert "log.csv" in str(refused.value)
+
+
+def test_the_design_is_told_by_constant_columns_and_outranked_by_flags(tmp_path):
+    from rftlab.studies.logs import KnownDesign
+
+    text = "step,entropy,group_size,num_questions,lr\n" + "".join(f"{s},0.5,8,32,1e-5\n" for s in range(1, 5))
+    assert run_of(tmp_path, text).design.rollouts == 8 and run_of(tmp_path, text).design.prompts == 32
+    assert run_of(tmp_path, text, given=KnownDesign(rollouts=4)).design.rollouts == 4
+
+
+def test_a_metric_that_only_an_aborted_start_had_is_gone(tmp_path):
+    run = run_of(tmp_path, "step,entropy,eval_acc\n1,0.1,0.9\n2,0.2,\n" + "".join(f"{s},0.5,\n" for s in range(1, 41)))
+    assert {key[2] for key in said([run])} == {"entropy"}
+
+
+def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
+    line = "step:{} - critic/score/mean:{} - timing_s/gen:1.000{}\n"
+    test = " - val-core/a/acc/mean@1:{}"
+    first = [line.format(s, f"0.{s}00", test.format("0.300") if s == 2 else "") for s in (1, 2, 3)]
+    again = [
+        "Traceback\n",
+        "step:2" + test.format("0.310") + "\n",
+        line.format(3, "0.350", ""),
+        line.format(4, "0.400", test.format("0.450")),
+    ]
+    run = run_of(tmp_path, "".join(first + again), "restarted.log")
+    assert [(key[0], value) for key, value in said([run]).items() if key[1] == "test"] == [(2, 0.31), (4, 0.45)]
+    assert said([run])[3, "train", "reward_mean"] == 0.35 and any("the last one taken" in note for note in run.notes)
