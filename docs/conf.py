@@ -44,6 +44,9 @@ autodoc_mock_imports = [
     "math_verify",
     "peft",
     "ray",
+    "tensorboard",
+    "wandb",
+    "yaml",
     "vllm",
 ]
 

@@ -11,12 +11,12 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
-from rftlab.studies.cli.errors import one_line
 from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
-from rftlab.studies.cli.screen import Screen
-from rftlab.studies.cli.terminal import check_room
+from rftlab.studies.console.errors import one_line
+from rftlab.studies.console.screen import Screen
+from rftlab.studies.console.terminal import check_room
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, pairs_at
 from rftlab.studies.runs.limits import check_size
@@ -213,7 +213,7 @@ def _check_values(arguments: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.cli.terminal.guarded`
+    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.console.terminal.guarded`
     says in a line."""
     _check_values(arguments)
     with one_line():

@@ -2,7 +2,7 @@
 
 import sys
 
-from rftlab.studies.cli.terminal import guarded, leave, prepare
+from rftlab.studies.console.terminal import guarded, leave, prepare
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from rftlab.shared.announce import Announcer
-from rftlab.studies.cli import terminal
+from rftlab.studies.console import terminal
 from rftlab.studies.pilot.grid import PILOT_CELLS
 from rftlab.studies.runs.workers import workers
 from tests.support.processes import hear_interrupts
@@ -47,7 +47,7 @@ def test_a_command_line_is_parsed_without_heavy_packages(line):
     code = f"""
 import sys
 from rftlab.studies.cli.commands import run
-from rftlab.studies.cli.terminal import guarded
+from rftlab.studies.console.terminal import guarded
 guarded(lambda: run({line.split()!r}))
 print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
 """
@@ -87,7 +87,7 @@ def test_a_closed_pipe_is_a_quiet_end(command):
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
     code = (
-        "import sys; from rftlab.studies.cli.terminal import guarded, leave; leave(guarded(lambda: "
+        "import sys; from rftlab.studies.console.terminal import guarded, leave; leave(guarded(lambda: "
         f"(print('few'), {end})[1]))"
     )
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}
@@ -128,7 +128,7 @@ def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
 def test_an_interrupt_where_nothing_can_be_raised_is_heard_all_the_same():
     code = """
 import signal, time
-from rftlab.studies.cli.terminal import guarded, leave, prepare
+from rftlab.studies.console.terminal import guarded, leave, prepare
 class Ending:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
@@ -154,7 +154,7 @@ def test_an_interrupted_pool_does_not_wait_for_its_threads():
 
 def test_a_process_leaves_although_a_thread_computes():
     code = (
-        "import threading, time; from rftlab.studies.cli.terminal import leave; "
+        "import threading, time; from rftlab.studies.console.terminal import leave; "
         "threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from rftlab.studies.cli.commands import _parse
-from rftlab.studies.cli.terminal import guarded
+from rftlab.studies.console.terminal import guarded
 
 
 def rftlab(*arguments):

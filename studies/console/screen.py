@@ -4,7 +4,7 @@ from rich.console import Console
 
 
 class Screen(Console):
-    """A console that leaves a closed pipe to `rftlab.studies.cli.terminal`, as every other error."""
+    """A console that leaves a closed pipe to `rftlab.studies.console.terminal`, as every other error."""
 
     def on_broken_pipe(self) -> None:
         """Nobody reads any more."""

@@ -1,0 +1,1 @@
+"""The terminal: what surrounds every command, and errors as one line."""
