@@ -87,6 +87,16 @@ def pick(plan, cdf, token, u):
     return min(max(_count_at_most(cdf, before + u * (cdf[last] - before)), first), last)
 
 
+@kernel
+def most_likely(plan, probs, row, low):
+    """The most likely arm of the token that starts at arm `low`, the first of equals."""
+    best = low
+    for a in range(low + 1, low + _width(plan)):
+        if probs[row, a] > probs[row, best]:
+            best = a
+    return best
+
+
 @for_linear
 def _count_at_most(cdf, bound):
     return count_at_most(load(cdf, 0), F(bound))

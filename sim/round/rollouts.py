@@ -1,38 +1,22 @@
-"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `rftlab.sim.state.Work`."""
-
-import numpy as np
+"""The rollouts of a fast round: answers drawn and scored, with their log-probabilities. `work` is a `rftlab.sim.state.Work`."""
 
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.random import ROLLOUT, uniforms
 from rftlab.sim.policy.policy import cumulate
-from rftlab.sim.policy.spelling import pick
-
-N = np.uintp
+from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
 
 
 @kernel(forceinline=True)
 def respond(contexts, plan, row, context, draw, at, count, work):
-    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative probabilities, `draw` is their first uniform.
-
-    Unsigned indices, because those that may be below 0 cost two instructions more at each of the arrays.
-    """
+    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative probabilities, `draw` is their first uniform."""
     row, context, tokens = N(row), N(context), len(plan.token_starts)
-    correct, formed, offset, base_offset = contexts.correct[context], work.formed[row], -work.lse[row], -contexts.base_lse[context]
-    malformed, well_formed = work.format_logp[0, row], work.format_logp[1, row]
-    base_malformed, base_well_formed = contexts.base_format_logp[context, 0], contexts.base_format_logp[context, 1]
+    correct, formed = contexts.correct[context], work.formed[row]
     for j in range(count):
-        first, i = N(draw + j * tokens), N(at + j)
-        form, right, logp, base_logp = work.uniform[0, first] < formed, np.uint32(1), offset, base_offset
-        for s in range(tokens):
-            arm = N(pick(plan, work.cdf, s, work.uniform[1, first + N(s)]))
-            work.arm[i * N(tokens) + N(s)] = arm
-            right &= correct >> np.uint32(arm)
-            logp += work.logits[row, arm]
-            base_logp += contexts.base_logits[context, arm]
+        i, first = N(at + j), N((at + j) * tokens)
+        form, work.reward[i] = draw_answer(plan, correct, formed, work.cdf, work.uniform, N(draw + j * tokens), first, work.arm)
         work.form[i] = form
-        work.reward[i] = right & np.uint32(form)
-        work.old_logp[i] = logp + (well_formed if form else malformed)
-        work.ref_logp[i] = base_logp + (base_well_formed if form else base_malformed)
+        work.old_logp[i] = answer_logp(plan, work, row, work.arm, first, form)
+        work.ref_logp[i] = base_answer_logp(plan, contexts, context, work.arm, first, form)
 
 
 @kernel(inline="always")

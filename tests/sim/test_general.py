@@ -27,7 +27,7 @@ from rftlab.sim.setup import is_general
 from tests.support.general import BASE, CORRECTIONS, OTHER_SAMPLER, PULL, RUNS, WORLD, corrected, styled_run
 from tests.support.naive.general import METRICS, general_curve
 from tests.support.simulations import DESIGNS, SMALL, run_of
-from tests.support.small_worlds import forced, mixed_world, same
+from tests.support.small_worlds import forced, mixed_world, same, spelt_world
 
 # --- bit identity ---
 
@@ -40,13 +40,31 @@ PLAIN = DESIGNS | {
     "geometric": Design(8, 4, estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)), **UPDATES),
     "pass at k": Design(8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))),
 }
-WORLDS = {"linear": SMALL, "tabular": Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3)}
+SPELT = replace(SMALL, answer_tokens=2, surprise=0.6, interference=0.4, forgetting=1.0)
+"""With all four of the options that bring the environment closer to a language model."""
+WORLDS = {
+    "linear": SMALL,
+    "tabular": Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3),
+    "two tokens": replace(SMALL, answer_tokens=2),
+    "three tokens": replace(SMALL, n_answers=5, n_styles=1, answer_tokens=3, base_format=1.0),
+    "surprise": replace(SMALL, surprise=0.8),
+    "interference": replace(SMALL, interference=0.6),
+    "forgetting": replace(SMALL, forgetting=2.0),
+    "all four": SPELT,
+}
+SPELT_TABULAR = spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+def world_of(name):
+    """The environment and the world of that name."""
+    return (Tabular(9), SPELT_TABULAR) if name == "all four, tabular" else (WORLDS[name], build(WORLDS[name]))
+
+
+@pytest.mark.parametrize("world", [*WORLDS, "all four, tabular"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_with_one_token_it_is_the_fast_round_bit_for_bit(monkeypatch, name, world):
-    run, world = run_of(PLAIN[name], WORLDS[world], seed=3), build(WORLDS[world])
+def test_where_both_can_run_it_is_the_fast_round_bit_for_bit(monkeypatch, name, world):
+    environment, world = world_of(world)
+    run = run_of(PLAIN[name], environment, seed=3)
     assert not is_general(run, world)
     fast, general = simulate(run, world).curve, forced(monkeypatch, run, world).curve
     assert same(fast, general)
@@ -55,9 +73,10 @@ def test_with_one_token_it_is_the_fast_round_bit_for_bit(monkeypatch, name, worl
     assert not same(fast, forced(monkeypatch, other, world).curve)
 
 
+@pytest.mark.parametrize("problem", [SMALL, SPELT], ids=["plain", "all four"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(monkeypatch, name):
-    environment = replace(SMALL, n_train=600)
+def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(monkeypatch, name, problem):
+    environment = replace(problem, n_train=600)
     run, world = run_of(replace(PLAIN[name], batch_size=270), environment, rounds=4, seed=5), build(environment)
     fast, general = simulate(run, world).curve, forced(monkeypatch, run, world).curve
     assert same(fast, general, but=("seconds", "kl"))
