@@ -23,22 +23,24 @@ def draw_answer(plan, correct, formed, cdf, uniform, draw, at, arms):
         arm = N(pick(plan, cdf, s, uniform[1, draw + N(s)]))
         arms[at + N(s)] = arm
         right &= correct >> np.uint32(arm)
-    return N(form), right & np.uint32(form)
+    return form, right & np.uint32(form)
+
+
+@kernel(forceinline=True)
+def add_logits(plan, logits, row, arms, at, logp):
+    """logp with the logits of the answer arms[at : at + T] added, one after the other."""
+    for s in range(len(plan.token_starts)):
+        logp += logits[row, N(arms[at + N(s)])]
+    return logp
 
 
 @kernel(forceinline=True)
 def answer_logp(plan, view, row, arms, at, form):
     """Log-probability of the answer arms[at : at + T] with its format, under a policy (`Work` or `View`): the sum of its tokens'."""
-    logp = -view.lse[row]
-    for s in range(len(plan.token_starts)):
-        logp += view.logits[row, N(arms[at + N(s)])]
-    return logp + view.format_logp[form, row]
+    return add_logits(plan, view.logits, row, arms, at, -view.lse[row]) + view.format_logp[form, row]
 
 
 @kernel(forceinline=True)
 def base_answer_logp(plan, contexts, context, arms, at, form):
     """As `answer_logp`, under the base policy."""
-    logp = -contexts.base_lse[context]
-    for s in range(len(plan.token_starts)):
-        logp += contexts.base_logits[context, N(arms[at + N(s)])]
-    return logp + contexts.base_format_logp[context, form]
+    return add_logits(plan, contexts.base_logits, context, arms, at, -contexts.base_lse[context]) + contexts.base_format_logp[context, form]

@@ -71,7 +71,8 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place among the rollouts of the batch."""
     tokens, t = len(plan.token_starts), ragged.ints[INT.start, i]
     arms, first = ragged.arms, N(i * tokens)
-    form, reward = draw_answer(plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms)
+    formed, reward = draw_answer(plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms)
+    form = int(formed)
     ragged.ints[INT.form, i], ragged.numbers[NUMBER.reward, i], ragged.marks[MARK.response, t] = form, reward, i
     ragged.tokens[TOKEN.old_logp, t] = answer_logp(plan, trainer, row, arms, first, form)
     ragged.tokens[TOKEN.sampler_logp, t] = answer_logp(plan, sampler, row, arms, first, form)
