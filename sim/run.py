@@ -39,7 +39,7 @@ class SimulationResult(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def order_of(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the contexts in an epoch. Kept, because an epoch is trained on in pieces."""
+    """The order of the contexts in an epoch. Cached, because an epoch is trained on in pieces."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
 
 
