@@ -6,12 +6,25 @@ from typing import Literal, NamedTuple, get_args
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
-BaselineKind = Literal["none", "group_mean", "leave_one_out", "batch_mean", "length_weighted", "second_best", "greedy", "moving_average", "value", "optimal"]
+BaselineKind = Literal[
+    "none",
+    "group_mean",
+    "leave_one_out",
+    "batch_mean",
+    "length_weighted",
+    "second_best",
+    "greedy",
+    "moving_average",
+    "value",
+    "optimal",
+]
 ScaleKind = Literal["none", "group_std", "batch_std", "nonzero"]
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
 REWARD, SET_MEAN, PASS_AT_K = range(3)
-NONE, GROUP_MEAN, LEAVE_ONE_OUT, BATCH_MEAN, LENGTH_WEIGHTED, SECOND_BEST, GREEDY, MOVING_AVERAGE, VALUE, OPTIMAL = range(10)
+NONE, GROUP_MEAN, LEAVE_ONE_OUT, BATCH_MEAN, LENGTH_WEIGHTED, SECOND_BEST, GREEDY, MOVING_AVERAGE, VALUE, OPTIMAL = (
+    range(10)
+)
 UNSCALED, GROUP_STD, BATCH_STD, NONZERO = range(4)
 PLAIN, BY_TOKENS, BY_RESPONSES = range(3)
 RAW, ZERO, ERROR = range(3)
@@ -24,10 +37,13 @@ class Advantage:
     """How rewards become advantages: A = (credit - baseline) / scale, then whitened."""
 
     baseline: BaselineKind = "group_mean"
-    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts), length_weighted.
-    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context), value (critic), optimal."""
+    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),
+    length_weighted.
+    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context),
+    value (critic), optimal."""
     scale: ScaleKind = "none"
-    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R / number of nonzero rewards."""
+    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R /
+    number of nonzero rewards."""
     whiten: WhitenKind = "none"
     """At the end, to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
     credit: CreditKind = "reward"
@@ -48,31 +64,60 @@ class Advantage:
     """Lambda of generalised advantage estimation (value)."""
 
     def __post_init__(self):
-        for name, kind in (("baseline", BaselineKind), ("scale", ScaleKind), ("whiten", WhitenKind), ("credit", CreditKind), ("singleton", SingletonRule)):
+        for name, kind in (
+            ("baseline", BaselineKind),
+            ("scale", ScaleKind),
+            ("whiten", WhitenKind),
+            ("credit", CreditKind),
+            ("singleton", SingletonRule),
+        ):
             check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
         check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
         check_finite("advantage.eps", self.eps, 0)
         check(self.k >= 1, f"advantage.k = {self.k!r}; allowed: 1 or more")
-        check(self.k == 1 or self.credit == "pass_at_k", f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}")
+        check(
+            self.k == 1 or self.credit == "pass_at_k",
+            f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}",
+        )
         for name in ("decay", "gamma", "lam"):
             check(0 <= getattr(self, name) <= 1, f"advantage.{name} = {getattr(self, name)!r}; allowed: 0 to 1")
-        check(self.of_tokens or not self.by_token, "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline")
-        check(self.lam == 1 or self.baseline == "value", f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}")
-        check(self.baseline not in GIVEN or self.scale != "group_std", f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}")
+        check(
+            self.of_tokens or not self.by_token,
+            "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline",
+        )
+        check(
+            self.lam == 1 or self.baseline == "value",
+            f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}",
+        )
+        check(
+            self.baseline not in GIVEN or self.scale != "group_std",
+            f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}",
+        )
         if self.credit != "reward":
             allowed = ("none",) if self.credit == "set_mean" else ("none", "leave_one_out")
             check_choice(f"advantage.baseline (credit {self.credit})", self.baseline, allowed)
-            check(self.scale in ("none", "batch_std"), f"advantage.scale = {self.scale!r}; allowed: none, batch_std where credit is {self.credit}")
+            check(
+                self.scale in ("none", "batch_std"),
+                f"advantage.scale = {self.scale!r}; allowed: none, batch_std where credit is {self.credit}",
+            )
 
     @property
     def of_group(self) -> bool:
         """Whether a group of one needs the singleton rule."""
-        return self.baseline in ("group_mean", "leave_one_out", "length_weighted", "second_best") or self.scale == "group_std"
+        return (
+            self.baseline in ("group_mean", "leave_one_out", "length_weighted", "second_best")
+            or self.scale == "group_std"
+        )
 
     @property
     def of_tokens(self) -> bool:
         """Whether it may come from rewards at tokens, each in its place."""
-        return self.baseline in ("none", *GIVEN) and self.scale == "none" and self.whiten != "responses" and self.credit == "reward"
+        return (
+            self.baseline in ("none", *GIVEN)
+            and self.scale == "none"
+            and self.whiten != "responses"
+            and self.credit == "reward"
+        )
 
     @property
     def by_token(self) -> bool:
@@ -100,5 +145,11 @@ class AdvantageRule(NamedTuple):
 
 def advantage_rule(spec: Advantage) -> AdvantageRule:
     """The numbers that kernels take."""
-    codes = (code_of(CreditKind, spec.credit), spec.k, code_of(BaselineKind, spec.baseline), code_of(ScaleKind, spec.scale), code_of(WhitenKind, spec.whiten))
+    codes = (
+        code_of(CreditKind, spec.credit),
+        spec.k,
+        code_of(BaselineKind, spec.baseline),
+        code_of(ScaleKind, spec.scale),
+        code_of(WhitenKind, spec.whiten),
+    )
     return AdvantageRule(*codes, spec.ddof, float(spec.eps), code_of(SingletonRule, spec.singleton))

@@ -9,7 +9,18 @@ import numpy as np
 
 from rftlab.shared.jit import kernel
 from rftlab.shared.sums import weight_totals
-from rftlab.sim.lanes.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
+from rftlab.sim.lanes.simd import (
+    LANES,
+    count_at_most,
+    fma,
+    keep_bits,
+    largest,
+    load,
+    running_total,
+    splat,
+    store,
+    total,
+)
 from rftlab.sim.lanes.vectormath import exp
 from rftlab.sim.policy.versions import for_linear
 

@@ -1,14 +1,16 @@
-"""Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's parameters.
+"""Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's
+parameters.
 
-A response is the answer (its arms and its format) and L style tokens. Style token t says 0 or 1 and has its own random direction
-u_t of signs, one for each arm. It says 1 with probability sigmoid(h_t); h_t = slope u_t . (z - b) is its logit, where z are the context's
-logits and b what is left in them of the base policy's (`rftlab.sim.policy.forgetting`), so that z - b is what was learnt. The base policy's
-style tokens are even, and as the policy learns its style drifts, which ratios and KL penalties see. The score of a token in the logits is
-slope (token - sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so
+A response is the answer (its arms and its format) and L style tokens. Style token t says 0 or 1 and has its own random
+direction u_t of signs, one for each arm. It says 1 with probability sigmoid(h_t); h_t = slope u_t . (z - b) is its
+logit, where z are the context's logits and b what is left in them of the base policy's
+(`rftlab.sim.policy.forgetting`), so that z - b is what was learnt. The base policy's style tokens are even, and as the
+policy learns its style drifts, which ratios and KL penalties see. The score of a token in the logits is slope (token -
+sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so
 with many tokens they become the Gaussian nuisance that responses without style tokens have.
 
-L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short. Each token of an
-answer has a style; their mean counts.
+L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
+Each token of an answer has a style; their mean counts.
 """
 
 import math
@@ -30,7 +32,13 @@ HALF = math.log(0.5)
 def style_of(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
     """The model's numbers; without style tokens the slope is 0."""
     check(tokens >= 0, f"style tokens = {tokens}; allowed: 0 or more")
-    return Style(float(tokens), float(by_style), float(jitter), n_styles, 2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0)
+    return Style(
+        float(tokens),
+        float(by_style),
+        float(jitter),
+        n_styles,
+        2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0,
+    )
 
 
 def longest(style: Style) -> int:

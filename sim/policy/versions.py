@@ -18,16 +18,19 @@ from numba.extending import overload
 
 
 def for_linear(linear: Callable) -> Callable:
-    """Makes a function, for compiled code alone, whose last array decides what runs: `linear`, or what its `for_tabular` decorates.
+    """Makes a function, for compiled code alone, whose last array decides what runs: `linear`, or what its
+    `for_tabular` decorates.
 
-    A function that takes a plan first may have a third version, `for_one_token`, where the plan's answers have one token. The versions have
-    the same arguments. A call from Python raises TypeError.
+    A function that takes a plan first may have a third version, `for_one_token`, where the plan's answers have one
+    token. The versions have the same arguments. A call from Python raises TypeError.
     """
     versions = {"linear": linear}
 
     @functools.wraps(linear)
     def function(*args, **kwargs):
-        raise TypeError(f"{linear.__module__}.{linear.__name__} is for compiled code; Python calls what `jit` or `entry` compiled")
+        raise TypeError(
+            f"{linear.__module__}.{linear.__name__} is for compiled code; Python calls what `jit` or `entry` compiled"
+        )
 
     @functools.wraps(linear)
     def version_for(*args):

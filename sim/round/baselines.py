@@ -1,4 +1,5 @@
-"""Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average, the optimal one."""
+"""Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average,
+the optimal one."""
 
 import numpy as np
 
@@ -29,7 +30,8 @@ def greedy_length(plan, style, view, row):
 
 @inner
 def squared_features(contexts, plan, context, other):
-    """|x_i + c x_j|^2, by which the score of context i in W is longer than that in its logits; c: interference with context j, `other`."""
+    """|x_i + c x_j|^2, by which the score of context i in W is longer than that in its logits; c: interference with
+    context j, `other`."""
     d, found = contexts.features.shape[1], 0.0
     if d == 0:
         return (1.0 + plan.interference) ** 2 if context == other else 1.0 + plan.interference**2
@@ -43,7 +45,8 @@ def squared_features(contexts, plan, context, other):
 
 @inner
 def token_squares(contexts, plan, view, row, context, low):
-    """Of a token that starts at arm `low`: E[D], Pr(right) and E[right D], where D = |e - pi|^2 = 1 - 2 pi_a + sum_b pi_b^2."""
+    """Of a token that starts at arm `low`: E[D], Pr(right) and E[right D], where D = |e - pi|^2 = 1 - 2 pi_a + sum_b
+    pi_b^2."""
     last, squares, right, right_squares = low + plan.n_arms // len(plan.token_starts), 0.0, 0.0, 0.0
     for a in range(low, last):
         squares += view.probs[row, a] ** 2
@@ -59,11 +62,15 @@ def token_squares(contexts, plan, view, row, context, low):
 def optimal_baseline(contexts, plan, view, row, context, other):
     """E[r |s|^2] / E[|s|^2] over the responses of a context, s the score in all parameters (Greensmith et al. 2004).
 
-    |s|^2 = g (v + (1 + q v) D - q v) + (format score)^2 with g of `squared_features`, v = A sn^2 the nuisance's square, q the surprise, and
-    D the sum of the tokens'. These are independent: E[right D] = sum_s E[right_s D_s] prod_{u != s} Pr(right_u), token by token. Style
-    tokens count as the Gaussian nuisance whose place they take.
+    |s|^2 = g (v + (1 + q v) D - q v) + (format score)^2 with g of `squared_features`, v = A sn^2 the nuisance's square,
+    q the surprise, and D the sum of the tokens'. These are independent: E[right D] = sum_s E[right_s D_s] prod_{u != s}
+    Pr(right_u), token by token. Style tokens count as the Gaussian nuisance whose place they take.
     """
-    scale, formed, nuisance = squared_features(contexts, plan, context, other), view.formed[row], plan.n_arms * plan.nuisance**2
+    scale, formed, nuisance = (
+        squared_features(contexts, plan, context, other),
+        view.formed[row],
+        plan.n_arms * plan.nuisance**2,
+    )
     squares, right, right_squares = 0.0, 1.0, 0.0
     for low in plan.token_starts:
         mine, chance, chance_squares = token_squares(contexts, plan, view, row, context, low)
@@ -71,7 +78,9 @@ def optimal_baseline(contexts, plan, view, row, context, other):
         right_squares = right_squares * chance + right * chance_squares
         right *= chance
     slope, nuisance = 1.0 + nuisance * plan.surprise, nuisance * (1.0 - plan.surprise)
-    above = formed * (scale * (slope * right_squares + right * nuisance) + right * (plan.format_scale * (1.0 - formed)) ** 2)
+    above = formed * (
+        scale * (slope * right_squares + right * nuisance) + right * (plan.format_scale * (1.0 - formed)) ** 2
+    )
     below = scale * (slope * squares + nuisance) + plan.format_scale**2 * formed * (1.0 - formed)
     return above / below if below > 0.0 else 0.0
 

@@ -1,6 +1,6 @@
-"""The compiled round with everything in it: besides all that `rftlab.sim.round.plain` does, responses with style tokens, a sampler that is
-not the trainer, groups that are replaced, masks, importance corrections, baselines from elsewhere, an entropy bonus. Where none of these is
-asked for the two do the same, bit for bit, and that one is faster.
+"""The compiled round with everything in it: besides all that `rftlab.sim.round.plain` does, responses with style
+tokens, a sampler that is not the trainer, groups that are replaced, masks, importance corrections, baselines from
+elsewhere, an entropy bonus. Where none of these is asked for the two do the same, bit for bit, and that one is faster.
 """
 
 import numpy as np
@@ -42,9 +42,11 @@ def trainer_forward(contexts, plan, theta, batch, view):
 
 @inner
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
-    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its rewards.
+    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its
+    rewards.
 
-    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later epoch.
+    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later
+    epoch.
     """
     first, starts, others = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.rows[ROW.other]
     rewards, given_of = ragged.numbers[NUMBER.reward], ragged.numbers[NUMBER.given]
@@ -84,7 +86,9 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
     n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
     for attempt in range(choices.tries):
         memory.spent[2] += 1
-        sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged)
+        sample_try(
+            contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged
+        )
         if choices.tries == 1:
             return
         rows = drop_silent(plan, ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
@@ -97,7 +101,11 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
     """Baseline sets, then advantages, of responses and of their tokens."""
     first, context_of, sets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.set]
     starts, group, selected = ragged.ints[INT.start], ragged.ints[INT.group], ragged.ints[INT.selected]
-    rewards, given_of, advantage = ragged.numbers[NUMBER.reward], ragged.numbers[NUMBER.given], ragged.numbers[NUMBER.advantage]
+    rewards, given_of, advantage = (
+        ragged.numbers[NUMBER.reward],
+        ragged.numbers[NUMBER.given],
+        ragged.numbers[NUMBER.advantage],
+    )
     credit = ragged.tokens[TOKEN.advantage]
     end, support = np.int64(0), first[n]
     for row in range(n):
@@ -111,7 +119,9 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
                     ragged.pool[end] = rewards[i]
                     end += 1
         else:
-            end = add_baseline_set(plan, windows, context_of[row], rewards[a:b], rewards[extra : extra + plan.support], ragged.pool, end)
+            end = add_baseline_set(
+                plan, windows, context_of[row], rewards[a:b], rewards[extra : extra + plan.support], ragged.pool, end
+            )
     sets[n] = end
     trained = slice(0, support)
     rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
@@ -133,9 +143,14 @@ def count(n, ragged, totals):
 
 @inner
 def freeze_round(rule, n, ragged):
-    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then takes the old policy's place."""
+    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then
+    takes the old policy's place."""
     starts, correction = ragged.ints[INT.start], ragged.tokens[TOKEN.correction]
-    old_logp, ref_logp, sampled = ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp], ragged.tokens[TOKEN.sampler_logp]
+    old_logp, ref_logp, sampled = (
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+        ragged.tokens[TOKEN.sampler_logp],
+    )
     stop = ragged.rows[ROW.first, n]
     tokens = starts[stop]
     if rule.correction.kind == UNCORRECTED:
@@ -160,16 +175,34 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
             t = starts[i]
             logp[t] = answer_logp(plan, view, row - low, ragged.arms, N(i * tokens), forms[i])
             for s in range(t + 1, starts[i + 1]):
-                style_logit = style_logit_of(choices.style, np.uint32(signs_of[s]), view, contexts.base_logits, row - low, context_of[row], plan.n_arms)
+                style_logit = style_logit_of(
+                    choices.style,
+                    np.uint32(signs_of[s]),
+                    view,
+                    contexts.base_logits,
+                    row - low,
+                    context_of[row],
+                    plan.n_arms,
+                )
                 style_logits[s], logp[s] = style_logit, style_logp(style_logit, style_tokens[s] != 0)
 
 
 @inner
 def find_weights(plan, rule, update, low, high, ragged):
-    """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values, tokens."""
+    """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values,
+    tokens."""
     first, starts, response = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.marks[MARK.response]
-    weights, logp, plain, share = ragged.tokens[TOKEN.weight], ragged.tokens[TOKEN.logp], ragged.tokens[TOKEN.plain_share], ragged.tokens[TOKEN.share]
-    kl_share, old_logp, ref_logp = ragged.tokens[TOKEN.kl_share], ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp]
+    weights, logp, plain, share = (
+        ragged.tokens[TOKEN.weight],
+        ragged.tokens[TOKEN.logp],
+        ragged.tokens[TOKEN.plain_share],
+        ragged.tokens[TOKEN.share],
+    )
+    kl_share, old_logp, ref_logp = (
+        ragged.tokens[TOKEN.kl_share],
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+    )
     credit, correction = ragged.tokens[TOKEN.advantage], ragged.tokens[TOKEN.correction]
     start, stop = first[low], first[high]
     a, b = starts[start], starts[stop]
@@ -181,19 +214,26 @@ def find_weights(plan, rule, update, low, high, ragged):
     if rule.mask.kind == CLIP_COV:
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
     if rule.mask.kind != UNMASKED:
-        mask_into(rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens])
+        mask_into(
+            rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens]
+        )
     _, clipped, _, kl = objective_and_weights_into(rule, batch, logp[tokens], weights[tokens])
     return clipped, kl, b - a
 
 
 @inner
 def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, ragged):
-    """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of the format parameter.
+    """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
+    the format parameter.
 
     rows: these contexts, filled up to whole blocks, for which the scores behind are 0.
     """
     first, starts, tokens = ragged.rows[ROW.first], ragged.ints[INT.start], len(plan.token_starts)
-    weights, plain_share, answer_weights = ragged.tokens[TOKEN.weight], ragged.tokens[TOKEN.plain_share], ragged.numbers[NUMBER.weight]
+    weights, plain_share, answer_weights = (
+        ragged.tokens[TOKEN.weight],
+        ragged.tokens[TOKEN.plain_share],
+        ragged.numbers[NUMBER.weight],
+    )
     format_grad, nuisance = 0.0, plan.nuisance if choices.style.tokens == 0.0 else 0.0
     if nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, ragged.noise[start:])
@@ -203,7 +243,9 @@ def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, r
             answer_weights[i] = weights[starts[i]]
             bonus += rule.entropy * plain_share[starts[i]]
         forms, arms = ragged.ints[INT.form, a:b], ragged.arms[a * tokens : b * tokens]
-        format_grad += score_answers(plan, view, row, answer_weights[a:b], forms, arms, nuisance, ragged.noise, ragged.scores)
+        format_grad += score_answers(
+            plan, view, row, answer_weights[a:b], forms, arms, nuisance, ragged.noise, ragged.scores
+        )
         if bonus > 0.0:
             format_grad += add_entropy(plan, view, row, bonus, ragged.scores)
         if choices.style.slope > 0.0:
@@ -214,7 +256,8 @@ def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, r
 
 @inner
 def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, grad):
-    """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in `rftlab.sim.round.plain`."""
+    """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
+    `rftlab.sim.round.plain`."""
     context_of, n = ragged.rows[ROW.context], high - low
     for start in range(0, n, plan.chunk):
         stop = min(start + plan.chunk, n)
@@ -223,7 +266,9 @@ def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ra
         scores = ragged.scores[start:]
         backward(contexts, rows, scores, grad)
         if plan.interference > 0.0:
-            interfere(contexts, plan, round_index, context_of[low + start : low + stop], rows, scores, ragged.uniform, grad)
+            interfere(
+                contexts, plan, round_index, context_of[low + start : low + stop], rows, scores, ragged.uniform, grad
+            )
 
 
 @inner
@@ -248,8 +293,11 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
 
 
 @jit
-def general_rounds(contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals):
-    """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done, fewer where the run diverged."""
+def general_rounds(
+    contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals
+):
+    """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done,
+    fewer where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
         memory.history[(first_round + r) % (choices.lag + 1)] = state.theta

@@ -17,7 +17,8 @@ def copy_into(values, out, start):
 
 @kernel(forceinline=True)
 def add_baseline_set(plan, windows, context, own, support, pool, end):
-    """Add a context's baseline set to the pool, which ends at `end`: its window or the rewards of its own responses, then those of support rollouts."""
+    """Add a context's baseline set to the pool, which ends at `end`: its window or the rewards of its own responses,
+    then those of support rollouts."""
     end = window_into(windows, context, pool, end) if plan.replays else copy_into(own, pool, end)
     return copy_into(support, pool, end) if plan.support > 0 else end
 

@@ -1,4 +1,5 @@
-"""What makes a round's gradient noisy besides the luck of its rollouts: nuisance that goes with surprise, interference between contexts.
+"""What makes a round's gradient noisy besides the luck of its rollouts: nuisance that goes with surprise, interference
+between contexts.
 
 Both are off by default (docs/simulator.md says why they are here).
 """
@@ -13,8 +14,9 @@ from rftlab.sim.policy.spelling import squared_length
 
 @kernel
 def squared_weights(plan, probs, row, weights, arms):
-    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,); v = 1 - q + q |e - pi|^2 is the variance of a rollout's
-    nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2.
+    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,); v = 1 - q + q |e - pi|^2 is the variance of
+    a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a +
+    sum_b pi_b^2.
     """
     total, tokens = 0.0, len(plan.token_starts)
     sharpness = squared_length(probs, row)
@@ -22,14 +24,17 @@ def squared_weights(plan, probs, row, weights, arms):
         distance = tokens + sharpness
         for i in range(k * tokens, (k + 1) * tokens):
             distance -= 2.0 * probs[row, arms[i]]
-        variance = 1.0 - plan.surprise + plan.surprise * max(distance, 0.0)  # a sure response's distance may round to below 0
+        variance = (
+            1.0 - plan.surprise + plan.surprise * max(distance, 0.0)
+        )  # a sure response's distance may round to below 0
         total += weights[k] ** 2 * variance
     return total
 
 
 @kernel
 def find_others(contexts, plan, round_index, batch, uniform, others):
-    """Fill others (n,) with the context that each of a batch interferes with in a round. uniform: scratch, as of `uniforms`."""
+    """Fill others (n,) with the context that each of a batch interferes with in a round. uniform: scratch, as of
+    `uniforms`."""
     uniforms(plan.key, round_index, batch, np.int64(1), INTERFERENCE, uniform)
     for row in range(batch.shape[0]):
         others[row] = int(uniform[0, row] * contexts.base_format.shape[0])
@@ -37,7 +42,8 @@ def find_others(contexts, plan, round_index, batch, uniform, others):
 
 @kernel
 def interfere(contexts, plan, round_index, batch, rows, scores, uniform, grad):
-    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random context of its round.
+    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random
+    context of its round.
 
     Overwrites the scores and `rows`, the padded batch.
     """

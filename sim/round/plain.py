@@ -2,8 +2,8 @@
 
 It does what most runs ask for; `rftlab.sim.round.general` does everything, and the same here bit for bit.
 
-One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each update makes a
-forward pass of its own. All randomness comes from counters, so nothing random is stored.
+One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each
+update makes a forward pass of its own. All randomness comes from counters, so nothing random is stored.
 """
 
 import math
@@ -34,7 +34,8 @@ CHUNK = 128
 
 @kernel(forceinline=True)
 def find_logits(contexts, theta, batch, base_scale, work):
-    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as `forgetting.base_logit_scale` says."""
+    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as
+    `forgetting.base_logit_scale` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
@@ -43,7 +44,8 @@ def find_logits(contexts, theta, batch, base_scale, work):
 
 @kernel(forceinline=True)
 def policy_forward(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks.
+    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole
+    blocks.
 
     Returns what is left of the base policy's logits.
     """
@@ -84,7 +86,8 @@ def set_scores(plan, round_index, batch, first, rows, work):
 
 @kernel(inline="always")
 def find_logp_again(plan, n, first, work):
-    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of `policy_forward`."""
+    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of
+    `policy_forward`."""
     k, tokens = plan.rollouts, len(plan.token_starts)
     for row in range(n):
         for t in range(row * k, row * k + k):
@@ -93,10 +96,13 @@ def find_logp_again(plan, n, first, work):
 
 @kernel(inline="always")
 def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
-    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
+    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of
+    them `first`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
-    fixed = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
+    fixed = Batch(
+        work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
+    )
     _, clipped, _, kl = objective_and_weights_into(rule, fixed, logp, work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
@@ -127,7 +133,16 @@ def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, total
         shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
     find_baselines(plan, state.windows, batch, work)
     pool_starts = work.pool_starts[: batch.shape[0] + 1]
-    advantages_into(rule.advantage, work.reward[trained], work.starts, work.group, work.pool, pool_starts, work.reward, work.advantage[trained])
+    advantages_into(
+        rule.advantage,
+        work.reward[trained],
+        work.starts,
+        work.group,
+        work.pool,
+        pool_starts,
+        work.reward,
+        work.advantage[trained],
+    )
     for row in range(batch.shape[0]):
         part = slice(row * plan.rollouts, (row + 1) * plan.rollouts)
         count_group(work.reward[part], work.advantage[part], totals)
@@ -135,11 +150,13 @@ def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, total
 
 @entry
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
-    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
+    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run
+    diverged.
 
-    A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the gradient. `work` then
-    holds the last chunk. Several updates have forward passes on parts of a batch that was sampled as one chunk. Both are turns of one loop, because
-    parts of a round that are compiled into it in two places take twice as long to compile.
+    A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the
+    gradient. `work` then holds the last chunk. Several updates have forward passes on parts of a batch that was sampled
+    as one chunk. Both are turns of one loop, because parts of a round that are compiled into it in two places take
+    twice as long to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
     chunks, size = (n + plan.chunk - 1) // plan.chunk, n // plan.minibatches
@@ -160,7 +177,9 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             if fresh and again:
                 continue
             logp = work.old_logp if fresh else work.logp
-            accumulate_gradient(contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals)
+            accumulate_gradient(
+                contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals
+            )
             if again or turn + 1 == chunks:
                 finite = finite and optimizer_step(plan, state, totals)
         if not finite:

@@ -1,6 +1,8 @@
-"""Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens, packed.
+"""Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens,
+packed.
 
-Quantities of one kind share an array, because kernels compile much faster so. The tables below name its rows: `ragged.tokens[TOKEN.weight]`.
+Quantities of one kind share an array, because kernels compile much faster so. The tables below name its rows:
+`ragged.tokens[TOKEN.weight]`.
 """
 
 from typing import NamedTuple

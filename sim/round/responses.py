@@ -1,7 +1,9 @@
-"""Responses with style tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be replaced.
+"""Responses with style tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be
+replaced.
 
-Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after all trained
-ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one token.
+Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
+all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one
+token.
 """
 
 import numpy as np
@@ -14,7 +16,16 @@ from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
-from rftlab.sim.policy.style import HALF, WORDS, length_of, side_of, style_logit_of, style_logp, style_probability, words_into
+from rftlab.sim.policy.style import (
+    HALF,
+    WORDS,
+    length_of,
+    side_of,
+    style_logit_of,
+    style_logp,
+    style_probability,
+    words_into,
+)
 from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
 from rftlab.sim.round.plain import find_logits
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
@@ -39,8 +50,16 @@ def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, no
 @inner
 def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i):
     """Sample the n style tokens of response i, behind its answer."""
-    old_logp, ref_logp, sampler_logp = ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp], ragged.tokens[TOKEN.sampler_logp]
-    signs_of, style_tokens, response = ragged.marks[MARK.signs], ragged.marks[MARK.style_token], ragged.marks[MARK.response]
+    old_logp, ref_logp, sampler_logp = (
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+        ragged.tokens[TOKEN.sampler_logp],
+    )
+    signs_of, style_tokens, response = (
+        ragged.marks[MARK.signs],
+        ragged.marks[MARK.style_token],
+        ragged.marks[MARK.response],
+    )
     starts, t = ragged.ints[INT.start], ragged.ints[INT.start, i]
     for position in range(n):
         if position % WORDS == 0:
@@ -51,7 +70,9 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
         sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
-        old_logp[t] = style_logp(style_logit_of(choices.style, signs, trainer, contexts.base_logits, row, context, plan.n_arms), style_token)
+        old_logp[t] = style_logp(
+            style_logit_of(choices.style, signs, trainer, contexts.base_logits, row, context, plan.n_arms), style_token
+        )
     starts[i + 1] = t + 1
 
 
@@ -68,10 +89,13 @@ def length_after(plan, style, arms, at, u):
 
 @inner
 def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
-    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place among the rollouts of the batch."""
+    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
+    among the rollouts of the batch."""
     tokens, t = len(plan.token_starts), ragged.ints[INT.start, i]
     arms, first = ragged.arms, N(i * tokens)
-    formed, reward = draw_answer(plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms)
+    formed, reward = draw_answer(
+        plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms
+    )
     form = int(formed)
     ragged.ints[INT.form, i], ragged.numbers[NUMBER.reward, i], ragged.marks[MARK.response, t] = form, reward, i
     ragged.tokens[TOKEN.old_logp, t] = answer_logp(plan, trainer, row, arms, first, form)
@@ -83,7 +107,8 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
 
 @inner
 def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
-    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses in use."""
+    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses
+    in use."""
     first, context_of, gets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.gets]
     group = ragged.ints[INT.group]
     n, count = batch.shape[0], choices.draws
@@ -101,13 +126,17 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row]):
             group[i] = at + row
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
+            respond(
+                contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
+            )
             i += 1
         first[at + row + 1] = i
     for row in range(n if plan.support > 0 else 0):
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row], gets[row] + plan.support):
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
+            respond(
+                contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
+            )
             i += 1
     return i
 
@@ -154,7 +183,8 @@ def move_row(plan, ragged, source, target):
 
 @inner
 def drop_silent(plan, ragged, at, n, room):
-    """Leave the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the rows in use."""
+    """Leave the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
+    rows in use."""
     spare = room
     for row in range(at, at + n):
         spare -= differs(ragged, row)

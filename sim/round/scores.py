@@ -1,4 +1,5 @@
-"""The scores of a round: what the responses of a context teach its logits and the format. Entropy and style are the general round's."""
+"""The scores of a round: what the responses of a context teach its logits and the format. Entropy and style are the
+general round's."""
 
 import math
 
@@ -11,10 +12,11 @@ from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
 @kernel(forceinline=True)
 def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores):
-    """scores[row] = sum_k w_k (e_k - pi) plus the nuisance; returns sum_k w_k (f_k - formed), the score of the format's logit.
+    """scores[row] = sum_k w_k (e_k - pi) plus the nuisance; returns sum_k w_k (f_k - formed), the score of the format's
+    logit.
 
-    weights and forms (K,), arms (K T,) of a context's answers; view: its policy (`Work` or `View`). The nuisance of K independent
-    rollouts with weights w_k is one normal vector of standard deviation nuisance sqrt(sum_k w_k^2).
+    weights and forms (K,), arms (K T,) of a context's answers; view: its policy (`Work` or `View`). The nuisance of K
+    independent rollouts with weights w_k is one normal vector of standard deviation nuisance sqrt(sum_k w_k^2).
     """
     weight, squares, formed = weight_sums(weights, forms)
     if plan.surprise > 0.0:
@@ -28,7 +30,11 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
 def add_style_scores(plan, choices, rule, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included."""
     first, starts = ragged.rows[ROW.first], ragged.ints[INT.start]
-    weights, style_logits, plain_share = ragged.tokens[TOKEN.weight], ragged.tokens[TOKEN.style_logit], ragged.tokens[TOKEN.plain_share]
+    weights, style_logits, plain_share = (
+        ragged.tokens[TOKEN.weight],
+        ragged.tokens[TOKEN.style_logit],
+        ragged.tokens[TOKEN.plain_share],
+    )
     signs_of, style_tokens = ragged.marks[MARK.signs], ragged.marks[MARK.style_token]
     ragged.style_score[:] = 0.0
     for i in range(first[row], first[row + 1]):
@@ -43,7 +49,8 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
 
 @inner
 def add_entropy(plan, view, row, share, scores):
-    """Add share x the gradient of the entropy of a context's answer and format, the sum of those of its tokens; returns the format's part."""
+    """Add share x the gradient of the entropy of a context's answer and format, the sum of those of its tokens;
+    returns the format's part."""
     width = plan.n_arms // len(plan.token_starts)
     for low in plan.token_starts:
         entropy = 0.0

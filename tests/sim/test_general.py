@@ -37,8 +37,15 @@ PLAIN = DESIGNS | {
     "whitened": Design(8, 4, estimator=Estimator(Advantage("none", whiten="responses"), Cispo()), **UPDATES),
     "nonzero": Design(8, 4, 2, estimator=Estimator(Advantage("group_mean", "nonzero"), kl=KL("k2", 0.2)), **UPDATES),
     "one sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"))),
-    "geometric": Design(8, 4, estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)), **UPDATES),
-    "pass at k": Design(8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))),
+    "geometric": Design(
+        8,
+        4,
+        estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)),
+        **UPDATES,
+    ),
+    "pass at k": Design(
+        8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))
+    ),
 }
 SPELT = replace(SMALL, answer_tokens=2, surprise=0.6, interference=0.4, forgetting=1.0)
 """With all four of the options that bring the environment closer to a language model."""
@@ -89,7 +96,10 @@ EXACT, FLOAT32 = 1e-9, 1e-5
 
 
 TOGETHER = {
-    "corrected kl cov": (styled_run(OTHER_SAMPLER, mask=KLCov(0.2), kl=PULL, correction=Correction("truncate")), styled_run(OTHER_SAMPLER, kl=PULL)),
+    "corrected kl cov": (
+        styled_run(OTHER_SAMPLER, mask=KLCov(0.2), kl=PULL, correction=Correction("truncate")),
+        styled_run(OTHER_SAMPLER, kl=PULL),
+    ),
     "old anchor, ratio to the sampler": (
         styled_run(OTHER_SAMPLER, kl=replace(PULL, anchor="old"), correction=Correction("ratio")),
         styled_run(OTHER_SAMPLER, kl=PULL, correction=Correction("ratio")),
@@ -98,12 +108,18 @@ TOGETHER = {
         styled_run(sampling=Sampling(tries=5), design=replace(BASE, epochs=1, minibatches=1)),
         styled_run(design=replace(BASE, epochs=1, minibatches=1)),
     ),
-    "tries by difficulty": (styled_run(sampling=Sampling(tries=5, budget="difficulty")), styled_run(sampling=Sampling(tries=5))),
+    "tries by difficulty": (
+        styled_run(sampling=Sampling(tries=5, budget="difficulty")),
+        styled_run(sampling=Sampling(tries=5)),
+    ),
     "keep of tries by difficulty": (
         styled_run(sampling=Sampling(tries=3, keep=2, budget="difficulty")),
         styled_run(sampling=Sampling(tries=3, budget="difficulty")),
     ),
-    "penalised difficulty": (styled_run(sampling=Sampling(budget="difficulty"), length=Length(3.0, 6, 4)), styled_run(length=Length(3.0, 6, 4))),
+    "penalised difficulty": (
+        styled_run(sampling=Sampling(budget="difficulty"), length=Length(3.0, 6, 4)),
+        styled_run(length=Length(3.0, 6, 4)),
+    ),
     **{f"{name} of the sampler": (run, styled_run(OTHER_SAMPLER)) for name, run in corrected().items()},
 }
 
@@ -133,7 +149,20 @@ def test_it_follows_its_slow_twin_which_tells_every_knob(name):
 
 
 ONE_TOKEN = mixed_world(tokens=0.0)
-OF_ITSELF = {"kl cov", "clip cov", "mask tv", "mask kl", "mask drift", "sampler", "tries", "many tries", "keep", "difficulty", "entropy", "old anchor"}
+OF_ITSELF = {
+    "kl cov",
+    "clip cov",
+    "mask tv",
+    "mask kl",
+    "mask drift",
+    "sampler",
+    "tries",
+    "many tries",
+    "keep",
+    "difficulty",
+    "entropy",
+    "old anchor",
+}
 OF_ITSELF |= {"greedy", "moving_average", "optimal", "value", "kl in reward", *CORRECTIONS}
 
 
@@ -153,7 +182,10 @@ WRONG = {
     "slope": styled_run(OTHER_SAMPLER),
     "jitter": styled_run(OTHER_SAMPLER),
 }
-WRONG_WORLDS = {"slope": WORLD._replace(style=WORLD.style._replace(slope=1.01 * WORLD.style.slope)), "jitter": mixed_world(jitter=0.5)}
+WRONG_WORLDS = {
+    "slope": WORLD._replace(style=WORLD.style._replace(slope=1.01 * WORLD.style.slope)),
+    "jitter": mixed_world(jitter=0.5),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -182,7 +214,11 @@ SPELT_RUNS = {
     "value": RUNS["value"],
     "moving_average": RUNS["moving_average"],
     "all": styled_run(
-        OTHER_SAMPLER, entropy=0.2, sampling=Sampling(tries=3, budget="difficulty"), advantage=Advantage("optimal"), correction=Correction("truncate")
+        OTHER_SAMPLER,
+        entropy=0.2,
+        sampling=Sampling(tries=3, budget="difficulty"),
+        advantage=Advantage("optimal"),
+        correction=Correction("truncate"),
     ),
 }
 SPELT_WORLDS = {"style tokens": STYLED_SPELT, "Gaussian nuisance": GAUSSIAN_SPELT}
@@ -199,9 +235,16 @@ def test_with_answers_of_several_tokens_it_follows_its_slow_twin(world, name):
 
 
 def test_the_twins_entropy_gradient_is_a_finite_difference():
-    twin, z, h = NaiveGeneral(SPELT_RUNS["entropy"], GAUSSIAN_SPELT), np.random.default_rng(1).standard_normal((1, 8)), 1e-6
+    twin, z, h = (
+        NaiveGeneral(SPELT_RUNS["entropy"], GAUSSIAN_SPELT),
+        np.random.default_rng(1).standard_normal((1, 8)),
+        1e-6,
+    )
     moves = h * np.eye(8)
-    found = [(twin.answer_entropy(twin.softmax(z + move)[0]) - twin.answer_entropy(twin.softmax(z - move)[0])) / (2 * h) for move in moves]
+    found = [
+        (twin.answer_entropy(twin.softmax(z + move)[0]) - twin.answer_entropy(twin.softmax(z - move)[0])) / (2 * h)
+        for move in moves
+    ]
     np.testing.assert_allclose(twin.entropy_gradient(twin.softmax(z)[0]), found, atol=1e-8)
     assert np.abs(whole_entropy_gradient(twin, twin.softmax(z)[0]) - found).max() > 0.01
 
@@ -225,7 +268,9 @@ def view_without(part):
 def faded_style(self, context, w=None, theta_f=None, noise=0.0):
     """Style that drifts with what is forgotten, too."""
     policy = NaiveGeneral.view(self, context, w, theta_f, noise)
-    return replace(policy, moved=policy.moved + self.remembered(self.z0[context], self.w if w is None else w) - self.z0[context])
+    return replace(
+        policy, moved=policy.moved + self.remembered(self.z0[context], self.w if w is None else w) - self.z0[context]
+    )
 
 
 def whole_entropy_gradient(self, p):
@@ -246,8 +291,14 @@ WRONG_TWINS = {
     "entropy of one softmax": (NOISE("entropy"), {"entropy_gradient": whole_entropy_gradient}),
     "nuisance without surprise": (NOISE("entropy"), {"variance": lambda self, p, arms: 1.0}),
     "nothing is disturbed": (STYLE("of itself"), {"taught": lambda self, round_index, context: self.x[context]}),
-    "the same others in every round": (NOISE("optimal"), {"others": lambda self, round_index, batch: NaiveGeneral.others(self, 0, batch)}),
-    "log-probability of the first token": (NOISE("truncate"), {"answer_logp": lambda self, p, arms: NaiveGeneral.answer_logp(self, p, arms[:, :, :1])}),
+    "the same others in every round": (
+        NOISE("optimal"),
+        {"others": lambda self, round_index, batch: NaiveGeneral.others(self, 0, batch)},
+    ),
+    "log-probability of the first token": (
+        NOISE("truncate"),
+        {"answer_logp": lambda self, p, arms: NaiveGeneral.answer_logp(self, p, arms[:, :, :1])},
+    ),
 }
 
 
@@ -269,17 +320,31 @@ LINEAR = {
         {"correction": Correction("truncate", "sequence"), "mask": Divergence("kl", 1e-4, 1e-4), "entropy": 0.1},
     ),
     "optimal": (STYLED, Sampler(), {"advantage": Advantage("optimal")}),
-    "value, tries": (STYLED, Sampler(), {"advantage": Advantage("value"), "sampling": Sampling(tries=3, budget="difficulty"), "ratio": Ratio("sequence")}),
+    "value, tries": (
+        STYLED,
+        Sampler(),
+        {
+            "advantage": Advantage("value"),
+            "sampling": Sampling(tries=3, budget="difficulty"),
+            "ratio": Ratio("sequence"),
+        },
+    ),
     "Gaussian nuisance, greedy": (SMALL, Sampler(0, 0.3), {"advantage": Advantage("greedy"), "entropy": 0.1}),
     "all four, optimal, entropy": (SPELT, OTHER_SAMPLER, {"advantage": Advantage("optimal"), "entropy": 0.1}),
-    "two tokens, style, greedy, tries": (SPELT_STYLED, OTHER_SAMPLER, {"advantage": Advantage("greedy"), "sampling": Sampling(tries=3, budget="difficulty")}),
+    "two tokens, style, greedy, tries": (
+        SPELT_STYLED,
+        OTHER_SAMPLER,
+        {"advantage": Advantage("greedy"), "sampling": Sampling(tries=3, budget="difficulty")},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_the_linear_environment_follows_its_slow_twin(name):
     environment, sampler, knobs = LINEAR[name]
-    run = replace(styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3))
+    run = replace(
+        styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3)
+    )
     world = build(environment)
     columns = general_curve(run, world)
     found = differences(run, columns, world)
@@ -303,7 +368,9 @@ def test_results_do_not_depend_on_threads_or_on_the_order_of_runs():
 
 def test_evaluation_points_do_not_change_the_run():
     run = RUNS["many tries"]
-    often, once = (simulate(replace(run, design=replace(run.design, eval_every=every)), WORLD).curve for every in (1, 9))
+    often, once = (
+        simulate(replace(run, design=replace(run.design, eval_every=every)), WORLD).curve for every in (1, 9)
+    )
     for name in ("rollouts", "tokens", "train_pass_at_1"):
         assert getattr(often, name)[-1] == getattr(once, name)[-1]
 
@@ -321,8 +388,16 @@ def test_a_diverging_run_says_where(monkeypatch):
     fast, general = simulate(run, build(SMALL)), forced(monkeypatch, run, build(SMALL))
     assert fast.diverged_at == general.diverged_at > 0 and same(fast.curve, general.curve)
     stale = simulate(replace(run, sampler=Sampler(1, 0.1)), build(SMALL))
-    assert stale.diverged_at > 0 and stale.curve.round[-1] <= stale.diverged_at < stale.curve.round[-1] + run.design.eval_every
-    assert simulate(replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", learning_rate=1.0)), build(SMALL)).diverged_at is None
+    assert (
+        stale.diverged_at > 0
+        and stale.curve.round[-1] <= stale.diverged_at < stale.curve.round[-1] + run.design.eval_every
+    )
+    assert (
+        simulate(
+            replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", learning_rate=1.0)), build(SMALL)
+        ).diverged_at
+        is None
+    )
 
 
 PAIR, RAW = Advantage("group_mean"), Advantage("none")
@@ -333,14 +408,35 @@ BAD = {
     "lag": (lambda: Sampler(lag=-1), "sampler.lag = -1; allowed: 0 or more"),
     "noise": (lambda: Sampler(noise=-0.1), "sampler.noise = -0.1; allowed: 0 or more"),
     "noise nan": (lambda: Sampler(noise=float("nan")), "sampler.noise = nan; allowed: 0 or more"),
-    "tries of one": (lambda: Design(8, 1, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, or more where rollouts > 1"),
-    "tries with support": (lambda: Design(8, 2, 1, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, .* without support, replay"),
-    "tries with window": (lambda: Design(8, 2, replay_window=4, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, .* without support, replay"),
+    "tries of one": (
+        lambda: Design(8, 1, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, or more where rollouts > 1",
+    ),
+    "tries with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, .* without support, replay",
+    ),
+    "tries with window": (
+        lambda: Design(8, 2, replay_window=4, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, .* without support, replay",
+    ),
     "keep more": (lambda: Design(8, 2, sampling=Sampling(keep=3)), "sampling.keep = 3; allowed: at most rollouts = 2"),
-    "keep with support": (lambda: Design(8, 2, 1, sampling=Sampling(keep=1)), "sampling.keep = 1; allowed: 0 with support rollouts or a replay window"),
-    "keep with window": (lambda: Design(8, 2, replay_window=4, sampling=Sampling(keep=1)), "sampling.keep = 1; allowed: 0 with support rollouts"),
-    "budget of one": (lambda: Design(8, 1, sampling=Sampling(budget="difficulty")), "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1"),
-    "budget with support": (lambda: Design(8, 2, 1, sampling=Sampling(budget="difficulty")), "sampling.budget = 'difficulty'; allowed: equal"),
+    "keep with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(keep=1)),
+        "sampling.keep = 1; allowed: 0 with support rollouts or a replay window",
+    ),
+    "keep with window": (
+        lambda: Design(8, 2, replay_window=4, sampling=Sampling(keep=1)),
+        "sampling.keep = 1; allowed: 0 with support rollouts",
+    ),
+    "budget of one": (
+        lambda: Design(8, 1, sampling=Sampling(budget="difficulty")),
+        "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1",
+    ),
+    "budget with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(budget="difficulty")),
+        "sampling.budget = 'difficulty'; allowed: equal",
+    ),
     "lengths of support": (
         lambda: Design(8, 2, 1, estimator=Estimator(Advantage("length_weighted"))),
         "advantage.baseline = length_weighted; allowed: without",
@@ -349,7 +445,10 @@ BAD = {
         lambda: Design(8, 3, sampling=Sampling(keep=2), estimator=Estimator(Advantage("length_weighted"))),
         "advantage.baseline = length_weighted; allowed: without .* sampling.keep",
     ),
-    "lonely": (lambda: Design(8, 1, estimator=Estimator(Advantage(singleton="error"))), "smallest baseline set = 1 .*; allowed: 2 or more"),
+    "lonely": (
+        lambda: Design(8, 1, estimator=Estimator(Advantage(singleton="error"))),
+        "smallest baseline set = 1 .*; allowed: 2 or more",
+    ),
     "lonely kept": (
         lambda: Design(8, 4, sampling=Sampling(keep=1), estimator=Estimator(Advantage(singleton="error"))),
         "baseline set = 1 .*; allowed: 2 or more",
@@ -358,15 +457,32 @@ BAD = {
         lambda: Design(8, 4, sampling=Sampling(budget="difficulty"), estimator=Estimator(Advantage(singleton="error"))),
         "smallest baseline set = 1 .*; allowed: 2 or more",
     ),
-    "k": (lambda: Design(8, 4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))), "advantage.k = 5; allowed: at most .* 4"),
+    "k": (
+        lambda: Design(8, 4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))),
+        "advantage.k = 5; allowed: at most .* 4",
+    ),
     "k of kept": (
-        lambda: Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage("none", credit="pass_at_k", k=3))),
+        lambda: Design(
+            8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage("none", credit="pass_at_k", k=3))
+        ),
         "advantage.k = 3; allowed: at most .* 2",
     ),
-    "critic rate": (lambda: Simulation(critic_learning_rate=0.0), "critic_learning_rate = 0.0; allowed: more than 0, less than 2"),
-    "critic rate 2": (lambda: Simulation(critic_learning_rate=2.0), "critic_learning_rate = 2.0; allowed: more than 0, less than 2"),
-    "gamma": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("none", gamma=0.9)))), "advantage.gamma, lam = 0.9, 1.0; allowed: 1 in the sim"),
-    "lam": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("value", lam=0.9)))), "advantage.gamma, lam = 1.0, 0.9; allowed: 1 in the sim"),
+    "critic rate": (
+        lambda: Simulation(critic_learning_rate=0.0),
+        "critic_learning_rate = 0.0; allowed: more than 0, less than 2",
+    ),
+    "critic rate 2": (
+        lambda: Simulation(critic_learning_rate=2.0),
+        "critic_learning_rate = 2.0; allowed: more than 0, less than 2",
+    ),
+    "gamma": (
+        lambda: Simulation(design=Design(estimator=Estimator(Advantage("none", gamma=0.9)))),
+        "advantage.gamma, lam = 0.9, 1.0; allowed: 1 in the sim",
+    ),
+    "lam": (
+        lambda: Simulation(design=Design(estimator=Estimator(Advantage("value", lam=0.9)))),
+        "advantage.gamma, lam = 1.0, 0.9; allowed: 1 in the sim",
+    ),
     "style tokens": (lambda: Linear(style_tokens=-1.0), "environment.style_tokens = -1.0; allowed: 0 to 1000"),
     "style tokens many": (lambda: Linear(style_tokens=1001.0), "environment.style_tokens = 1001.0; allowed: 0 to 1000"),
     "by style": (lambda: Linear(length_by_style=1.5), "environment.length_by_style = 1.5; allowed: 0 to 1"),
@@ -384,6 +500,13 @@ def test_bad_input_is_named_with_what_is_allowed(name):
 
 def test_what_borders_on_bad_input_is_allowed():
     assert Design(8, 2, sampling=Sampling(tries=9, keep=2, budget="difficulty")).smallest_set == 1
-    assert Design(8, 4, 1, replay_window=4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))).smallest_set == 5
+    assert (
+        Design(8, 4, 1, replay_window=4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))).smallest_set
+        == 5
+    )
     assert Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage(singleton="error"))).smallest_set == 2
-    assert Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0) and Simulation(critic_learning_rate=1.99) and Sampler(0, 0.0) == Sampler()
+    assert (
+        Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0)
+        and Simulation(critic_learning_rate=1.99)
+        and Sampler(0, 0.0) == Sampler()
+    )

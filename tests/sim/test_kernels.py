@@ -35,11 +35,16 @@ def test_kernels_own_no_arrays():
     ]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
     assert rftlab.sim.round.plain.policy_forward in kernels and rftlab.sim.lanes.random.uniforms in kernels
-    assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
+    assert not any(
+        isinstance(found.signature.return_type, types.Array)
+        for kernel in kernels
+        for found in kernel.overloads.values()
+    )
 
 
 def test_kernels_use_no_methods_of_arrays():
-    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
+    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what
+    was compiled before."""
     modules = (
         rftlab.sim.round.plain,
         rftlab.sim.round.rollouts,
@@ -50,7 +55,12 @@ def test_kernels_use_no_methods_of_arrays():
         rftlab.sim.round.noise,
         rftlab.sim.policy.forgetting,
     )
-    calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
+    calls = [
+        node.func
+        for module in modules
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call)
+    ]
     used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used
 
@@ -60,7 +70,10 @@ def test_python_is_told_that_it_cannot_call_an_inner_function():
         rftlab.sim.round.plain.policy_forward(None, None, None, None, None)
 
 
-@pytest.mark.parametrize("function", [rftlab.sim.policy.spelling.softmax, rftlab.sim.policy.products.forward, rftlab.sim.round.optimizer.squared_length])
+@pytest.mark.parametrize(
+    "function",
+    [rftlab.sim.policy.spelling.softmax, rftlab.sim.policy.products.forward, rftlab.sim.round.optimizer.squared_length],
+)
 def test_a_function_in_two_versions_has_its_documentation_and_is_for_compiled_code(function):
     assert function.__doc__ and inspect.getsourcelines(function)[0][0] == "@for_linear\n"
     with pytest.raises(TypeError, match=rf"{function.__module__}.{function.__name__} is for compiled code"):

@@ -1,4 +1,5 @@
-"""What the tests of the general round share: small float64 worlds, the gradient of each context in a round, comparisons by standard errors."""
+"""What the tests of the general round share: small float64 worlds, the gradient of each context in a round,
+comparisons by standard errors."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -32,12 +33,15 @@ def styled(world, tokens, by_style=0.0, jitter=0.0, n_styles=2):
 def mixed_world(tokens=5.0, by_style=0.6, jitter=0.3, nuisance=0.7):
     """15 contexts that differ, in float64: 5 arms, format, style tokens."""
     rng, shape = np.random.default_rng(5), (15, 5)
-    contexts = contexts_of(np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4)
+    contexts = contexts_of(
+        np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4
+    )
     return styled(World(contexts, contexts, 5, 1.5, nuisance), tokens, by_style, jitter)
 
 
 def spelt_world(n, tokens, width, nuisance=0.7, **extras):
-    """n contexts in float64 with formats that are learnt, answers of several tokens with `width` arms each, of which some are right."""
+    """n contexts in float64 with formats that are learnt, answers of several tokens with `width` arms each, of which
+    some are right."""
     rng = np.random.default_rng(5)
     logits, correct = rng.standard_normal((n, tokens * width)), rng.random((n, tokens * width)) < 0.5
     contexts = contexts_of(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
@@ -52,7 +56,8 @@ def equal_world(logits, correct, nuisance=0.0, base_format=np.inf, format_scale=
 
 
 def learner_of(world, estimator, rollouts=1, seed=0, theta=None, rate=1.0, **more):
-    """A learner of the general round on all contexts at once, whose SGD (of rate 1) adds the gradient to its parameters."""
+    """A learner of the general round on all contexts at once, whose SGD (of rate 1) adds the gradient to its
+    parameters."""
     n = len(world.train.base_format)
     knobs = {"batch_size": n} | {name: more.pop(name) for name in tuple(more) if name in Design.__dataclass_fields__}
     design = Design(rollouts=rollouts, estimator=estimator, rounds=1, eval_every=1, **knobs)
@@ -75,7 +80,8 @@ def put(learner, theta):
 
 
 def gradients(learner, rounds, theta=None, stale=None):
-    """Gradients (rounds x contexts, A) in the contexts' logits, of the sum over the batch of each context's mean objective.
+    """Gradients (rounds x contexts, A) in the contexts' logits, of the sum over the batch of each context's mean
+    objective.
 
     theta (A,): the policy; stale (A,): that of the round before.
     """
@@ -122,11 +128,14 @@ def with_estimator(design, **changes):
 
 def same(a, b, but=("seconds",)):
     """Bitwise equality of two curves, but for some columns."""
-    return all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name not in but)
+    return all(
+        np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name not in but
+    )
 
 
 class Seen(NamedTuple):
-    """The latest round of a learner: row r of the batch has responses first[r] .. first[r+1]-1, response i tokens starts[i] .. starts[i+1]-1."""
+    """The latest round of a learner: row r of the batch has responses first[r] .. first[r+1]-1, response i tokens
+    starts[i] .. starts[i+1]-1."""
 
     context: np.ndarray
     first: np.ndarray
@@ -162,4 +171,14 @@ def seen(learner):
     numbers = (r.numbers[row, responses].copy() for row in (NUMBER.reward, NUMBER.given, NUMBER.advantage))
     logps = (r.tokens[row, tokens].copy() for row in (TOKEN.old_logp, TOKEN.logp))
     arm = arms.copy() if tokens_of_answer > 1 else arms[:, 0].copy()
-    return Seen(r.rows[ROW.context, :n].copy(), first, arm, *numbers, starts, signs, r.marks[MARK.style_token, tokens] != 0, *logps, style)
+    return Seen(
+        r.rows[ROW.context, :n].copy(),
+        first,
+        arm,
+        *numbers,
+        starts,
+        signs,
+        r.marks[MARK.style_token, tokens] != 0,
+        *logps,
+        style,
+    )

@@ -1,6 +1,8 @@
-"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from elsewhere.
+"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from
+elsewhere.
 
-As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random numbers from `rftlab.sim.lanes.random`.
+As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random
+numbers from `rftlab.sim.lanes.random`.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,16 @@ from tests.support.naive.simulator import NaiveRun, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal")
 TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
-METRICS = ("rollouts", "tokens", "reward", "train_pass_at_1", "kl", "clip_fraction", "zero_signal_fraction", "grad_norm")
+METRICS = (
+    "rollouts",
+    "tokens",
+    "reward",
+    "train_pass_at_1",
+    "kl",
+    "clip_fraction",
+    "zero_signal_fraction",
+    "grad_norm",
+)
 
 
 def offsets(lengths):
@@ -40,7 +51,8 @@ class Response:
     signs: np.ndarray
     style_tokens: np.ndarray
     old: np.ndarray = None
-    """(1 + n,) log-probabilities of its answer and its style tokens: the trainer's at the start of the round, then the sampler's, the base policy's."""
+    """(1 + n,) log-probabilities of its answer and its style tokens: the trainer's at the start of the round, then
+    the sampler's, the base policy's."""
     sampler: np.ndarray = None
     ref: np.ndarray = None
     scored: float = 0.0
@@ -51,7 +63,8 @@ class Response:
 
 @dataclass
 class Policy:
-    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities, format."""
+    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities,
+    format."""
 
     moved: np.ndarray
     p: np.ndarray
@@ -63,7 +76,12 @@ class NaiveGeneral(NaiveRun):
 
     def __init__(self, run, world):
         super().__init__(run, world)
-        self.e, self.style, self.a, self.answer_tokens = run.design.estimator, world.style, world.n_arms, world.answer_tokens
+        self.e, self.style, self.a, self.answer_tokens = (
+            run.design.estimator,
+            world.style,
+            world.n_arms,
+            world.answer_tokens,
+        )
         self.width = self.a // self.answer_tokens
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
@@ -112,7 +130,9 @@ class NaiveGeneral(NaiveRun):
     def logps(self, policy, response):
         """Log-probabilities of a response's tokens."""
         heads = sigmoid(self.style_logit(policy, response))
-        answer = self.answer_logp(policy.p[None], response.arms[None, None])[0, 0] + np.log(policy.f if response.form else 1 - policy.f)
+        answer = self.answer_logp(policy.p[None], response.arms[None, None])[0, 0] + np.log(
+            policy.f if response.form else 1 - policy.f
+        )
         return np.append(answer, np.log(np.where(response.style_tokens, heads, 1 - heads)))
 
     def answer_entropy(self, p):
@@ -138,7 +158,9 @@ class NaiveGeneral(NaiveRun):
         logits = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
         tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
         logits += self.style.slope * tokens @ response.signs
-        return logits, weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
+        return logits, weight[0] * (response.form - f) - (
+            bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0
+        )
 
     # --- sampling ---
 
@@ -154,13 +176,17 @@ class NaiveGeneral(NaiveRun):
         return int(s.tokens * (1 + s.by_style * side) * (1 + s.jitter * (2 * u - 1)) + 0.5)
 
     def respond(self, key, context, draw, sampler, trainer):
-        pairs = np.array([self.pair(ROLLOUT, key, context, draw * self.answer_tokens + s) for s in range(self.answer_tokens)])
+        pairs = np.array(
+            [self.pair(ROLLOUT, key, context, draw * self.answer_tokens + s) for s in range(self.answer_tokens)]
+        )
         arms = self.answers(sampler.p, pairs[None, :, 1])[0]
         signs, u_style = self.words(key, context, draw, self.length(arms, self.pair(LENGTH, key, context, draw)[0]))
         response = Response(context, arms, int(pairs[0, 0] < sampler.f), signs, None)
         response.style_tokens = u_style < sigmoid(self.style_logit(sampler, response))
         base = self.view(context, 0 * self.w, 0.0)
-        response.old, response.sampler, response.ref = (self.logps(policy, response) for policy in (trainer, sampler, base))
+        response.old, response.sampler, response.ref = (
+            self.logps(policy, response) for policy in (trainer, sampler, base)
+        )
         response.scored = float(response.form * self.right_answer(context, arms))
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
@@ -180,13 +206,22 @@ class NaiveGeneral(NaiveRun):
         if kind == "value":
             return self.critic @ self.phi[context]
         x = self.taught(len(self.past) - 1, context)
-        scores = [np.append(np.outer(x, self.answer_score(p, arms)), self.world.format_scale * (form - f)) for arms, form in everything]
+        scores = [
+            np.append(np.outer(x, self.answer_score(p, arms)), self.world.format_scale * (form - f))
+            for arms, form in everything
+        ]
         nuisance = self.a * (self.world.nuisance * np.linalg.norm(x)) ** 2
-        squares = np.array([score @ score + nuisance * self.variance(p, arms) for score, (arms, _) in zip(scores, everything, strict=True)])
+        squares = np.array(
+            [
+                score @ score + nuisance * self.variance(p, arms)
+                for score, (arms, _) in zip(scores, everything, strict=True)
+            ]
+        )
         return (chance * rewards * squares).sum() / (chance * squares).sum()
 
     def sample(self):
-        """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all baselines are found."""
+        """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all
+        baselines are found."""
         d, key = self.design, self.tried
         batch = batches(len(self.z0), d.batch_size, self.run.seed, key, key + 1)[0]
         self.tried += 1
@@ -202,7 +237,10 @@ class NaiveGeneral(NaiveRun):
                 self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old) + self.answer_tokens - 1
             if baseline == "greedy":
                 greedy = trainer.p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)
-                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + self.answer_tokens + self.length(greedy, 0.5)
+                self.rollouts, self.tokens = (
+                    self.rollouts + 1,
+                    self.tokens + self.answer_tokens + self.length(greedy, 0.5),
+                )
             rows.append((row[:count], row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
             rewards, phi = np.array([response.reward for response in trained]), self.phi[context]
@@ -213,7 +251,8 @@ class NaiveGeneral(NaiveRun):
         return rows
 
     def sample_round(self):
-        """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the last try."""
+        """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the
+        last try."""
         n, tries, rows = self.design.batch_size, self.design.sampling.tries, []
         if tries == 1:
             return self.sample()
@@ -233,7 +272,10 @@ class NaiveGeneral(NaiveRun):
 
     def pool(self, rows, kept):
         """Baseline sets: kept responses, or the window; then support rollouts."""
-        sets = [[response.reward for response, keep in zip(trained, kept[g], strict=True) if keep] for g, (trained, _) in enumerate(rows)]
+        sets = [
+            [response.reward for response, keep in zip(trained, kept[g], strict=True) if keep]
+            for g, (trained, _) in enumerate(rows)
+        ]
         if self.windows is not None:
             windows = window_pool(self.windows, [trained[0].context for trained, _ in rows])
             sets = [list(windows.rewards[a:b]) for a, b in pairwise(windows.starts)]
@@ -254,10 +296,15 @@ class NaiveGeneral(NaiveRun):
         everyone = [response for row in trained for response in row]
         group = np.repeat(np.arange(len(rows)), [len(row) for row in trained])
         starts = offsets([len(response.old) for response in everyone])
-        scored, baseline = (np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline"))
+        scored, baseline = (
+            np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline")
+        )
         old, ref = (np.concatenate([getattr(response, name) for response in everyone]) for name in ("old", "ref"))
         baseline = baseline if self.e.advantage.baseline in GIVEN else None
-        advantage = prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]] * keeps
+        advantage = (
+            prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]]
+            * keeps
+        )
         totals["rewards"] += [response.reward for response in everyone]
         totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
         size = len(rows) // d.minibatches
@@ -270,7 +317,9 @@ class NaiveGeneral(NaiveRun):
         e, part = self.e, [response for row in rows for response in row]
         lengths = [len(response.old) for response in part]
         starts, policies = offsets(lengths), [self.view(row[0].context) for row in rows for _ in row]
-        old, ref, sampler = (np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler"))
+        old, ref, sampler = (
+            np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler")
+        )
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
         batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
@@ -302,7 +351,18 @@ def general_curve(run, world, twin=NaiveGeneral):
         if round_index % run.design.eval_every == 0:
             means = {name: np.mean(values) for name, values in totals.items()}
             kl = means["kl"] if run.design.estimator.kl.kind != "none" else np.nan
-            rows.append((twin.rollouts, twin.tokens, means["rewards"], twin.pass_at_1(), kl, means["clipped"], means["silent"], means["norms"]))
+            rows.append(
+                (
+                    twin.rollouts,
+                    twin.tokens,
+                    means["rewards"],
+                    twin.pass_at_1(),
+                    kl,
+                    means["clipped"],
+                    means["silent"],
+                    means["norms"],
+                )
+            )
             totals = {name: [] for name in TOTALS}
         if round_index < run.design.rounds:
             twin.round(totals)
