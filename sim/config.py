@@ -17,6 +17,15 @@ MAX_ARMS = 16
 """Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 
 
+def check_nuisance(surprise: float, style_tokens: float) -> None:
+    """Raise UserError where the Gaussian nuisance, whose variance surprise divides, is not there because of style
+    tokens."""
+    message = (
+        f"environment.surprise = {surprise} with environment.style_tokens = {style_tokens}; allowed: one or the other"
+    )
+    check(surprise == 0 or style_tokens == 0, message + ", style tokens take the place of the Gaussian nuisance")
+
+
 @dataclass(frozen=True)
 class Linear:
     """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows
@@ -99,6 +108,7 @@ class Linear:
             0 <= self.style_tokens <= MAX_TOKENS,
             f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MAX_TOKENS}",
         )
+        check_nuisance(self.surprise, self.style_tokens)
         check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
 
     @property
@@ -199,18 +209,6 @@ def general_options(run, style_tokens: float) -> list[str]:
     return [name for name, wanted in options.items() if wanted]
 
 
-def check_plain(problem, options: list[str]) -> None:
-    """Raise UserError where a run asks for options of the general round and a problem (`Linear` or `World`) that
-    only `rftlab.sim.round.plain` simulates."""
-    usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
-    fields = [
-        f"environment.{name} = {getattr(problem, name)}"
-        for name, value in usual.items()
-        if getattr(problem, name) != value
-    ]
-    check(not fields or not options, f"{', '.join(fields)} with {', '.join(options)}; allowed: one or the other")
-
-
 Evaluation = Literal["exact", "sampled"]
 
 
@@ -245,8 +243,6 @@ class Simulation:
             f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator",
         )
         check_count("seed", self.seed, 0, MAX_SEED)
-        if isinstance(self.environment, Linear):
-            check_plain(self.environment, general_options(self, self.environment.style_tokens))
         contexts = n_train(self.environment)
         check(
             self.design.batch_size <= contexts,

@@ -10,23 +10,13 @@ import numpy as np
 from rftlab.shared.callbacks import never, noop
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
-from rftlab.sim.config import Sampler, Simulation, check_plain
+from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.general import general_rounds
-from rftlab.sim.round.plain import (
-    CLIPPED,
-    CONTEXTS,
-    GRAD_NORM,
-    KL,
-    REWARD,
-    ROLLOUTS,
-    TOKENS,
-    UPDATES,
-    ZERO_SIGNAL,
-    train_rounds,
-)
+from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
+from rftlab.sim.state import TOTAL, Totals, no_totals
 from rftlab.sim.world import World
 
 PIECE, ROUND = 2**20, 32
@@ -51,7 +41,7 @@ class SimulationResult(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def order_of(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the contexts in an epoch. Kept, because an epoch is trained on in pieces."""
+    """The order of the contexts in an epoch. Cached, because an epoch is trained on in pieces."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))).permutation(n_contexts)
 
 
@@ -106,11 +96,10 @@ class Plain:
 
 
 class General(Plain):
-    """The learner of a run that asks for more (`rftlab.sim.round.general`)."""
+    """The learner of a run that asks for more, by `rftlab.sim.round.general`."""
 
     def __init__(self, run: Simulation, world: World):
         super().__init__(run, world)
-        check_plain(world, ["the general round"])
         self.choices, self.memory, self.ragged = choices_of(run, world), memory_of(run, world), ragged_of(run, world)
         self.trainer, self.sampler = view_of(self.work), view_of(self.work)
         if run.sampler == Sampler():
@@ -150,7 +139,7 @@ def simulate(
     design, began = run.design, time.perf_counter()
     learner = (General if is_general(run, world) else Plain)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
-    totals = np.full(9, np.nan)
+    totals = np.full(len(TOTAL), np.nan)
     rows, done = [], 0
     while True:
         scores = [
@@ -164,7 +153,7 @@ def simulate(
         )
         if done == design.rounds:
             return SimulationResult(curve_of(rows), None)
-        totals = np.zeros(9)
+        totals = no_totals()
         finished = learner.train(done, design.eval_every, totals, stopped)
         if finished < design.eval_every:
             return SimulationResult(curve_of(rows), done + finished)
@@ -174,13 +163,13 @@ def simulate(
 
 def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:
     """Metrics of a curve's row, from `reward` on."""
-    train, test = scores
+    totals, (train, test) = Totals(*totals), scores
     return (
-        totals[REWARD] / totals[ROLLOUTS],
+        totals.reward / totals.rollouts,
         train,
         test,
-        totals[KL] / totals[TOKENS] if has_kl else np.nan,
-        totals[CLIPPED] / totals[TOKENS],
-        totals[ZERO_SIGNAL] / totals[CONTEXTS],
-        totals[GRAD_NORM] / totals[UPDATES],
+        totals.kl / totals.tokens if has_kl else np.nan,
+        totals.clipped / totals.tokens,
+        totals.zero_signal / totals.contexts,
+        totals.grad_norm / totals.updates,
     )

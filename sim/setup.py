@@ -8,14 +8,14 @@ from rftlab.shared.averages import empty_averages
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MAX
-from rftlab.sim.config import general_options
+from rftlab.sim.config import check_nuisance, general_options
 from rftlab.sim.lanes.random import key_of
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK
 from rftlab.sim.policy.style import WORDS, longest
 from rftlab.sim.round.optimizer import optimizer_rule
 from rftlab.sim.round.plain import CHUNK
-from rftlab.sim.round.ragged import Ragged
+from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN, Ragged
 from rftlab.sim.state import GeneralNumbers, GeneralState, LearnerState, RunNumbers, View, Work
 from rftlab.sim.world import World
 
@@ -105,6 +105,7 @@ def work_of(run, world: World) -> Work:
 
 def choices_of(run, world: World) -> GeneralNumbers:
     """The numbers of a run beyond those of its plan."""
+    check_nuisance(world.surprise, world.style.tokens)
     design = run.design
     sampling, advantage, by_difficulty = (
         design.sampling,
@@ -134,7 +135,12 @@ def memory_of(run, world: World) -> GeneralState:
 
 def view_of(work: Work) -> View:
     """Room for another policy's view of a batch."""
-    return View(*(aligned_zeros(getattr(work, name).shape, getattr(work, name).dtype) for name in View._fields))
+    alike = {
+        name: aligned_zeros(getattr(work, name).shape, getattr(work, name).dtype)
+        for name in View._fields
+        if name in Work._fields
+    }
+    return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype))
 
 
 def ragged_of(run, world: World) -> Ragged:
@@ -149,14 +155,15 @@ def ragged_of(run, world: World) -> Ragged:
     draws = design.batch_size * choices_of(run, world).draws
     number = world.train.base_logits.dtype
     return Ragged(
-        rows=np.zeros((4, rows + 1), dtype=np.int64),
-        ints=np.zeros((5, responses + 1), dtype=np.int64),
-        numbers=np.zeros((4, responses)),
-        marks=np.zeros((3, tokens), dtype=np.int64),
-        tokens=np.zeros((11, tokens)),
+        rows=np.zeros((len(ROW), rows + 1), dtype=np.int64),
+        ints=np.zeros((len(INT), responses + 1), dtype=np.int64),
+        numbers=np.zeros((len(NUMBER), responses)),
+        arms=np.zeros(responses * world.answer_tokens, dtype=np.int64),
+        marks=np.zeros((len(MARK), tokens), dtype=np.int64),
+        tokens=np.zeros((len(TOKEN), tokens)),
         difficulty=np.zeros(rows),
         pool=np.zeros(design.batch_size * (max(design.rollouts * MAX, design.replay_window) + design.support_rollouts)),
-        uniform=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
+        uniform=np.zeros((2, draws * world.answer_tokens + 2 * LANES), dtype=np.float32),
         lengths=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         keys=np.zeros((2, tokens + 2 * LANES), dtype=np.float32),
         words=np.zeros((2, WORDS), dtype=np.uint32),

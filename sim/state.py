@@ -96,8 +96,38 @@ class Work(NamedTuple):
     weight: np.ndarray
 
 
+def numbered(table: type) -> tuple:
+    """A table of names with 0, 1, 2, ... for its values, which compiled code takes for constants; its length is that
+    of the array."""
+    return table(*range(len(table._fields)))
+
+
+class Totals(NamedTuple):
+    """Sums over rounds; the last four are the counts that turn the others into means."""
+
+    reward: int
+    kl: int
+    clipped: int
+    zero_signal: int
+    """Contexts of which no response teaches."""
+    grad_norm: int
+    tokens: int
+    """Of updates, an answer being one."""
+    updates: int
+    contexts: int
+    rollouts: int
+
+
+TOTAL = numbered(Totals)
+
+
+def no_totals() -> np.ndarray:
+    """Sums over no rounds."""
+    return np.zeros(len(TOTAL))
+
+
 class View(NamedTuple):
-    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.state.Work`."""
+    """What one policy makes of the contexts of a batch; fields as in `rftlab.sim.state.Work`, and one more."""
 
     rows: np.ndarray
     logits: np.ndarray
@@ -106,6 +136,8 @@ class View(NamedTuple):
     norm: np.ndarray
     format_logp: np.ndarray
     formed: np.ndarray
+    base_scale: np.ndarray
+    """(1,) what is left of the base policy's logits (`rftlab.sim.policy.forgetting`)."""
 
 
 class GeneralNumbers(NamedTuple):

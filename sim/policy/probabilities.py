@@ -6,13 +6,12 @@ one (float64). `work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
 
 import math
 
-from numba.extending import overload
-
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.simd import LANES, absolute, fma, load, maximum, splat, store
 from rftlab.sim.lanes.vectormath import exp, log
-from rftlab.sim.policy.policy import F, is_linear
+from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.spelling import softmax
+from rftlab.sim.policy.versions import for_linear
 
 
 @kernel
@@ -33,38 +32,23 @@ def find_formats(contexts, plan, theta, batch, base_scale, work):
     squash(work.formed, batch.shape[0], base_scale, plan.format_scale * theta[-1], work.format_logp)
 
 
+@for_linear
 def add_logs(norms, n, lse):
     """lse[:n] += log norms[:n]; what lies behind, up to a multiple of LANES, is overwritten."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(add_logs, jit_options={"error_model": "numpy"})
-def _add_logs(norms, n, lse):
-    return _add_logs_lanes if is_linear(norms) else _add_logs_scalar
-
-
-def _add_logs_lanes(norms, n, lse):
     for r in range(0, n, LANES):
         store(lse, r, load(lse, r) + log(load(norms, r)))
 
 
-def _add_logs_scalar(norms, n, lse):
+@add_logs.for_tabular
+def _(norms, n, lse):
     for r in range(n):
         lse[r] += math.log(norms[r])
 
 
+@for_linear
 def squash(logits, n, scale, shift, logp):
     """logits[:n] become the probabilities sigmoid(h) with h = scale logits + shift, logp (2, n or more)
     log-probabilities of 0 and 1; behind n: `add_logs`."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(squash, jit_options={"error_model": "numpy"})
-def _squash(logits, n, scale, shift, logp):
-    return _squash_lanes if is_linear(logits) else _squash_scalar
-
-
-def _squash_lanes(logits, n, scale, shift, logp):
     zero, one = splat(F(0.0)), splat(F(1.0))
     for r in range(0, n, LANES):
         h = fma(load(logits, r), splat(F(scale)), splat(F(shift)))
@@ -75,7 +59,8 @@ def _squash_lanes(logits, n, scale, shift, logp):
         store(logits, r, exp(well))
 
 
-def _squash_scalar(logits, n, scale, shift, logp):
+@squash.for_tabular
+def _(logits, n, scale, shift, logp):
     for r in range(n):
         h = scale * logits[r] + shift
         small = math.exp(-abs(h))

@@ -11,7 +11,6 @@ do. Rows come in whole blocks, which the caller fills up.
 """
 
 import numpy as np
-from numba.extending import overload
 
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.shuffles import sums_of_pairs
@@ -30,7 +29,8 @@ from rftlab.sim.lanes.tiles import (
     store_tile,
     zeros,
 )
-from rftlab.sim.policy.policy import F, is_linear
+from rftlab.sim.policy.policy import F
+from rftlab.sim.policy.versions import for_linear
 
 N = np.uintp
 BLOCK = 8
@@ -49,18 +49,10 @@ def whole_blocks(n):
     return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
+@for_linear
 def forward(contexts, theta, rows, scale, logits):
     """Fill logits (n, columns) of the contexts rows (n,) at theta: what is left of the base policy's, and what was
     learnt."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(forward, jit_options={"error_model": "numpy"})
-def _forward(contexts, theta, rows, scale, logits):
-    return _forward_linear if is_linear(theta) else _forward_tabular
-
-
-def _forward_linear(contexts, theta, rows, scale, logits):
     x, d, last = contexts.features, contexts.features.shape[1], rows.shape[0] - CONTEXTS
     for tile in range(0, rows.shape[0], CONTEXTS):
         r = min(tile, last)  # so the last tile may find some logits once more
@@ -87,24 +79,17 @@ def _sums(x, starts, theta, half, ahead):
     return sums
 
 
-def _forward_tabular(contexts, theta, rows, scale, logits):
+@forward.for_tabular
+def _(contexts, theta, rows, scale, logits):
     n_arms = logits.shape[1]
     for r in range(rows.shape[0]):
         for a in range(n_arms):
             logits[r, a] = scale * contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
 
 
+@for_linear
 def backward(contexts, rows, scores, grad):
     """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,)."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(backward, jit_options={"error_model": "numpy"})
-def _backward(contexts, rows, scores, grad):
-    return _backward_linear if is_linear(grad) else _backward_tabular
-
-
-def _backward_linear(contexts, rows, scores, grad):
     x, d, n = contexts.features, contexts.features.shape[1], rows.shape[0]
     strip = new_strip()
     for first in range(0, n, STRIP):
@@ -121,7 +106,8 @@ def _backward_linear(contexts, rows, scores, grad):
             store_tile(grad, k * LANES, sums)
 
 
-def _backward_tabular(contexts, rows, scores, grad):
+@backward.for_tabular
+def _(contexts, rows, scores, grad):
     n_arms = scores.shape[1]
     for r in range(rows.shape[0]):
         for a in range(n_arms):

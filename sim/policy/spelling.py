@@ -9,20 +9,16 @@ two versions of each, as there: float32 with all tokens of a context in one regi
 import math
 
 import numpy as np
-from numba.extending import overload
 
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.simd import LANES, count_at_most, keep_bits, largest, load, splat, store, total
 from rftlab.sim.lanes.vectormath import exp
 from rftlab.sim.policy import policy
-from rftlab.sim.policy.policy import F, is_linear, largest_of
+from rftlab.sim.policy.policy import F, largest_of
+from rftlab.sim.policy.versions import for_linear
 
 U = np.uint32
 _LOWEST = F(-3e38)
-
-
-def _has_one_token(plan_type) -> bool:
-    return len(plan_type.types[plan_type.fields.index("token_starts")]) == 1
 
 
 @kernel
@@ -48,20 +44,10 @@ def _from_tops(plan, z):
     return exp(z - tops), sum_of_tops
 
 
+@for_linear
 def softmax(plan, logits, row, probs):
     """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of
     their sums of exp(logit - largest)."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(softmax, jit_options={"error_model": "numpy"})
-def _softmax(plan, logits, row, probs):
-    if _has_one_token(plan):
-        return lambda plan, logits, row, probs: policy.softmax(logits, row, probs)
-    return _softmax_lanes if is_linear(logits) else _softmax_scalar
-
-
-def _softmax_lanes(plan, logits, row, probs):
     e, tops = _from_tops(plan, load(logits, row * LANES))
     norms, product = splat(F(1.0)), F(1.0)
     for low in plan.token_starts:
@@ -73,7 +59,13 @@ def _softmax_lanes(plan, logits, row, probs):
     return tops, product
 
 
-def _softmax_scalar(plan, logits, row, probs):
+@softmax.for_one_token
+def _(plan, logits, row, probs):
+    return policy.softmax(logits, row, probs)
+
+
+@softmax.for_tabular
+def _(plan, logits, row, probs):
     width, tops, product = _width(plan), 0.0, 1.0
     for low in plan.token_starts:
         top, norm = largest_of(logits, row, low, low + width), 0.0
@@ -98,39 +90,32 @@ def pick(plan, cdf, token, u):
     return min(max(_count_at_most(cdf, before + u * (cdf[last] - before)), first), last)
 
 
+@kernel
+def most_likely(plan, probs, row, low):
+    """The most likely arm of the token that starts at arm `low`, the first of equals."""
+    best = low
+    for a in range(low + 1, low + _width(plan)):
+        if probs[row, a] > probs[row, best]:
+            best = a
+    return best
+
+
+@for_linear
 def _count_at_most(cdf, bound):
-    raise NotImplementedError("compiled code only")
-
-
-@overload(_count_at_most, jit_options={"error_model": "numpy"})
-def _count(cdf, bound):
-    return _count_lanes if is_linear(cdf) else _count_scalar
-
-
-def _count_lanes(cdf, bound):
     return count_at_most(load(cdf, 0), F(bound))
 
 
-def _count_scalar(cdf, bound):
+@_count_at_most.for_tabular
+def _(cdf, bound):
     arms = 0
     while arms < cdf.shape[0] and cdf[arms] <= bound:
         arms += 1
     return arms
 
 
+@for_linear
 def correct_probability(plan, logits, row, correct):
     """Probability that the arm of every token is one whose bit is set in `correct`."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(correct_probability, jit_options={"error_model": "numpy"})
-def _correct_probability(plan, logits, row, correct):
-    if _has_one_token(plan):
-        return lambda plan, logits, row, correct: policy.correct_probability(logits, row, correct)
-    return _correct_lanes if is_linear(logits) else _correct_scalar
-
-
-def _correct_lanes(plan, logits, row, correct):
     e, _ = _from_tops(plan, load(logits, row * LANES))
     chance = 1.0
     for low in plan.token_starts:
@@ -139,7 +124,13 @@ def _correct_lanes(plan, logits, row, correct):
     return chance
 
 
-def _correct_scalar(plan, logits, row, correct):
+@correct_probability.for_one_token
+def _(plan, logits, row, correct):
+    return policy.correct_probability(logits, row, correct)
+
+
+@correct_probability.for_tabular
+def _(plan, logits, row, correct):
     width, chance = _width(plan), 1.0
     for low in plan.token_starts:
         top, norm, right = largest_of(logits, row, low, low + width), 0.0, 0.0
@@ -152,22 +143,15 @@ def _correct_scalar(plan, logits, row, correct):
     return chance
 
 
+@for_linear
 def squared_length(probs, row):
     """sum_a probs[row, a]^2, over all tokens."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(squared_length, jit_options={"error_model": "numpy"})
-def _squared_length(probs, row):
-    return _squared_length_lanes if is_linear(probs) else _squared_length_scalar
-
-
-def _squared_length_lanes(probs, row):
     p = load(probs, row * LANES)
     return float(total(p * p))
 
 
-def _squared_length_scalar(probs, row):
+@squared_length.for_tabular
+def _(probs, row):
     length = 0.0
     for a in range(probs.shape[1]):
         length += probs[row, a] ** 2

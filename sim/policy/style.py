@@ -1,15 +1,16 @@
 """Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's
 parameters.
 
-A response is the answer token (an arm with its format) and L style tokens. Style token t is a style_token with its own
-random direction
-u_t of signs, one for each arm: it says 1 with probability sigmoid(h_t), h_t = slope u_t . (z - z_base), where z are the
-context's logits. So the base policy tosses fair style_tokens, and as the policy learns its style drifts, which ratios
-and KL penalties see. The score of a token in the logits is slope (style_token - sigmoid(h_t)) u_t. With slope = 2
-nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so with many tokens they become the
-Gaussian nuisance that the one-token simulator draws directly.
+A response is the answer (its arms and its format) and L style tokens. Style token t says 0 or 1 and has its own random
+direction u_t of signs, one for each arm. It says 1 with probability sigmoid(h_t); h_t = slope u_t . (z - b) is its
+logit, where z are the context's logits and b what is left in them of the base policy's
+(`rftlab.sim.policy.forgetting`), so that z - b is what was learnt. The base policy's style tokens are even, and as the
+policy learns its style drifts, which ratios and KL penalties see. The score of a token in the logits is slope (token -
+sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so
+with many tokens they become the Gaussian nuisance that responses without style tokens have.
 
 L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
+Each token of an answer has a style; their mean counts.
 """
 
 import math
@@ -46,18 +47,23 @@ def longest(style: Style) -> int:
 
 
 @inner
-def length_of(style, arm, u):
-    """Style tokens of a response of that arm; u uniform in [0, 1)."""
-    side = 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
+def side_of(style, arm):
+    """The style of an answer's token, from -1 (the first) to 1 (the last)."""
+    return 2.0 * (arm % style.n_styles) / (style.n_styles - 1) - 1.0 if style.n_styles > 1 else 0.0
+
+
+@inner
+def length_of(style, side, u):
+    """Style tokens of a response; side: the mean of its tokens' `side_of`; u uniform in [0, 1)."""
     return int(style.tokens * (1.0 + style.by_style * side) * (1.0 + style.jitter * (2.0 * u - 1.0)) + 0.5)
 
 
 @inner
-def style_logit_of(style, signs, logits, base_logits, row, context, n_arms):
-    """h of a style token: its slope times its direction's part in the distance from the base policy."""
+def style_logit_of(style, signs, view, base_logits, row, context, n_arms):
+    """h of a style token: its slope times its direction's part in what was learnt."""
     total = 0.0
     for a in range(n_arms):
-        moved = logits[row, a] - base_logits[context, a]
+        moved = view.logits[row, a] - view.base_scale[0] * base_logits[context, a]
         total += moved if (signs >> U(a)) & U(1) else -moved
     return style.slope * total
 

@@ -1,6 +1,6 @@
-"""The compiled round with everything in it: responses of several tokens, a sampler that is not the trainer, groups that
-are replaced, masks, importance corrections, baselines from elsewhere, an entropy bonus. Where none of these is asked
-for it does, bit for bit, what `rftlab.sim.round.plain` does; that one is faster.
+"""The compiled round with everything in it: besides all that `rftlab.sim.round.plain` does, responses with style
+tokens, a sampler that is not the trainer, groups that are replaced, masks, importance corrections, baselines from
+elsewhere, an entropy bonus. Where none of these is asked for the two do the same, bit for bit, and that one is faster.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.aggregation import shares_into
 from rftlab.shared.averages import add_into
-from rftlab.shared.config.advantage import GREEDY, VALUE
+from rftlab.shared.config.advantage import GREEDY, OPTIMAL, VALUE
 from rftlab.shared.config.correction import NONE as UNCORRECTED
 from rftlab.shared.config.correction import RATIO
 from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
@@ -17,54 +17,27 @@ from rftlab.shared.jit import inner, jit
 from rftlab.shared.mask import mask_into
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import Batch
-from rftlab.shared.replay import push_into, window_into
+from rftlab.shared.replay import push_into
 from rftlab.shared.sampling import keep_shortest_into
 from rftlab.shared.shaping import shape_into
-from rftlab.sim.lanes.random import MASKING, uniforms
+from rftlab.sim.lanes.random import MASKING, NUISANCE, normals, uniforms
 from rftlab.sim.policy.products import backward, whole_blocks
-from rftlab.sim.policy.style import length_of, style_logit_of, style_logp
-from rftlab.sim.round.baselines import find_baseline, teach_critic
-from rftlab.sim.round.plain import (
-    CLIPPED,
-    CONTEXTS,
-    KL,
-    REWARD,
-    ROLLOUTS,
-    TOKENS,
-    ZERO_SIGNAL,
-    optimizer_step,
-    policy_forward,
-    reward_and_silence,
-)
-from rftlab.sim.round.ragged import (
-    ADVANTAGE,
-    ARM,
-    CONTEXT,
-    CORRECTION,
-    CREDIT,
-    FIRST,
-    FORM,
-    GIVEN,
-    GROUP,
-    KL_SHARE,
-    NOW,
-    OLD,
-    PLAIN,
-    REF,
-    RESPONSE,
-    SAMPLED,
-    SCORE,
-    SELECTED,
-    SET,
-    SHARE,
-    SIGNS,
-    START,
-    STYLE_LOGIT,
-    STYLE_TOKEN,
-    WEIGHT,
-)
-from rftlab.sim.round.responses import answer_logp, drop_silent, roll_out_rows, sampler_forward
-from rftlab.sim.round.scores import set_scores
+from rftlab.sim.policy.style import style_logit_of, style_logp
+from rftlab.sim.round.answers import N, answer_logp
+from rftlab.sim.round.baselines import find_baseline, greedy_length, teach_critic
+from rftlab.sim.round.groups import add_baseline_set, count_group
+from rftlab.sim.round.noise import find_others, interfere
+from rftlab.sim.round.plain import optimizer_step, policy_forward
+from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
+from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
+from rftlab.sim.round.scores import add_entropy, add_style_scores, score_answers
+from rftlab.sim.state import TOTAL
+
+
+@inner
+def trainer_forward(contexts, plan, theta, batch, view):
+    """The trainer's view of a batch."""
+    view.base_scale[0] = policy_forward(contexts, plan, theta, batch, view)
 
 
 @inner
@@ -75,27 +48,28 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later
     epoch.
     """
-    first = ragged.rows[FIRST]
-    starts = ragged.ints[START]
-    rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
-    old_logp, ref_logp = ragged.tokens[OLD], ragged.tokens[REF]
+    first, starts, others = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.rows[ROW.other]
+    rewards, given_of = ragged.numbers[NUMBER.reward], ragged.numbers[NUMBER.given]
+    old_logp, ref_logp = ragged.tokens[TOKEN.old_logp], ragged.tokens[TOKEN.ref_logp]
     stream = memory.spent[2] - 1
-    policy_forward(contexts, plan, state.theta, batch, trainer)
+    trainer_forward(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.noise > 0.0:
         behind = memory.history[max(0, round_index - choices.lag) % (choices.lag + 1)]
         sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
     start = first[at]
     stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
     memory.spent[0] += stop - start
-    memory.spent[1] += starts[stop] - starts[start]
+    memory.spent[1] += starts[stop] - starts[start] + (stop - start) * (len(plan.token_starts) - 1)
     if rule.shaping.active:
         shape_into(rule, rewards[start:stop], starts[start : stop + 1], old_logp, ref_logp)
+    if rule.advantage.baseline == OPTIMAL and plan.interference > 0.0:
+        find_others(contexts, plan, round_index, batch, ragged.uniform, others)
     for row in range(batch.shape[0]):
-        given = find_baseline(contexts, plan, rule.advantage.baseline, memory, trainer, row, batch[row])
+        given = find_baseline(contexts, plan, rule.advantage.baseline, memory, trainer, row, batch[row], others[row])
         given_of[first[at + row] : first[at + row + 1]] = given
         if rule.advantage.baseline == GREEDY:
             memory.spent[0] += 1
-            memory.spent[1] += 1 + length_of(choices.style, np.argmax(trainer.probs[row]), 0.5)
+            memory.spent[1] += len(plan.token_starts) + greedy_length(plan, choices.style, trainer, row)
     for row in range(batch.shape[0]):
         a, b = first[at + row], first[at + row + 1]
         if choices.averages:
@@ -117,7 +91,7 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
         )
         if choices.tries == 1:
             return
-        rows = drop_silent(ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
+        rows = drop_silent(plan, ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
         if rows >= n:
             return
 
@@ -125,27 +99,29 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
 @inner
 def find_advantages(plan, choices, rule, windows, n, ragged):
     """Baseline sets, then advantages, of responses and of their tokens."""
-    first, context_of, sets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[SET]
-    starts, group, selected = ragged.ints[START], ragged.ints[GROUP], ragged.ints[SELECTED]
-    rewards, given_of, advantage = ragged.numbers[SCORE], ragged.numbers[GIVEN], ragged.numbers[ADVANTAGE]
-    credit = ragged.tokens[CREDIT]
-    end, support = 0, first[n]
+    first, context_of, sets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.set]
+    starts, group, selected = ragged.ints[INT.start], ragged.ints[INT.group], ragged.ints[INT.selected]
+    rewards, given_of, advantage = (
+        ragged.numbers[NUMBER.reward],
+        ragged.numbers[NUMBER.given],
+        ragged.numbers[NUMBER.advantage],
+    )
+    credit = ragged.tokens[TOKEN.advantage]
+    end, support = np.int64(0), first[n]
     for row in range(n):
-        a, b = first[row], first[row + 1]
+        a, b, extra = first[row], first[row + 1], support + row * plan.support
         sets[row] = end
         selected[a:b] = True
         if choices.keep > 0:
             keep_shortest_into(starts[1:] - starts[:-1], a, b, choices.keep, selected)
-        if plan.replays:
-            end = window_into(windows, context_of[row], ragged.pool, end)
-        else:
             for i in range(a, b):
                 if selected[i]:
                     ragged.pool[end] = rewards[i]
                     end += 1
-        for i in range(support + row * plan.support, support + (row + 1) * plan.support):
-            ragged.pool[end] = rewards[i]
-            end += 1
+        else:
+            end = add_baseline_set(
+                plan, windows, context_of[row], rewards[a:b], rewards[extra : extra + plan.support], ragged.pool, end
+            )
     sets[n] = end
     trained = slice(0, support)
     rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
@@ -159,30 +135,23 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
 @inner
 def count(n, ragged, totals):
     """Add a round's rewards and contexts without signal to the totals."""
-    first = ragged.rows[FIRST]
-    rewards, advantage = ragged.numbers[SCORE], ragged.numbers[ADVANTAGE]
+    first = ragged.rows[ROW.first]
     for row in range(n):
         part = slice(first[row], first[row + 1])
-        reward, silent = reward_and_silence(rewards[part], advantage[part])
-        totals[REWARD] += reward
-        totals[ZERO_SIGNAL] += silent
-    totals[CONTEXTS] += n
-    totals[ROLLOUTS] += first[n]
+        count_group(ragged.numbers[NUMBER.reward, part], ragged.numbers[NUMBER.advantage, part], totals)
 
 
 @inner
 def freeze_round(rule, n, ragged):
     """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then
     takes the old policy's place."""
-    first = ragged.rows[FIRST]
-    starts = ragged.ints[START]
-    old_logp, ref_logp, sampled, correction = (
-        ragged.tokens[OLD],
-        ragged.tokens[REF],
-        ragged.tokens[SAMPLED],
-        ragged.tokens[CORRECTION],
+    starts, correction = ragged.ints[INT.start], ragged.tokens[TOKEN.correction]
+    old_logp, ref_logp, sampled = (
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+        ragged.tokens[TOKEN.sampler_logp],
     )
-    stop = first[n]
+    stop = ragged.rows[ROW.first, n]
     tokens = starts[stop]
     if rule.correction.kind == UNCORRECTED:
         correction[:tokens] = 1.0
@@ -197,19 +166,19 @@ def freeze_round(rule, n, ragged):
 @inner
 def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
-    first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
-    starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
-    logp, style_logits = ragged.tokens[NOW], ragged.tokens[STYLE_LOGIT]
-    signs_of, style_tokens = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN]
+    first, context_of, tokens = ragged.rows[ROW.first], ragged.rows[ROW.context], len(plan.token_starts)
+    starts, forms = ragged.ints[INT.start], ragged.ints[INT.form]
+    logp, style_logits = ragged.tokens[TOKEN.logp], ragged.tokens[TOKEN.style_logit]
+    signs_of, style_tokens = ragged.marks[MARK.signs], ragged.marks[MARK.style_token]
     for row in range(low, high):
         for i in range(first[row], first[row + 1]):
             t = starts[i]
-            logp[t] = answer_logp(view, row - low, arms[i], forms[i])
+            logp[t] = answer_logp(plan, view, row - low, ragged.arms, N(i * tokens), forms[i])
             for s in range(t + 1, starts[i + 1]):
                 style_logit = style_logit_of(
                     choices.style,
                     np.uint32(signs_of[s]),
-                    view.logits,
+                    view,
                     contexts.base_logits,
                     row - low,
                     context_of[row],
@@ -222,17 +191,19 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
 def find_weights(plan, rule, update, low, high, ragged):
     """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values,
     tokens."""
-    first = ragged.rows[FIRST]
-    starts = ragged.ints[START]
-    weights, logp, plain, share = ragged.tokens[WEIGHT], ragged.tokens[NOW], ragged.tokens[PLAIN], ragged.tokens[SHARE]
-    kl_share, old_logp, ref_logp, correction = (
-        ragged.tokens[KL_SHARE],
-        ragged.tokens[OLD],
-        ragged.tokens[REF],
-        ragged.tokens[CORRECTION],
+    first, starts, response = ragged.rows[ROW.first], ragged.ints[INT.start], ragged.marks[MARK.response]
+    weights, logp, plain, share = (
+        ragged.tokens[TOKEN.weight],
+        ragged.tokens[TOKEN.logp],
+        ragged.tokens[TOKEN.plain_share],
+        ragged.tokens[TOKEN.share],
     )
-    credit = ragged.tokens[CREDIT]
-    response = ragged.marks[RESPONSE]
+    kl_share, old_logp, ref_logp = (
+        ragged.tokens[TOKEN.kl_share],
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+    )
+    credit, correction = ragged.tokens[TOKEN.advantage], ragged.tokens[TOKEN.correction]
     start, stop = first[low], first[high]
     a, b = starts[start], starts[stop]
     shares_into(rule.aggregation, starts[start : stop + 1], float(b - a), float(stop - start), plain)
@@ -251,23 +222,71 @@ def find_weights(plan, rule, update, low, high, ragged):
 
 
 @inner
+def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, ragged):
+    """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
+    the format parameter.
+
+    rows: these contexts, filled up to whole blocks, for which the scores behind are 0.
+    """
+    first, starts, tokens = ragged.rows[ROW.first], ragged.ints[INT.start], len(plan.token_starts)
+    weights, plain_share, answer_weights = (
+        ragged.tokens[TOKEN.weight],
+        ragged.tokens[TOKEN.plain_share],
+        ragged.numbers[NUMBER.weight],
+    )
+    format_grad, nuisance = 0.0, plan.nuisance if choices.style.tokens == 0.0 else 0.0
+    if nuisance > 0.0:
+        normals(plan.key, round_index, rows, NUISANCE, ragged.noise[start:])
+    for row in range(start, stop):
+        a, b, bonus = first[low + row], first[low + row + 1], 0.0
+        for i in range(a, b):
+            answer_weights[i] = weights[starts[i]]
+            bonus += rule.entropy * plain_share[starts[i]]
+        forms, arms = ragged.ints[INT.form, a:b], ragged.arms[a * tokens : b * tokens]
+        format_grad += score_answers(
+            plan, view, row, answer_weights[a:b], forms, arms, nuisance, ragged.noise, ragged.scores
+        )
+        if bonus > 0.0:
+            format_grad += add_entropy(plan, view, row, bonus, ragged.scores)
+        if choices.style.slope > 0.0:
+            add_style_scores(plan, choices, rule, low + row, row, ragged, ragged.scores)
+    ragged.scores[stop : start + rows.shape[0]] = 0.0
+    return plan.format_scale * format_grad
+
+
+@inner
+def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, grad):
+    """Add to the gradient what rows low .. high-1, an optimiser batch, teach: chunk by chunk, as in
+    `rftlab.sim.round.plain`."""
+    context_of, n = ragged.rows[ROW.context], high - low
+    for start in range(0, n, plan.chunk):
+        stop = min(start + plan.chunk, n)
+        rows = view.rows[start : start + whole_blocks(stop - start)]
+        grad[-1] += set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, ragged)
+        scores = ragged.scores[start:]
+        backward(contexts, rows, scores, grad)
+        if plan.interference > 0.0:
+            interfere(
+                contexts, plan, round_index, context_of[low + start : low + stop], rows, scores, ragged.uniform, grad
+            )
+
+
+@inner
 def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ragged, totals):
     """The updates of a round, each on its rows; False where a gradient is not finite."""
-    context_of = ragged.rows[CONTEXT]
+    context_of = ragged.rows[ROW.context]
     size, updates = n // plan.minibatches, plan.epochs * plan.minibatches
     for u in range(updates):
         low = u % plan.minibatches * size
         high = low + size
         if u > 0 or size < n or choices.tries > 1:
-            policy_forward(contexts, plan, state.theta, context_of[low:high], view)
-        rows = view.rows[: whole_blocks(size)]
+            trainer_forward(contexts, plan, state.theta, context_of[low:high], view)
         find_logp(contexts, plan, choices, view, low, high, ragged)
         clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, ragged)
-        set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, state.grad)
-        backward(contexts, rows, ragged.scores, state.grad)
-        totals[KL] += kl
-        totals[CLIPPED] += clipped
-        totals[TOKENS] += tokens
+        add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ragged, state.grad)
+        totals[TOTAL.kl] += kl
+        totals[TOTAL.clipped] += clipped
+        totals[TOTAL.tokens] += tokens
         if not optimizer_step(plan, state, totals):
             return False
     return True

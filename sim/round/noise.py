@@ -13,34 +13,42 @@ from rftlab.sim.policy.spelling import squared_length
 
 
 @kernel
-def squared_weights(plan, work, row, first):
-    """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2
-    is the variance of a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its
-    tokens of 1 - 2 pi_a + sum_b pi_b^2.
+def squared_weights(plan, probs, row, weights, arms):
+    """sum_k w_k^2 v_k over a context's rollouts, weights (K,), arms (K T,); v = 1 - q + q |e - pi|^2 is the variance of
+    a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a +
+    sum_b pi_b^2.
     """
     total, tokens = 0.0, len(plan.token_starts)
-    sharpness = squared_length(work.probs, row)
-    for j in range(plan.rollouts):
+    sharpness = squared_length(probs, row)
+    for k in range(weights.shape[0]):
         distance = tokens + sharpness
-        for i in range((first + j) * tokens, (first + j + 1) * tokens):
-            distance -= 2.0 * work.probs[row, work.arm[i]]
+        for i in range(k * tokens, (k + 1) * tokens):
+            distance -= 2.0 * probs[row, arms[i]]
         variance = (
             1.0 - plan.surprise + plan.surprise * max(distance, 0.0)
         )  # a sure response's distance may round to below 0
-        total += work.weight[row * plan.rollouts + j] ** 2 * variance
+        total += weights[k] ** 2 * variance
     return total
 
 
 @kernel
-def interfere(contexts, plan, round_index, batch, rows, work, grad):
+def find_others(contexts, plan, round_index, batch, uniform, others):
+    """Fill others (n,) with the context that each of a batch interferes with in a round. uniform: scratch, as of
+    `uniforms`."""
+    uniforms(plan.key, round_index, batch, np.int64(1), INTERFERENCE, uniform)
+    for row in range(batch.shape[0]):
+        others[row] = int(uniform[0, row] * contexts.base_format.shape[0])
+
+
+@kernel
+def interfere(contexts, plan, round_index, batch, rows, scores, uniform, grad):
     """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random
     context of its round.
 
     Overwrites the scores and `rows`, the padded batch.
     """
-    uniforms(plan.key, round_index, batch, np.int64(1), INTERFERENCE, work.uniform)
+    find_others(contexts, plan, round_index, batch, uniform, rows)
     for row in range(batch.shape[0]):
-        rows[row] = int(work.uniform[0, row] * contexts.base_format.shape[0])
         for a in range(plan.n_arms):
-            work.scores[row, a] *= plan.interference
-    backward(contexts, rows, work.scores, grad)
+            scores[row, a] *= plan.interference
+    backward(contexts, rows, scores, grad)

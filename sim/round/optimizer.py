@@ -3,13 +3,12 @@
 from typing import get_args
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from rftlab.shared.jit import entry, kernel
 from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
+from rftlab.sim.policy.versions import for_linear
 from rftlab.sim.state import OptimizerRule
 
 ADAM, SGD = range(2)
@@ -26,17 +25,9 @@ def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
     )
 
 
+@for_linear
 def squared_length(values):
     """Sum of the squares of values (n,)."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(squared_length, jit_options={"error_model": "numpy"})
-def _squared_length(values):
-    return _squared_length_lanes if values.dtype == types.float32 else _squared_length_scalar
-
-
-def _squared_length_lanes(values):
     whole = values.shape[0] // (4 * LANES) * 4 * LANES
     a = b = c = e = splat(np.float32(0.0))  # four, because each waits for the sum before it
     for i in range(0, whole, 4 * LANES):
@@ -53,7 +44,8 @@ def _add_square(values, at, lanes):
     return fma(load(values, at), load(values, at), lanes)
 
 
-def _squared_length_scalar(values):
+@squared_length.for_tabular
+def _(values):
     return total_of_squares(values)
 
 

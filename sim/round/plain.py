@@ -1,7 +1,9 @@
-"""The compiled round: find the policy on a batch of contexts, roll out, find the advantages, update.
+"""The fast compiled round: a forward pass of the policy on a batch of contexts, rollouts, advantages, an update.
+
+It does what most runs ask for; `rftlab.sim.round.general` does everything, and the same here bit for bit.
 
 One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each
-update looks again. All randomness comes from counters, so nothing random is stored.
+update makes a forward pass of its own. All randomness comes from counters, so nothing random is stored.
 """
 
 import math
@@ -12,24 +14,22 @@ from rftlab.shared.advantage import advantages_into
 from rftlab.shared.jit import entry, kernel
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import Batch
-from rftlab.shared.replay import push_into, window_into
+from rftlab.shared.replay import push_into
 from rftlab.shared.shaping import shape_into
-from rftlab.shared.sums import total
 from rftlab.sim.lanes.fetch import fetch
 from rftlab.sim.lanes.random import NUISANCE, normals
 from rftlab.sim.policy.forgetting import base_logit_scale
-from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
-from rftlab.sim.round.noise import interfere, squared_weights
+from rftlab.sim.round.answers import N, answer_logp
+from rftlab.sim.round.groups import add_baseline_set, count_group
+from rftlab.sim.round.noise import interfere
 from rftlab.sim.round.optimizer import ascend
 from rftlab.sim.round.rollouts import roll_out
+from rftlab.sim.round.scores import score_answers
+from rftlab.sim.state import TOTAL
 
 CHUNK = 128
-
-
-# Sums over rounds; tokens (weighed), updates, contexts and rollouts are the counts that turn the others into means.
-REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS = range(9)
 
 
 @kernel(forceinline=True)
@@ -45,19 +45,14 @@ def find_logits(contexts, theta, batch, base_scale, work):
 @kernel(forceinline=True)
 def policy_forward(contexts, plan, theta, batch, work):
     """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole
-    blocks."""
+    blocks.
+
+    Returns what is left of the base policy's logits.
+    """
     base_scale = base_logit_scale(plan.forgetting, theta)
     find_logits(contexts, theta, batch, base_scale, work)
     find_probabilities(contexts, plan, theta, batch, base_scale, work)
-
-
-@kernel(inline="always")
-def copy_into(values, out, start):
-    """Copy values to out[start:]; return where they end."""
-    copy = out[start : start + values.shape[0]]
-    for i in range(values.shape[0]):
-        copy[i] = values[i]
-    return start + values.shape[0]
+    return base_scale
 
 
 @kernel(inline="always")
@@ -70,56 +65,21 @@ def find_baselines(plan, windows, batch, work):
     end = np.int64(0)  # a plain 0 would compile what it is passed to twice
     for row in range(n):
         work.pool_starts[row] = end
-        end = (
-            window_into(windows, batch[row], work.pool, end)
-            if plan.replays
-            else copy_into(work.reward[row * k : row * k + k], work.pool, end)
-        )
-        if m > 0:
-            end = copy_into(work.reward[n * k + row * m : n * k + (row + 1) * m], work.pool, end)
+        own, support = work.reward[row * k : row * k + k], work.reward[n * k + row * m : n * k + (row + 1) * m]
+        end = add_baseline_set(plan, windows, batch[row], own, support, work.pool, end)
     work.pool_starts[n] = end
-
-
-@kernel
-def reward_and_silence(rewards, advantages):
-    """Sum of a context's rewards; and whether none of its responses teaches."""
-    silent = True
-    for k in range(rewards.shape[0]):
-        silent = silent & (advantages[k] == 0.0)
-    return total(rewards), silent
-
-
-@kernel(inline="always")
-def count_signal(plan, n, work, totals):
-    """Add a round's rewards and contexts without signal to the totals."""
-    k = plan.rollouts
-    for row in range(n):
-        part = slice(row * k, row * k + k)
-        reward, silent = reward_and_silence(work.reward[part], work.advantage[part])
-        totals[REWARD] += reward
-        totals[ZERO_SIGNAL] += silent
-    totals[CONTEXTS] += n
-    totals[ROLLOUTS] += n * k
 
 
 @kernel(inline="always")
 def set_scores(plan, round_index, batch, first, rows, work):
-    """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
-
-    The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k
-    w_k^2).
-    """
+    """Score of each row, from its answers; returns the gradient of the format parameter."""
     k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, work.noise)
     for row in range(batch.shape[0]):
         weights, at = work.weight[row * k : (row + 1) * k], first + row * k
-        weight, squares, formed = weight_sums(weights, work.form[at : at + k])
-        if plan.surprise > 0.0:
-            squares = squared_weights(plan, work, row, at)
-        start_score(work.probs, row, weight, plan.nuisance * math.sqrt(squares), work.noise, plan.n_arms, work.scores)
-        add_arms(weights, work.arm[at * tokens : (at + k) * tokens], tokens, row, work.scores)
-        format_grad += formed - weight * work.formed[row]
+        forms, arms = work.form[at : at + k], work.arm[at * tokens : (at + k) * tokens]
+        format_grad += score_answers(plan, work, row, weights, forms, arms, plan.nuisance, work.noise, work.scores)
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
@@ -131,10 +91,7 @@ def find_logp_again(plan, n, first, work):
     k, tokens = plan.rollouts, len(plan.token_starts)
     for row in range(n):
         for t in range(row * k, row * k + k):
-            logp = -work.lse[row]
-            for s in range(tokens):
-                logp += work.logits[row, work.arm[(first + t) * tokens + s]]
-            work.logp[t] = logp + work.format_logp[work.form[first + t], row]
+            work.logp[t] = answer_logp(plan, work, row, work.arm, N((first + t) * tokens), work.form[first + t])
 
 
 @kernel(inline="always")
@@ -150,11 +107,11 @@ def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, ba
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
     if plan.interference > 0.0:
-        interfere(contexts, plan, round_index, batch, rows, work, state.grad)
+        interfere(contexts, plan, round_index, batch, rows, work.scores, work.uniform, state.grad)
     state.grad[-1] += format_grad
-    totals[KL] += kl
-    totals[CLIPPED] += clipped
-    totals[TOKENS] += n
+    totals[TOTAL.kl] += kl
+    totals[TOTAL.clipped] += clipped
+    totals[TOTAL.tokens] += n
 
 
 @kernel(inline="always")
@@ -162,8 +119,8 @@ def optimizer_step(plan, state, totals):
     """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
     state.step[0] += 1
     norm = math.sqrt(ascend(plan.optimizer, state.step[0], state.grad, state.mean, state.square, state.theta))
-    totals[GRAD_NORM] += norm
-    totals[UPDATES] += 1
+    totals[TOTAL.grad_norm] += norm
+    totals[TOTAL.updates] += 1
     return math.isfinite(norm)
 
 
@@ -186,7 +143,9 @@ def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, total
         work.reward,
         work.advantage[trained],
     )
-    count_signal(plan, batch.shape[0], work, totals)
+    for row in range(batch.shape[0]):
+        part = slice(row * plan.rollouts, (row + 1) * plan.rollouts)
+        count_group(work.reward[part], work.advantage[part], totals)
 
 
 @entry
@@ -195,9 +154,9 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
     diverged.
 
     A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the
-    gradient. `work` then holds the last chunk. Several updates find the policy again on parts of a batch that was
-    sampled as one chunk. Both are turns of one loop, because parts of a round that are compiled into it in two places
-    take twice as long to compile.
+    gradient. `work` then holds the last chunk. Several updates have forward passes on parts of a batch that was sampled
+    as one chunk. Both are turns of one loop, because parts of a round that are compiled into it in two places take
+    twice as long to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
     chunks, size = (n + plan.chunk - 1) // plan.chunk, n // plan.minibatches

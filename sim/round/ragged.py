@@ -1,25 +1,103 @@
 """Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens,
-packed."""
+packed.
+
+Quantities of one kind share an array, because kernels compile much faster so. The tables below name its rows:
+`ragged.tokens[TOKEN.weight]`.
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from rftlab.sim.state import numbered
+
+
+class Rows(NamedTuple):
+    """Of a row of the batch."""
+
+    context: int
+    first: int
+    """Its first response."""
+    gets: int
+    """Rollouts it gets."""
+    set: int
+    """Start of its baseline set."""
+    other: int
+    """The context that it interferes with."""
+
+
+class Ints(NamedTuple):
+    """Of a response."""
+
+    form: int
+    group: int
+    """Its row."""
+    start: int
+    """Its first token."""
+    selected: int
+    """Whether group filtering keeps it."""
+
+
+class Numbers(NamedTuple):
+    """Of a response."""
+
+    reward: int
+    given: int
+    """Its baseline, where that comes from elsewhere."""
+    advantage: int
+    weight: int
+    """That of its answer."""
+
+
+class Marks(NamedTuple):
+    """Of a token."""
+
+    signs: int
+    """Direction of a style token, a bit for each arm."""
+    style_token: int
+    """What a style token says, 0 or 1."""
+    response: int
+
+
+class Tokens(NamedTuple):
+    """Of a token."""
+
+    style_logit: int
+    old_logp: int
+    """Under the trainer's policy at the start of the round, or with the correction `ratio` the sampler's."""
+    ref_logp: int
+    sampler_logp: int
+    logp: int
+    """Under the current policy."""
+    advantage: int
+    correction: int
+    """Importance weight of the sampler's mismatch."""
+    plain_share: int
+    share: int
+    """With the importance weight."""
+    kl_share: int
+    weight: int
+    """On its score."""
+
+
+ROW, INT, NUMBER, MARK, TOKEN = (numbered(table) for table in (Rows, Ints, Numbers, Marks, Tokens))
+
 
 class Ragged(NamedTuple):
-    """Scratch of a round. Quantities of one kind share an array, whose rows the constants below name: kernels
-    compile much faster so."""
+    """Scratch of a round."""
 
     rows: np.ndarray
-    """(4, rows + 1) of contexts; room for two batches, so that a second try can lie behind the first."""
+    """(Rows, rows + 1) of contexts; room for two batches, so that a second try can lie behind the first."""
     ints: np.ndarray
-    """(5, responses + 1)"""
+    """(Ints, responses + 1)"""
     numbers: np.ndarray
-    """(4, responses)"""
+    """(Numbers, responses)"""
+    arms: np.ndarray
+    """(responses x T,) those of each answer."""
     marks: np.ndarray
-    """(3, tokens)"""
+    """(Marks, tokens)"""
     tokens: np.ndarray
-    """(11, tokens)"""
+    """(Tokens, tokens)"""
     difficulty: np.ndarray
     pool: np.ndarray
     uniform: np.ndarray
@@ -30,17 +108,3 @@ class Ragged(NamedTuple):
     noise: np.ndarray
     cdf: np.ndarray
     scores: np.ndarray
-
-
-CONTEXT, FIRST, GETS, SET = range(4)
-"""Of a row: its context, its first response, the rollouts it gets, the start of its baseline set."""
-ARM, FORM, GROUP, START, SELECTED = range(5)
-"""Of a response: its arm, its format, its row, its first token, whether group filtering keeps it."""
-SCORE, GIVEN, ADVANTAGE, PUSH = range(4)
-"""Of a response: its reward, its baseline from elsewhere, its advantage, the weight of its answer."""
-SIGNS, STYLE_TOKEN, RESPONSE = range(3)
-"""Of a token: its direction and what it says (style tokens), its response."""
-STYLE_LOGIT, OLD, REF, SAMPLED, NOW, CREDIT, CORRECTION, PLAIN, SHARE, KL_SHARE, WEIGHT = range(11)
-"""Of a token: h of a style token; log-probability under the old, the base, the sampling and the current policy; its
-advantage; its importance weight; its share, without and with that weight; its share of the KL penalty; its weight on
-its score."""

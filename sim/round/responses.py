@@ -1,8 +1,9 @@
-"""Responses of several tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be
+"""Responses with style tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be
 replaced.
 
 Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
-all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
+all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first, which counts as one
+token.
 """
 
 import numpy as np
@@ -11,28 +12,23 @@ from rftlab.shared.averages import difficulty_of
 from rftlab.shared.jit import inner
 from rftlab.shared.sampling import allocate_into
 from rftlab.sim.lanes.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
-from rftlab.sim.policy.policy import cumulate, pick
+from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
-from rftlab.sim.policy.style import HALF, WORDS, length_of, style_logit_of, style_logp, style_probability, words_into
-from rftlab.sim.round.plain import find_logits
-from rftlab.sim.round.ragged import (
-    ARM,
-    CONTEXT,
-    FIRST,
-    FORM,
-    GETS,
-    GIVEN,
-    GROUP,
-    OLD,
-    REF,
-    RESPONSE,
-    SAMPLED,
-    SCORE,
-    SIGNS,
-    START,
-    STYLE_TOKEN,
+from rftlab.sim.policy.style import (
+    HALF,
+    WORDS,
+    length_of,
+    side_of,
+    style_logit_of,
+    style_logp,
+    style_probability,
+    words_into,
 )
+from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
+from rftlab.sim.round.plain import find_logits
+from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 
 UNIT = 2.0**-24
 
@@ -40,67 +36,83 @@ UNIT = 2.0**-24
 @inner
 def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
-    find_logits(contexts, theta, batch, 1.0, view)
+    base_scale = base_logit_scale(plan.forgetting, theta)
+    find_logits(contexts, theta, batch, base_scale, view)
     if choices.noise > 0.0:
         normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, noise)
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]
-    find_probabilities(contexts, plan, theta, batch, 1.0, view)
+    find_probabilities(contexts, plan, theta, batch, base_scale, view)
+    view.base_scale[0] = base_scale
 
 
 @inner
-def answer_logp(view, row, arm, form):
-    """Log-probability of an answer token with its format."""
-    return view.logits[row, arm] - view.lse[row] + view.format_logp[form, row]
-
-
-@inner
-def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
-    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
-    among the uniforms."""
-    starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
-    rewards = ragged.numbers[SCORE]
-    old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
-    signs_of, style_tokens, response = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN], ragged.marks[RESPONSE]
-    form = int(ragged.uniform[0, at] < sampler.formed[row])
-    arm = pick(ragged.cdf, ragged.uniform[1, at])
-    t = starts[i]
-    arms[i], forms[i] = arm, form
-    rewards[i] = form * ((contexts.correct[context] >> np.uint32(arm)) & np.uint32(1))
-    old_logp[t] = answer_logp(trainer, row, arm, form)
-    sampled[t] = answer_logp(sampler, row, arm, form)
-    ref_logp[t] = (
-        contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
+def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i):
+    """Sample the n style tokens of response i, behind its answer."""
+    old_logp, ref_logp, sampler_logp = (
+        ragged.tokens[TOKEN.old_logp],
+        ragged.tokens[TOKEN.ref_logp],
+        ragged.tokens[TOKEN.sampler_logp],
     )
-    response[t] = i
-    n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
+    signs_of, style_tokens, response = (
+        ragged.marks[MARK.signs],
+        ragged.marks[MARK.style_token],
+        ragged.marks[MARK.response],
+    )
+    starts, t = ragged.ints[INT.start], ragged.ints[INT.start, i]
     for position in range(n):
         if position % WORDS == 0:
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        style_logit = style_logit_of(
-            choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms
-        )
+        style_logit = style_logit_of(choices.style, signs, sampler, contexts.base_logits, row, context, plan.n_arms)
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
-        sampled[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
+        sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
         old_logp[t] = style_logp(
-            style_logit_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms),
-            style_token,
+            style_logit_of(choices.style, signs, trainer, contexts.base_logits, row, context, plan.n_arms), style_token
         )
     starts[i + 1] = t + 1
+
+
+@inner
+def length_after(plan, style, arms, at, u):
+    """Style tokens of a response with the answer arms[at : at + T]; u uniform in [0, 1)."""
+    if style.tokens == 0.0:
+        return 0
+    side = 0.0
+    for s in range(len(plan.token_starts)):
+        side += side_of(style, arms[at + s])
+    return length_of(style, side / len(plan.token_starts), u)
+
+
+@inner
+def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
+    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
+    among the rollouts of the batch."""
+    tokens, t = len(plan.token_starts), ragged.ints[INT.start, i]
+    arms, first = ragged.arms, N(i * tokens)
+    formed, reward = draw_answer(
+        plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms
+    )
+    form = int(formed)
+    ragged.ints[INT.form, i], ragged.numbers[NUMBER.reward, i], ragged.marks[MARK.response, t] = form, reward, i
+    ragged.tokens[TOKEN.old_logp, t] = answer_logp(plan, trainer, row, arms, first, form)
+    ragged.tokens[TOKEN.sampler_logp, t] = answer_logp(plan, sampler, row, arms, first, form)
+    ragged.tokens[TOKEN.ref_logp, t] = base_answer_logp(plan, contexts, context, arms, first, form)
+    n = length_after(plan, choices.style, arms, i * tokens, ragged.lengths[0, at])
+    add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, n, ragged, i)
 
 
 @inner
 def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
     """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses
     in use."""
-    first, context_of, gets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[GETS]
-    group = ragged.ints[GROUP]
+    first, context_of, gets = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.rows[ROW.gets]
+    group = ragged.ints[INT.group]
     n, count = batch.shape[0], choices.draws
-    uniforms(plan.key, round_index, batch, count, ROLLOUT, ragged.uniform)
+    uniforms(plan.key, round_index, batch, count * len(plan.token_starts), ROLLOUT, ragged.uniform)
     if choices.style.tokens > 0.0:
         uniforms(plan.key, round_index, batch, count, LENGTH, ragged.lengths)
     gets[:n] = plan.rollouts
@@ -132,37 +144,46 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
 @inner
 def differs(ragged, row):
     """Whether the rewards of a row's responses differ."""
-    first = ragged.rows[FIRST]
-    rewards = ragged.numbers[SCORE, first[row] : first[row + 1]]
+    first = ragged.rows[ROW.first]
+    rewards = ragged.numbers[NUMBER.reward, first[row] : first[row + 1]]
     return rewards.max() > rewards.min()
 
 
 @inner
-def move_row(ragged, source, target):
-    """Copy a row with its responses and tokens to an earlier place, behind row target - 1."""
-    first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
-    starts, arms, forms, group = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM], ragged.ints[GROUP]
-    rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
-    old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
-    signs_of, style_tokens, response = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN], ragged.marks[RESPONSE]
+def move_response(plan, ragged, source, target):
+    """Copy a response with its tokens to an earlier place, behind response target - 1."""
+    starts, response, tokens = ragged.ints[INT.start], ragged.marks[MARK.response], len(plan.token_starts)
+    ragged.ints[INT.form, target] = ragged.ints[INT.form, source]
+    for field in (NUMBER.reward, NUMBER.given):
+        ragged.numbers[field, target] = ragged.numbers[field, source]
+    for s in range(tokens):
+        ragged.arms[target * tokens + s] = ragged.arms[source * tokens + s]
+    at = starts[target] - starts[source]
+    for t in range(starts[source], starts[source + 1]):
+        response[at + t] = target
+        for field in (MARK.signs, MARK.style_token):
+            ragged.marks[field, at + t] = ragged.marks[field, t]
+        for field in (TOKEN.old_logp, TOKEN.ref_logp, TOKEN.sampler_logp):
+            ragged.tokens[field, at + t] = ragged.tokens[field, t]
+    starts[target + 1] = at + starts[source + 1]
+
+
+@inner
+def move_row(plan, ragged, source, target):
+    """Copy a row with its responses to an earlier place, behind row target - 1."""
+    first, context_of, group = ragged.rows[ROW.first], ragged.rows[ROW.context], ragged.ints[INT.group]
     context_of[target] = context_of[source]
     i = first[target]
     for j in range(first[source], first[source + 1]):
-        arms[i], forms[i], rewards[i], given_of[i] = arms[j], forms[j], rewards[j], given_of[j]
         group[i] = target
-        t = starts[i]
-        for s in range(starts[j], starts[j + 1]):
-            signs_of[t], style_tokens[t], response[t] = signs_of[s], style_tokens[s], i
-            old_logp[t], ref_logp[t], sampled[t] = old_logp[s], ref_logp[s], sampled[s]
-            t += 1
+        move_response(plan, ragged, j, i)
         i += 1
-        starts[i] = t
     first[target + 1] = i
 
 
 @inner
-def drop_silent(ragged, at, n, room):
-    """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
+def drop_silent(plan, ragged, at, n, room):
+    """Leave the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
     rows in use."""
     spare = room
     for row in range(at, at + n):
@@ -174,6 +195,6 @@ def drop_silent(ragged, at, n, room):
             wanted, spare = True, spare - 1
         if wanted:
             if row != target:
-                move_row(ragged, row, target)
+                move_row(plan, ragged, row, target)
             target += 1
     return target

@@ -1,14 +1,10 @@
-"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a
+"""The rollouts of a fast round: answers drawn and scored, with their log-probabilities. `work` is a
 `rftlab.sim.state.Work`."""
-
-import numpy as np
 
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.random import ROLLOUT, uniforms
 from rftlab.sim.policy.policy import cumulate
-from rftlab.sim.policy.spelling import pick
-
-N = np.uintp
+from rftlab.sim.round.answers import N, add_logits, draw_answer
 
 
 @kernel(forceinline=True)
@@ -16,7 +12,7 @@ def respond(contexts, plan, row, context, draw, at, count, work):
     """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative
     probabilities, `draw` is their first uniform.
 
-    Unsigned indices, because those that may be below 0 cost two instructions more at each of the arrays.
+    What they have in common is read once, because stores into `work` would have it read again for each of them.
     """
     row, context, tokens = N(row), N(context), len(plan.token_starts)
     correct, formed, offset, base_offset = (
@@ -28,16 +24,11 @@ def respond(contexts, plan, row, context, draw, at, count, work):
     malformed, well_formed = work.format_logp[0, row], work.format_logp[1, row]
     base_malformed, base_well_formed = contexts.base_format_logp[context, 0], contexts.base_format_logp[context, 1]
     for j in range(count):
-        first, i = N(draw + j * tokens), N(at + j)
-        form, right, logp, base_logp = work.uniform[0, first] < formed, np.uint32(1), offset, base_offset
-        for s in range(tokens):
-            arm = N(pick(plan, work.cdf, s, work.uniform[1, first + N(s)]))
-            work.arm[i * N(tokens) + N(s)] = arm
-            right &= correct >> np.uint32(arm)
-            logp += work.logits[row, arm]
-            base_logp += contexts.base_logits[context, arm]
-        work.form[i] = form
-        work.reward[i] = right & np.uint32(form)
+        i, first = N(at + j), N(at + j) * N(tokens)
+        form, reward = draw_answer(plan, correct, formed, work.cdf, work.uniform, N(draw + j * tokens), first, work.arm)
+        logp = add_logits(plan, work.logits, row, work.arm, first, offset)
+        base_logp = add_logits(plan, contexts.base_logits, context, work.arm, first, base_offset)
+        work.form[i], work.reward[i] = form, reward
         work.old_logp[i] = logp + (well_formed if form else malformed)
         work.ref_logp[i] = base_logp + (base_well_formed if form else base_malformed)
 

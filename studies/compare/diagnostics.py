@@ -25,6 +25,7 @@ from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.policy.products import places
 from rftlab.sim.run import Plain
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import Contexts
 from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
@@ -136,7 +137,7 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
         found[done] = _rates(world.train, learner.state.theta, world.format_scale)
         if (
             done == run.design.rounds
-            or learner.advance(done, run.design.eval_every, np.zeros(9)) < run.design.eval_every
+            or learner.advance(done, run.design.eval_every, no_totals()) < run.design.eval_every
         ):
             return found
     return found

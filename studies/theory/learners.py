@@ -25,6 +25,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.state import no_totals
 
 NO_KL = KL("none")
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -173,7 +174,7 @@ class Learners:
     def advance(self, rounds: int) -> None:
         """Train for some rounds; every round visits every learner."""
         chosen = np.tile(np.arange(self.shape[0]), (rounds, 1))
-        train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, self.rounds, np.zeros(9))
+        train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, self.rounds, no_totals())
         self.rounds += rounds
 
     def logits(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
 from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, sampled
 from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
@@ -110,7 +111,7 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
     )
     state, work = start_state(run, world), work_of(run, world)
     train_rounds(
-        base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, np.zeros(9)
+        base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, no_totals()
     )
     return float(state.theta[-1] / (rate * rounds))
 

@@ -22,6 +22,7 @@ from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.state import no_totals
 from tests.support.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [
@@ -290,7 +291,7 @@ def test_a_step_lands_where_the_simulators_does(name):
     )
     plan, state, work = plan_of(run, world), start_state(run, world), work_of(run, world)
     contexts = np.arange(6)[None]
-    train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, np.zeros(9))
+    train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, no_totals())
     n, k = design.batch_size, design.rollouts
     arms, rewards, group = work.arm[: n * k], work.reward[: n * k], np.repeat(np.arange(n), k)
     logp = work.old_logp[: n * k]

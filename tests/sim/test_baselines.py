@@ -13,6 +13,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer
 from rftlab.sim.environments import build
 from rftlab.sim.run import General
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_STYLE, contexts_of
 from tests.support.general import styled_run
 from tests.support.simulations import SMALL
@@ -35,7 +36,7 @@ def estimator_of(baseline, **more):
 
 def latest(learner, round_index=0):
     """The baseline of each context of a round, with the context."""
-    assert learner.advance(round_index, 1, np.zeros(9)) == 1
+    assert learner.advance(round_index, 1, no_totals()) == 1
     found = seen(learner)
     first = found.first[:-1]
     for a, b in zip(first, found.first[1:], strict=True):

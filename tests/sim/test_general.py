@@ -25,9 +25,9 @@ from rftlab.sim.policy.style import style_of
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
 from tests.support.general import BASE, CORRECTIONS, OTHER_SAMPLER, PULL, RUNS, WORLD, corrected, styled_run
-from tests.support.naive.general import METRICS, general_curve
+from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.simulations import DESIGNS, SMALL, run_of
-from tests.support.small_worlds import forced, mixed_world, same
+from tests.support.small_worlds import forced, mixed_world, same, spelt_world, styled
 
 # --- bit identity ---
 
@@ -47,13 +47,31 @@ PLAIN = DESIGNS | {
         8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))
     ),
 }
-WORLDS = {"linear": SMALL, "tabular": Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3)}
+SPELT = replace(SMALL, answer_tokens=2, surprise=0.6, interference=0.4, forgetting=1.0)
+"""With all four of the options that bring the environment closer to a language model."""
+WORLDS = {
+    "linear": SMALL,
+    "tabular": Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3),
+    "two tokens": replace(SMALL, answer_tokens=2),
+    "three tokens": replace(SMALL, n_answers=5, n_styles=1, answer_tokens=3, base_format=1.0),
+    "surprise": replace(SMALL, surprise=0.8),
+    "interference": replace(SMALL, interference=0.6),
+    "forgetting": replace(SMALL, forgetting=2.0),
+    "all four": SPELT,
+}
+SPELT_TABULAR = spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+def world_of(name):
+    """The environment and the world of that name."""
+    return (Tabular(9), SPELT_TABULAR) if name == "all four, tabular" else (WORLDS[name], build(WORLDS[name]))
+
+
+@pytest.mark.parametrize("world", [*WORLDS, "all four, tabular"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_with_one_token_it_is_the_fast_round_bit_for_bit(monkeypatch, name, world):
-    run, world = run_of(PLAIN[name], WORLDS[world], seed=3), build(WORLDS[world])
+def test_where_both_can_run_it_is_the_fast_round_bit_for_bit(monkeypatch, name, world):
+    environment, world = world_of(world)
+    run = run_of(PLAIN[name], environment, seed=3)
     assert not is_general(run, world)
     fast, general = simulate(run, world).curve, forced(monkeypatch, run, world).curve
     assert same(fast, general)
@@ -62,9 +80,10 @@ def test_with_one_token_it_is_the_fast_round_bit_for_bit(monkeypatch, name, worl
     assert not same(fast, forced(monkeypatch, other, world).curve)
 
 
+@pytest.mark.parametrize("problem", [SMALL, SPELT], ids=["plain", "all four"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(monkeypatch, name):
-    environment = replace(SMALL, n_train=600)
+def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(monkeypatch, name, problem):
+    environment = replace(problem, n_train=600)
     run, world = run_of(replace(PLAIN[name], batch_size=270), environment, rounds=4, seed=5), build(environment)
     fast, general = simulate(run, world).curve, forced(monkeypatch, run, world).curve
     assert same(fast, general, but=("seconds", "kl"))
@@ -175,15 +194,134 @@ def test_the_twin_tells_runs_apart(name):
     assert differences(RUNS["sampler"], wrong)["train_pass_at_1"] > 1e-6
 
 
+# --- with answers of several tokens, surprise, interference, forgetting ---
+
+STYLED_SPELT = styled(spelt_world(15, 2, 4, interference=0.4, forgetting=0.3), 5.0, 0.6, 0.3)
+GAUSSIAN_SPELT = spelt_world(15, 2, 4, surprise=0.8, interference=0.4, forgetting=0.3)
+SPELT_RUNS = {
+    "of itself": styled_run(),
+    "sampler": RUNS["sampler"],
+    "kl cov": RUNS["kl cov"],
+    "many tries": RUNS["many tries"],
+    "keep": RUNS["keep"],
+    "difficulty": RUNS["difficulty"],
+    "entropy": RUNS["entropy"],
+    "support and window": RUNS["support and window"],
+    "length penalty": RUNS["length penalty"],
+    "truncate": RUNS["truncate"],
+    "greedy": RUNS["greedy"],
+    "optimal": RUNS["optimal"],
+    "value": RUNS["value"],
+    "moving_average": RUNS["moving_average"],
+    "all": styled_run(
+        OTHER_SAMPLER,
+        entropy=0.2,
+        sampling=Sampling(tries=3, budget="difficulty"),
+        advantage=Advantage("optimal"),
+        correction=Correction("truncate"),
+    ),
+}
+SPELT_WORLDS = {"style tokens": STYLED_SPELT, "Gaussian nuisance": GAUSSIAN_SPELT}
+
+
+@pytest.mark.parametrize("name", SPELT_RUNS)
+@pytest.mark.parametrize("world", SPELT_WORLDS)
+def test_with_answers_of_several_tokens_it_follows_its_slow_twin(world, name):
+    run, world = SPELT_RUNS[name], SPELT_WORLDS[world]
+    columns = general_curve(run, world)
+    found = differences(run, columns, world)
+    assert max(value for metric, value in found.items() if metric not in EQUAL_REWARDS.get(name, ())) < EXACT
+    assert np.ptp(columns["train_pass_at_1"]) > 1e-3
+
+
+def test_the_twins_entropy_gradient_is_a_finite_difference():
+    twin, z, h = (
+        NaiveGeneral(SPELT_RUNS["entropy"], GAUSSIAN_SPELT),
+        np.random.default_rng(1).standard_normal((1, 8)),
+        1e-6,
+    )
+    moves = h * np.eye(8)
+    found = [
+        (twin.answer_entropy(twin.softmax(z + move)[0]) - twin.answer_entropy(twin.softmax(z - move)[0])) / (2 * h)
+        for move in moves
+    ]
+    np.testing.assert_allclose(twin.entropy_gradient(twin.softmax(z)[0]), found, atol=1e-8)
+    assert np.abs(whole_entropy_gradient(twin, twin.softmax(z)[0]) - found).max() > 0.01
+
+
+def first_style(self, arms, u):
+    return NaiveGeneral.length(self, arms[:1], u)
+
+
+def view_without(part):
+    """A twin whose policies are those of a world in which `part` is 0."""
+
+    def view(self, context, w=None, theta_f=None, noise=0.0):
+        world, self.world = self.world, self.world._replace(**{part: 0.0})
+        policy = NaiveGeneral.view(self, context, w, theta_f, noise)
+        self.world = world
+        return policy
+
+    return {"view": view}
+
+
+def faded_style(self, context, w=None, theta_f=None, noise=0.0):
+    """Style that drifts with what is forgotten, too."""
+    policy = NaiveGeneral.view(self, context, w, theta_f, noise)
+    return replace(
+        policy, moved=policy.moved + self.remembered(self.z0[context], self.w if w is None else w) - self.z0[context]
+    )
+
+
+def whole_entropy_gradient(self, p):
+    return (np.diag(p) - np.outer(p, p)) @ (-np.log(p) - 1)
+
+
+def now_remembered(self, logits, w=None):
+    return NaiveGeneral.remembered(self, logits)
+
+
+STYLE, NOISE = (lambda name: (name, STYLED_SPELT)), (lambda name: (name, GAUSSIAN_SPELT))
+WRONG_TWINS = {
+    "nothing is forgotten": (STYLE("of itself"), view_without("forgetting")),
+    "style drifts with what is forgotten": (STYLE("of itself"), {"view": faded_style}),
+    "the sampler forgets what the trainer does": (NOISE("sampler"), {"remembered": now_remembered}),
+    "length by the first token's style": (STYLE("of itself"), {"length": first_style}),
+    "one right token is enough": (NOISE("greedy"), {"right": lambda self, bits: bits.any(axis=-1)}),
+    "entropy of one softmax": (NOISE("entropy"), {"entropy_gradient": whole_entropy_gradient}),
+    "nuisance without surprise": (NOISE("entropy"), {"variance": lambda self, p, arms: 1.0}),
+    "nothing is disturbed": (STYLE("of itself"), {"taught": lambda self, round_index, context: self.x[context]}),
+    "the same others in every round": (
+        NOISE("optimal"),
+        {"others": lambda self, round_index, batch: NaiveGeneral.others(self, 0, batch)},
+    ),
+    "log-probability of the first token": (
+        NOISE("truncate"),
+        {"answer_logp": lambda self, p, arms: NaiveGeneral.answer_logp(self, p, arms[:, :, :1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TWINS)
+def test_with_answers_of_several_tokens_it_does_not_follow_a_wrong_twin(wrong):
+    (name, world), methods = WRONG_TWINS[wrong]
+    columns = general_curve(SPELT_RUNS[name], world, type("Wrong", (NaiveGeneral,), methods))
+    curve = simulate(SPELT_RUNS[name], world).curve
+    assert np.abs(curve.train_pass_at_1 - columns["train_pass_at_1"]).max() > 1e-6
+
+
 STYLED = replace(SMALL, style_tokens=5.0, length_by_style=0.6, length_jitter=0.3)
+SPELT_STYLED = replace(SPELT, surprise=0.0, style_tokens=5.0, length_by_style=0.6, length_jitter=0.3)
 LINEAR = {
-    "style tokens": (Sampler(), {}),
+    "style tokens": (STYLED, Sampler(), {}),
     "sampler, correction, mask": (
+        STYLED,
         OTHER_SAMPLER,
         {"correction": Correction("truncate", "sequence"), "mask": Divergence("kl", 1e-4, 1e-4), "entropy": 0.1},
     ),
-    "optimal": (Sampler(), {"advantage": Advantage("optimal")}),
+    "optimal": (STYLED, Sampler(), {"advantage": Advantage("optimal")}),
     "value, tries": (
+        STYLED,
         Sampler(),
         {
             "advantage": Advantage("value"),
@@ -191,14 +329,19 @@ LINEAR = {
             "ratio": Ratio("sequence"),
         },
     ),
-    "Gaussian nuisance, greedy": (Sampler(0, 0.3), {"advantage": Advantage("greedy"), "entropy": 0.1}),
+    "Gaussian nuisance, greedy": (SMALL, Sampler(0, 0.3), {"advantage": Advantage("greedy"), "entropy": 0.1}),
+    "all four, optimal, entropy": (SPELT, OTHER_SAMPLER, {"advantage": Advantage("optimal"), "entropy": 0.1}),
+    "two tokens, style, greedy, tries": (
+        SPELT_STYLED,
+        OTHER_SAMPLER,
+        {"advantage": Advantage("greedy"), "sampling": Sampling(tries=3, budget="difficulty")},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_the_linear_environment_follows_its_slow_twin(name):
-    sampler, knobs = LINEAR[name]
-    environment = SMALL if name.startswith("Gaussian") else STYLED
+    environment, sampler, knobs = LINEAR[name]
     run = replace(
         styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3)
     )

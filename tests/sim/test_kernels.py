@@ -13,6 +13,7 @@ import rftlab.sim.policy.probabilities
 import rftlab.sim.policy.products
 import rftlab.sim.policy.spelling
 import rftlab.sim.round.noise
+import rftlab.sim.round.optimizer
 import rftlab.sim.round.plain
 import rftlab.sim.round.rollouts
 from rftlab.sim.environments import build
@@ -67,6 +68,16 @@ def test_kernels_use_no_methods_of_arrays():
 def test_python_is_told_that_it_cannot_call_an_inner_function():
     with pytest.raises(TypeError, match=r"sim\.round\.plain\.policy_forward is for compiled code"):
         rftlab.sim.round.plain.policy_forward(None, None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [rftlab.sim.policy.spelling.softmax, rftlab.sim.policy.products.forward, rftlab.sim.round.optimizer.squared_length],
+)
+def test_a_function_in_two_versions_has_its_documentation_and_is_for_compiled_code(function):
+    assert function.__doc__ and inspect.getsourcelines(function)[0][0] == "@for_linear\n"
+    with pytest.raises(TypeError, match=rf"{function.__module__}.{function.__name__} is for compiled code"):
+        function(*[None] * len(inspect.signature(function).parameters))
 
 
 def test_vectors_are_loaded_from_one_cache_line():

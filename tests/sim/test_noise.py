@@ -7,13 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rftlab.shared.config.advantage import Advantage
-from rftlab.shared.config.mask import Drift
-from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.jit import jit
-from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
+from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
 from rftlab.sim.policy.forgetting import base_logit_scale
@@ -21,10 +18,11 @@ from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.plain import CHUNK, policy_forward
 from rftlab.sim.run import General, Plain, simulate
 from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
 from tests.support.naive.simulator import NaiveRun, naive_curve, sigmoid
 from tests.support.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
-from tests.support.small_worlds import same, with_estimator
+from tests.support.small_worlds import same, spelt_world
 
 PROBLEMS = {
     "two tokens": replace(SMALL, answer_tokens=2),
@@ -36,21 +34,13 @@ PROBLEMS = {
 }
 
 
-def tabular(n, tokens, width, nuisance=0.7, **extras):
-    """n contexts in float64 with formats that are learnt, `width` arms a token of which some are right."""
-    rng = np.random.default_rng(5)
-    logits, correct = rng.standard_normal((n, tokens * width)), rng.random((n, tokens * width)) < 0.5
-    contexts = contexts_of(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
-    return World(contexts, contexts, tokens * width, 1.5, nuisance, answer_tokens=tokens, **extras)
-
-
 TABULAR = {
-    "two tokens": tabular(9, 2, 3),
-    "three tokens": tabular(9, 3, 4),
-    "surprise": tabular(9, 1, 5, surprise=0.8),
-    "interference": tabular(9, 1, 5, interference=0.6),
-    "forgetting": tabular(9, 1, 5, forgetting=0.5),
-    "all": tabular(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5),
+    "two tokens": spelt_world(9, 2, 3),
+    "three tokens": spelt_world(9, 3, 4),
+    "surprise": spelt_world(9, 1, 5, surprise=0.8),
+    "interference": spelt_world(9, 1, 5, interference=0.6),
+    "forgetting": spelt_world(9, 1, 5, forgetting=0.5),
+    "all": spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5),
 }
 
 # --- the slow twin ---
@@ -198,7 +188,7 @@ def test_probabilities_of_all_answers_sum_to_one_and_those_of_right_ones_to_pass
     np.testing.assert_allclose(found, ((p * right).sum(axis=1) * work.formed[:n]).mean(), rtol=1e-5)
 
 
-PAIRS = tabular(3, 2, 3, nuisance=0.0)._replace(format_scale=0.0)
+PAIRS = spelt_world(3, 2, 3, nuisance=0.0)._replace(format_scale=0.0)
 PAIRS = PAIRS._replace(
     train=contexts_of(
         np.zeros((0, 0)), PAIRS.train.base_logits, np.full(3, np.inf), np.tile([1, 0, 0, 0, 1, 1], (3, 1)) == 1, 2
@@ -267,7 +257,7 @@ def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
 
 
 def test_a_distance_that_rounds_to_below_zero_is_none():
-    world = tabular(400, 3, 4, surprise=1.0)
+    world = spelt_world(400, 3, 4, surprise=1.0)
     world = world._replace(
         train=contexts_of(
             np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3
@@ -281,7 +271,7 @@ def test_a_distance_that_rounds_to_below_zero_is_none():
         ),
         world,
     )
-    assert learner.advance(0, 1, np.zeros(9)) == 1 and np.all(np.isfinite(learner.state.mean))
+    assert learner.advance(0, 1, no_totals()) == 1 and np.all(np.isfinite(learner.state.mean))
     _look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
     p, distance = learner.work.probs[:400], np.full(400, 3.0)
     for a in range(12):
@@ -312,7 +302,7 @@ def first_gradient(interference, rollouts, round_index=0):
         ),
         world,
     )
-    assert learner.advance(round_index, 1, np.zeros(9)) == 1
+    assert learner.advance(round_index, 1, no_totals()) == 1
     return learner.state.theta[:-1].reshape(40, 4)
 
 
@@ -395,36 +385,10 @@ def test_every_token_of_an_answer_is_charged():
     assert curve.rollouts[-1] == 12 * 8 * 8
 
 
-FIELDS = {"answer_tokens": 2, "surprise": 0.5, "interference": 0.5, "forgetting": 0.5}
-GENERAL = {
-    "sampler": lambda run: replace(run, sampler=Sampler(noise=0.1)),
-    "sampling": lambda run: replace(run, design=replace(run.design, sampling=Sampling(tries=2))),
-    "environment.style_tokens": lambda run: replace(run, environment=replace(run.environment, style_tokens=4.0)),
-    "estimator.entropy": lambda run: replace(run, design=with_estimator(run.design, entropy=0.1)),
-    "estimator.mask": lambda run: replace(run, design=with_estimator(run.design, mask=Drift(0.1))),
-    "kl.anchor = old": lambda run: replace(
-        run, design=with_estimator(run.design, kl=replace(run.design.estimator.kl, anchor="old"))
-    ),
-    **{
-        f"advantage.baseline = {kind}": lambda run, kind=kind: replace(
-            run, design=with_estimator(run.design, advantage=Advantage(kind))
-        )
-        for kind in ("greedy", "value", "moving_average", "optimal")
-    },
-}
-
-
-@pytest.mark.parametrize("general", GENERAL)
-@pytest.mark.parametrize("field", FIELDS)
-def test_what_no_round_does_together_is_refused(field, general):
-    run = run_of(DESIGNS["group"], replace(SMALL, n_answers=3, **{field: FIELDS[field]}))
-    with pytest.raises(
-        UserError, match=f"environment.{field} = {FIELDS[field]} with {general}; allowed: one or the other"
-    ):
-        GENERAL[general](run)
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_the_general_round_refuses_a_world_that_it_does_not_simulate(field):
-    with pytest.raises(UserError, match=f"environment.{field} = {FIELDS[field]} with the general round"):
-        General(run_of(DESIGNS["group"]), build(SMALL)._replace(**{field: FIELDS[field]}))
+def test_surprise_is_refused_with_style_tokens_which_have_no_gaussian_nuisance():
+    message = "environment.surprise = 0.5 with environment.style_tokens = 4.0; allowed: one or the other"
+    with pytest.raises(UserError, match=message):
+        replace(SMALL, surprise=0.5, style_tokens=4.0)
+    with pytest.raises(UserError, match=message):
+        General(run_of(DESIGNS["group"]), build(replace(SMALL, style_tokens=4.0))._replace(surprise=0.5))
+    assert replace(SMALL, surprise=0.5).surprise == 0.5 and replace(SMALL, style_tokens=4.0).style_tokens == 4.0

@@ -12,9 +12,10 @@ from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Sampler
 from rftlab.sim.environments import build
-from rftlab.sim.round.ragged import SAMPLED
+from rftlab.sim.round.ragged import TOKEN
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
+from rftlab.sim.state import no_totals
 from tests.support.simulations import DESIGNS, SMALL, run_of
 from tests.support.small_worlds import equal_world, forced, gradients, learner_of, same, seen, softmax, styled, z_scores
 
@@ -105,7 +106,7 @@ def test_leave_one_out_stays_unbiased_where_its_baseline_is_the_samplers():
 
 
 def sampled_logp(learner, found):
-    return learner.ragged.tokens[SAMPLED, : found.starts[-1]][found.starts[:-1]]
+    return learner.ragged.tokens[TOKEN.sampler_logp, : found.starts[-1]][found.starts[:-1]]
 
 
 @pytest.mark.parametrize("lag", [1, 3])
@@ -115,7 +116,7 @@ def test_a_lag_is_counted_in_rounds(lag):
     learner, past = learner_of(world, raw(), 2, sampler=Sampler(lag=lag), rate=40.0), []
     for round_index in range(6):
         past.append(learner.state.theta[:-1].reshape(256, 4).copy())
-        learner.advance(round_index, 1, np.zeros(9))
+        learner.advance(round_index, 1, no_totals())
         found = seen(learner)
         rows = np.repeat(found.context, 2)
         for age, holds in ((lag, True), (lag + 1, False), (lag - 1, False)):
@@ -135,7 +136,7 @@ def test_noise_has_the_stated_deviation_and_is_new_in_every_round_and_context():
     learner, noise = learner_of(equal_world(logits, [True, False]), raw(), sampler=Sampler(noise=0.3)), []
     for round_index in range(12):
         learner.state.theta[:] = 0.0
-        learner.advance(round_index, 1, np.zeros(9))
+        learner.advance(round_index, 1, no_totals())
         found = seen(learner)
         logp, side = sampled_logp(learner, found), 1 - 2 * found.arm
         noise.append((side * (logp - np.log1p(-np.exp(logp))))[np.argsort(found.context)])

@@ -16,6 +16,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.sampling import MAX, allocate
 from rftlab.sim.environments import build
 from rftlab.sim.run import General, batches, simulate
+from rftlab.sim.state import no_totals
 from tests.support.general import BASE, RUNS, WORLD, styled_run
 from tests.support.simulations import DESIGNS, SMALL, run_of
 from tests.support.small_worlds import equal_world, forced, gradients, learner_of, mixed_world, same, seen, styled
@@ -34,7 +35,7 @@ def rounds_of(run, world, count):
     n, size, seed = len(world.train.base_format), run.design.batch_size, run.seed
     for round_index in range(count):
         before = learner.memory.spent.copy()
-        assert learner.advance(round_index, 1, np.zeros(9)) == 1
+        assert learner.advance(round_index, 1, no_totals()) == 1
         rollouts, tokens, tried = learner.memory.spent - before
         yield seen(learner), batches(n, size, seed, before[2], before[2] + tried), rollouts, tokens
 
@@ -116,7 +117,7 @@ def test_a_context_that_comes_up_again_in_a_round_gets_new_rollouts():
     """All contexts are in every batch, so the tries of a round go through several epochs."""
     world = styled(equal_world(np.array([0.0, 2.0]), [True, False]), 24)
     learner = learner_of(world, CENTRED, 2, sampling=Sampling(tries=3))
-    learner.advance(0, 1, np.zeros(9))
+    learner.advance(0, 1, no_totals())
     found = seen(learner)
     assert learner.memory.spent[2] == 3 and len(set(found.context)) < 0.95 * 256
     said = [tuple(coins) for coins in np.split(found.signs[:, 0] * (2 * found.coin - 1), found.starts[1:-1])]
@@ -186,7 +187,7 @@ def test_budgets_follow_the_difficulty_within_their_limits():
         equal_world(np.zeros(4), [True, True, False, False]), CENTRED, 4, sampling=Sampling(budget="difficulty")
     )
     learner.memory.averages[:-1] = 1e6 * np.stack([rate, np.ones(256)], axis=1)
-    learner.advance(0, 1, np.zeros(9))
+    learner.advance(0, 1, no_totals())
     found = seen(learner)
     count = np.diff(found.first)
     assert count.sum() == 256 * 4 and count.min() == 1 and count.max() <= MAX * 4
@@ -194,7 +195,7 @@ def test_budgets_follow_the_difficulty_within_their_limits():
     assert np.abs(count - spread / spread.mean() * 4).max() < 1.5
     assert count[np.argmin(np.abs(rate[found.context] - 0.5))] == count.max() > count[np.argmin(rate[found.context])]
     equal = learner_of(equal_world(np.zeros(4), [True, True, False, False]), CENTRED, 4)
-    equal.advance(0, 1, np.zeros(9))
+    equal.advance(0, 1, no_totals())
     assert set(np.diff(seen(equal).first)) == {4}
 
 
@@ -230,7 +231,7 @@ def test_tries_of_uneven_budgets_find_room(tries):
     learner.memory.averages[:-1, 1] = 1e6
     learner.memory.averages[:-1, 0] = np.where(hard, 0, 5e5)
     for _ in range(3):
-        learner.advance(0, 1, np.zeros(9))
+        learner.advance(0, 1, no_totals())
         found = seen(learner)
         assert found.first[-1] <= learner.ragged.numbers.shape[1] and found.starts[-1] <= learner.ragged.tokens.shape[1]
     assert tries == 4 or found.first[-1] > 2 * 8 * 8, "no more than two batches of responses: no test of the room"

@@ -13,6 +13,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.policy.style import longest
 from rftlab.sim.run import General
+from rftlab.sim.state import no_totals
 from tests.support.general import BASE
 from tests.support.naive.general import NaiveGeneral
 from tests.support.simulations import SMALL
@@ -227,7 +228,7 @@ def test_dividing_by_the_length_makes_wrong_answers_longer_and_right_ones_shorte
         4,
         rate=256 * (1.0 if aggregation.kind.endswith("sum") else 9.0),
     )
-    assert learner.advance(0, 6, np.zeros(9)) == 6
+    assert learner.advance(0, 6, no_totals()) == 6
     logits = learner.state.theta[:-1].reshape(256, 4)
     drift = {"right": logits[:, 1] - logits[:, 0], "wrong": logits[:, 3] - logits[:, 2]}
     signs = {answer: np.sign(part.mean()) * (z_scores(part, 0.0) > 4.5) for answer, part in drift.items()}
@@ -254,7 +255,7 @@ def bonus_gradient(run, world, w, theta_f, coefficient):
         theta = learner.state.theta
         theta[places_of(world)], theta[-1] = w, theta_f
         before = theta.copy()
-        learner.advance(0, 1, np.zeros(9))
+        learner.advance(0, 1, no_totals())
         found.append((theta - before).astype(np.float64))
     difference = found[0] - found[1]
     return np.append(difference[places_of(world)].ravel(), difference[-1])

@@ -16,6 +16,7 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.run import batches, rule_of
 from rftlab.sim.setup import plan_of, start_state, work_of
+from rftlab.sim.state import no_totals
 from rftlab.studies.cards import preset
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
@@ -68,7 +69,7 @@ def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
             work_of(run, world),
             batches(3, 3, seed, 0, rounds),
             0,
-            np.zeros(9),
+            no_totals(),
         )
         found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))
     return np.array(found)

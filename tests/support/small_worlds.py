@@ -11,8 +11,9 @@ from rftlab.shared.design import Design
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.policy.products import places
 from rftlab.sim.policy.style import style_of
-from rftlab.sim.round import ragged
+from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.run import General, simulate
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_STYLE, World, contexts_of
 
 CONTEXTS = 256
@@ -36,6 +37,15 @@ def mixed_world(tokens=5.0, by_style=0.6, jitter=0.3, nuisance=0.7):
         np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4
     )
     return styled(World(contexts, contexts, 5, 1.5, nuisance), tokens, by_style, jitter)
+
+
+def spelt_world(n, tokens, width, nuisance=0.7, **extras):
+    """n contexts in float64 with formats that are learnt, answers of several tokens with `width` arms each, of which
+    some are right."""
+    rng = np.random.default_rng(5)
+    logits, correct = rng.standard_normal((n, tokens * width)), rng.random((n, tokens * width)) < 0.5
+    contexts = contexts_of(np.zeros((0, 0)), logits, rng.standard_normal(n) + 0.5, correct, tokens)
+    return World(contexts, contexts, tokens * width, 1.5, nuisance, answer_tokens=tokens, **extras)
 
 
 def equal_world(logits, correct, nuisance=0.0, base_format=np.inf, format_scale=0.0):
@@ -82,7 +92,7 @@ def gradients(learner, rounds, theta=None, stale=None):
             learner.memory.history[:, :-1] = np.tile(stale, n)
         learner.memory.spent[2] = round_index
         before = learner.state.theta.copy()
-        assert learner.advance(round_index, 1, np.zeros(9)) == 1
+        assert learner.advance(round_index, 1, no_totals()) == 1
         found.append((learner.state.theta - before)[:-1].reshape(n, -1) * n)
     return np.concatenate(found)
 
@@ -130,6 +140,7 @@ class Seen(NamedTuple):
     context: np.ndarray
     first: np.ndarray
     arm: np.ndarray
+    """(R,), or (R, T) where an answer has several tokens."""
     reward: np.ndarray
     given: np.ndarray
     advantage: np.ndarray
@@ -149,25 +160,25 @@ class Seen(NamedTuple):
 
 def seen(learner):
     """What the scratch of a learner holds of its latest round."""
-    r, n = learner.ragged, learner.run.design.batch_size
-    first = r.rows[ragged.FIRST, : n + 1].copy()
-    starts = r.ints[ragged.START, : first[-1] + 1].copy()
+    r, n, tokens_of_answer = learner.ragged, learner.run.design.batch_size, learner.world.answer_tokens
+    first = r.rows[ROW.first, : n + 1].copy()
+    starts = r.ints[INT.start, : first[-1] + 1].copy()
     responses, tokens = slice(0, first[-1]), slice(0, starts[-1])
-    signs = 2 * ((r.marks[ragged.SIGNS, tokens, None] >> np.arange(learner.world.n_arms)) & 1) - 1
+    signs = 2 * ((r.marks[MARK.signs, tokens, None] >> np.arange(learner.world.n_arms)) & 1) - 1
     style = np.ones(starts[-1], dtype=bool)
     style[starts[:-1]] = False
-    ints = (
-        r.ints[ragged.ARM, responses],
-        *(r.numbers[row, responses] for row in (ragged.SCORE, ragged.GIVEN, ragged.ADVANTAGE)),
-    )
-    logps = (r.tokens[row, tokens].copy() for row in (ragged.OLD, ragged.NOW))
+    arms = r.arms[: first[-1] * tokens_of_answer].reshape(-1, tokens_of_answer)
+    numbers = (r.numbers[row, responses].copy() for row in (NUMBER.reward, NUMBER.given, NUMBER.advantage))
+    logps = (r.tokens[row, tokens].copy() for row in (TOKEN.old_logp, TOKEN.logp))
+    arm = arms.copy() if tokens_of_answer > 1 else arms[:, 0].copy()
     return Seen(
-        r.rows[ragged.CONTEXT, :n].copy(),
+        r.rows[ROW.context, :n].copy(),
         first,
-        *(part.copy() for part in ints),
+        arm,
+        *numbers,
         starts,
         signs,
-        r.marks[ragged.STYLE_TOKEN, tokens] != 0,
+        r.marks[MARK.style_token, tokens] != 0,
         *logps,
         style,
     )

@@ -6,7 +6,7 @@ numbers from `rftlab.sim.lanes.random`.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -43,16 +43,16 @@ def offsets(lengths):
 
 @dataclass
 class Response:
-    """A response: its answer (arm, form), then style tokens with directions signs (n, A) and coins (n,)."""
+    """A response: its answer (arms (T,), form), then style tokens (n,) with directions signs (n, A)."""
 
     context: int
-    arm: int
+    arms: np.ndarray
     form: int
     signs: np.ndarray
-    coins: np.ndarray
+    style_tokens: np.ndarray
     old: np.ndarray = None
-    """(1 + n,) log-probabilities of its tokens under the trainer's policy at the start of the round, then under the
-    sampler's, the base policy's."""
+    """(1 + n,) log-probabilities of its answer and its style tokens: the trainer's at the start of the round, then
+    the sampler's, the base policy's."""
     sampler: np.ndarray = None
     ref: np.ndarray = None
     scored: float = 0.0
@@ -76,7 +76,13 @@ class NaiveGeneral(NaiveRun):
 
     def __init__(self, run, world):
         super().__init__(run, world)
-        self.e, self.style, self.a = run.design.estimator, world.style, world.n_arms
+        self.e, self.style, self.a, self.answer_tokens = (
+            run.design.estimator,
+            world.style,
+            world.n_arms,
+            world.answer_tokens,
+        )
+        self.width = self.a // self.answer_tokens
         self.phi = np.hstack([self.x, np.ones((len(self.x), 1))]) if self.linear else self.x
         self.critic, self.averages = np.zeros(self.phi.shape[1]), empty_averages(len(self.z0))
         self.past, self.tried, self.updated, self.rollouts, self.tokens = [], 0, 0, 0, 0
@@ -107,23 +113,41 @@ class NaiveGeneral(NaiveRun):
     def view(self, context, w=None, theta_f=None, noise=0.0):
         w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
         moved = self.x[context] @ w + noise
-        z = self.z0[context] + moved
-        p = np.exp(z - z.max())
-        return Policy(moved, p / p.sum(), sigmoid(self.h0[context] + self.world.format_scale * theta_f))
+        z = self.remembered(self.z0[context], w) + moved
+        f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f)
+        return Policy(moved, self.softmax(z[None])[0], f)
 
     def style_logit(self, policy, response):
         return self.style.slope * response.signs @ policy.moved
 
+    def right_answer(self, context, arms):
+        return self.right((self.world.train.correct[context] >> arms.astype(np.uint32)) & 1)
+
+    def taught(self, round_index, context):
+        """What a score is multiplied with: the features of a context, and of the one that it interferes with."""
+        return self.x[context] + self.world.interference * self.x[self.others(round_index, [context])[0]]
+
     def logps(self, policy, response):
         """Log-probabilities of a response's tokens."""
         heads = sigmoid(self.style_logit(policy, response))
-        answer = np.log(policy.p[response.arm]) + np.log(policy.f if response.form else 1 - policy.f)
-        return np.append(answer, np.log(np.where(response.coins, heads, 1 - heads)))
+        answer = self.answer_logp(policy.p[None], response.arms[None, None])[0, 0] + np.log(
+            policy.f if response.form else 1 - policy.f
+        )
+        return np.append(answer, np.log(np.where(response.style_tokens, heads, 1 - heads)))
+
+    def answer_entropy(self, p):
+        """Of an answer's tokens together, which are independent."""
+        return -(p * np.log(p)).sum()
+
+    def entropy_gradient(self, p):
+        """Of that entropy in the logits, token by token."""
+        parts = np.split(p, self.answer_tokens)
+        return np.concatenate([(np.diag(q) - np.outer(q, q)) @ (-np.log(q) - 1) for q in parts])
 
     def entropies(self, policy, response):
         """Entropies of the distributions that a response's tokens were drawn from."""
         heads = sigmoid(self.style_logit(policy, response))
-        answer = -(policy.p * np.log(policy.p)).sum() - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
+        answer = self.answer_entropy(policy.p) - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
         return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
 
     def score(self, policy, response, weight, bonus):
@@ -131,10 +155,8 @@ class NaiveGeneral(NaiveRun):
         p, f = policy.p, policy.f
         style_logit = self.style_logit(policy, response)
         heads = sigmoid(style_logit)
-        logits = weight[0] * (np.eye(self.a)[response.arm] - p) + bonus[0] * (np.diag(p) - np.outer(p, p)) @ (
-            -np.log(p) - 1
-        )
-        tokens = weight[1:] * (response.coins - heads) - bonus[1:] * style_logit * heads * (1 - heads)
+        logits = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
+        tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
         logits += self.style.slope * tokens @ response.signs
         return logits, weight[0] * (response.form - f) - (
             bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0
@@ -147,46 +169,54 @@ class NaiveGeneral(NaiveRun):
         w, theta_f = self.past[max(0, len(self.past) - 1 - self.run.sampler.lag)]
         return self.view(context, w, theta_f, self.run.sampler.noise * self.gauss(MISMATCH, key, context))
 
-    def length(self, arm, u):
+    def length(self, arms, u):
+        """Style tokens, by the mean of the styles of the answer's tokens."""
         s = self.style
-        side = 2 * (arm % s.n_styles) / (s.n_styles - 1) - 1 if s.n_styles > 1 else 0
+        side = np.mean(2 * (arms % s.n_styles) / (s.n_styles - 1) - 1) if s.n_styles > 1 else 0
         return int(s.tokens * (1 + s.by_style * side) * (1 + s.jitter * (2 * u - 1)) + 0.5)
 
     def respond(self, key, context, draw, sampler, trainer):
-        u, v = self.pair(ROLLOUT, key, context, draw)
-        arm = int(np.searchsorted(np.cumsum(sampler.p), v, side="right"))
-        signs, tosses = self.words(key, context, draw, self.length(arm, self.pair(LENGTH, key, context, draw)[0]))
-        response = Response(context, arm, int(u < sampler.f), signs, None)
-        response.coins = tosses < sigmoid(self.style_logit(sampler, response))
+        pairs = np.array(
+            [self.pair(ROLLOUT, key, context, draw * self.answer_tokens + s) for s in range(self.answer_tokens)]
+        )
+        arms = self.answers(sampler.p, pairs[None, :, 1])[0]
+        signs, u_style = self.words(key, context, draw, self.length(arms, self.pair(LENGTH, key, context, draw)[0]))
+        response = Response(context, arms, int(pairs[0, 0] < sampler.f), signs, None)
+        response.style_tokens = u_style < sigmoid(self.style_logit(sampler, response))
         base = self.view(context, 0 * self.w, 0.0)
         response.old, response.sampler, response.ref = (
             self.logps(policy, response) for policy in (trainer, sampler, base)
         )
-        response.scored = float(response.form * (int(self.world.train.correct[context]) >> arm & 1))
+        response.scored = float(response.form * self.right_answer(context, arms))
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
         return response
 
     def given(self, context, policy):
         """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
-        kind, p, f, eye = self.e.advantage.baseline, policy.p, policy.f, np.eye(self.a)
-        everything = [(arm, form) for arm in range(self.a) for form in (0, 1)]
-        chance = np.array([p[arm] * (f if form else 1 - f) for arm, form in everything])
-        rewards = np.array(
-            [form * (int(self.world.train.correct[context]) >> arm & 1) for arm, form in everything], dtype=float
-        )
+        kind, p, f = self.e.advantage.baseline, policy.p, policy.f
+        answers = product(*np.split(np.arange(self.a), self.answer_tokens))
+        everything = [(np.array(arms), form) for arms in answers for form in (0, 1)]
+        chance = np.array([p[arms].prod() * (f if form else 1 - f) for arms, form in everything])
+        rewards = np.array([form * self.right_answer(context, arms) for arms, form in everything], dtype=float)
         if kind == "greedy":
             return rewards[chance.argmax()]
         if kind == "moving_average":
             return averages_of(self.averages, [context])[0]
         if kind == "value":
             return self.critic @ self.phi[context]
+        x = self.taught(len(self.past) - 1, context)
         scores = [
-            np.append(np.outer(self.x[context], eye[arm] - p), self.world.format_scale * (form - f))
-            for arm, form in everything
+            np.append(np.outer(x, self.answer_score(p, arms)), self.world.format_scale * (form - f))
+            for arms, form in everything
         ]
-        nuisance = self.a * (self.world.nuisance * np.linalg.norm(self.x[context])) ** 2
-        squares = np.array([score @ score for score in scores]) + nuisance
+        nuisance = self.a * (self.world.nuisance * np.linalg.norm(x)) ** 2
+        squares = np.array(
+            [
+                score @ score + nuisance * self.variance(p, arms)
+                for score, (arms, _) in zip(scores, everything, strict=True)
+            ]
+        )
         return (chance * rewards * squares).sum() / (chance * squares).sum()
 
     def sample(self):
@@ -204,11 +234,12 @@ class NaiveGeneral(NaiveRun):
             row = [self.respond(key, context, draw, sampler, trainer) for draw in range(count + d.support_rollouts)]
             for response in row:
                 response.baseline = self.given(context, trainer) if baseline in GIVEN else 0.0
-                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old)
+                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old) + self.answer_tokens - 1
             if baseline == "greedy":
+                greedy = trainer.p.reshape(self.answer_tokens, -1).argmax(axis=1) + np.arange(0, self.a, self.width)
                 self.rollouts, self.tokens = (
                     self.rollouts + 1,
-                    self.tokens + 1 + self.length(int(trainer.p.argmax()), 0.5),
+                    self.tokens + self.answer_tokens + self.length(greedy, 0.5),
                 )
             rows.append((row[:count], row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
@@ -295,16 +326,17 @@ class NaiveGeneral(NaiveRun):
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
         bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.w.size + 1), 0
         for row in rows:
-            context, first = row[0].context, []
+            context, squares = row[0].context, 0.0
+            taught = self.taught(round_index, context)
             for response in row:
                 tokens = slice(starts[at], starts[at + 1])
                 logits, form = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
-                grad += np.append(np.outer(self.x[context], logits), self.world.format_scale * form)
-                first.append(found.weight[tokens][0])
+                grad += np.append(np.outer(taught, logits), self.world.format_scale * form)
+                squares += found.weight[tokens][0] ** 2 * self.variance(policies[at].p, response.arms)
                 at += 1
             if not self.style.tokens:
-                noise = self.world.nuisance * np.linalg.norm(first) * self.gauss(NUISANCE, round_index, context)
-                grad[:-1] += np.outer(self.x[context], noise).ravel()
+                noise = self.world.nuisance * np.sqrt(squares) * self.gauss(NUISANCE, round_index, context)
+                grad[:-1] += np.outer(taught, noise).ravel()
         self.updated += 1
         totals["kl"] += [found.kl / len(logp)] * len(logp)
         totals["clipped"] += [found.clipped / len(logp)] * len(logp)
@@ -312,9 +344,9 @@ class NaiveGeneral(NaiveRun):
         self.step(grad)
 
 
-def general_curve(run, world):
+def general_curve(run, world, twin=NaiveGeneral):
     """The columns METRICS of the curve of `run`, by name."""
-    twin, rows, totals = NaiveGeneral(run, world), [], {name: [np.nan] for name in TOTALS}
+    twin, rows, totals = twin(run, world), [], {name: [np.nan] for name in TOTALS}
     for round_index in range(run.design.rounds + 1):
         if round_index % run.design.eval_every == 0:
             means = {name: np.mean(values) for name, values in totals.items()}

@@ -84,9 +84,10 @@ class NaiveRun:
         """Variance of a rollout's nuisance, relative to nuisance^2."""
         return 1 - self.world.surprise + self.world.surprise * (self.answer_score(p, arms) ** 2).sum()
 
-    def remembered(self, logits):
-        """What is left of logits of the base policy."""
-        return logits * np.exp(-self.world.forgetting * (self.w**2).sum() / self.world.n_arms)
+    def remembered(self, logits, w=None):
+        """What is left of logits of the base policy at parameters w, now by default."""
+        w = self.w if w is None else w
+        return logits * np.exp(-self.world.forgetting * (w**2).sum() / self.world.n_arms)
 
     def others(self, round_index, batch):
         """For every context of a batch the one that it interferes with."""

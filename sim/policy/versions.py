@@ -1,0 +1,52 @@
+"""Functions in two versions: float32 with 16 lanes for the linear environment, float64 for the tabular one.
+
+    @for_linear
+    def softmax(logits, row, probs):
+        '''What both do.'''
+
+    @softmax.for_tabular
+    def _(logits, row, probs): ...
+
+Compiled code takes the version for its arrays when it is compiled, so there is one round and no flag in it.
+"""
+
+import functools
+from collections.abc import Callable
+
+from numba import types
+from numba.extending import overload
+
+
+def for_linear(linear: Callable) -> Callable:
+    """Makes a function, for compiled code alone, whose last array decides what runs: `linear`, or what its
+    `for_tabular` decorates.
+
+    A function that takes a plan first may have a third version, `for_one_token`, where the plan's answers have one
+    token. The versions have the same arguments. A call from Python raises TypeError.
+    """
+    versions = {"linear": linear}
+
+    @functools.wraps(linear)
+    def function(*args, **kwargs):
+        raise TypeError(
+            f"{linear.__module__}.{linear.__name__} is for compiled code; Python calls what `jit` or `entry` compiled"
+        )
+
+    @functools.wraps(linear)
+    def version_for(*args):
+        if "one token" in versions and _answer_tokens(args[0]) == 1:
+            return versions["one token"]
+        return versions["linear" if _last_array(args).dtype == types.float32 else "tabular"]
+
+    overload(function, jit_options={"error_model": "numpy"})(version_for)
+    function.for_tabular = functools.partial(versions.__setitem__, "tabular")
+    function.for_one_token = functools.partial(versions.__setitem__, "one token")
+    return function
+
+
+def _last_array(arguments) -> types.Array:
+    return next(kind for kind in reversed(arguments) if isinstance(kind, types.Array))
+
+
+def _answer_tokens(plan_type) -> int:
+    return len(plan_type.types[plan_type.fields.index("token_starts")])
