@@ -9,7 +9,7 @@ from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
-from rftlab.shared.errors import MOST, MOST_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
 
 VERSION = 4
 """Raised when a change makes equal configurations give other curves."""
@@ -19,9 +19,9 @@ PHASES = ("sample", "score", "log_probs", "update", "evaluate")
 """Parts of a run whose seconds and memory are measured."""
 Precision = Literal["fp32", "bf16"]
 EngineName = Literal["hf", "vllm"]
-MOST_WIDTH, MOST_DEPTH = 2**21, 4096
+MAX_WIDTH, MAX_DEPTH = 2**21, 4096
 """Of a layer, and layers or heads of a model: above every model's, and small enough that building one ends."""
-MOST_OF_TINY = {"width": MOST_WIDTH, "layers": MOST_DEPTH, "heads": MOST_DEPTH, "hidden": MOST_WIDTH, "batch": MOST, "check_every": MOST, "most_steps": MOST}
+MAX_OF_TINY = {"width": MAX_WIDTH, "layers": MAX_DEPTH, "heads": MAX_DEPTH, "hidden": MAX_WIDTH, "batch": MAX, "check_every": MAX, "max_steps": MAX}
 _DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
 
 
@@ -41,21 +41,21 @@ class Tiny:
     """Seed of the weights, of the corpus's styles and of the order of reading."""
     target: float = 0.08
     """Strict Pass@1 on the validation split at which reading stops."""
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     """Learning rate of reading."""
     batch: int = 128
     """Problems read in a step."""
     check_every: int = 10
-    """Steps between two looks at Pass@1."""
-    most_steps: int = 20000
+    """Steps between two validations."""
+    max_steps: int = 20000
     """Steps after which the target counts as out of reach."""
 
     def __post_init__(self):
-        for name, most in MOST_OF_TINY.items():
+        for name, most in MAX_OF_TINY.items():
             check_count(f"tiny.{name}", getattr(self, name), 1, most)
         check(self.width % (2 * self.heads) == 0, f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}")
         check(0 <= self.target < 1, f"tiny.target = {self.target}; allowed: 0 to below 1")
-        check_finite("tiny.rate", self.rate, above=0)
+        check_finite("tiny.learning_rate", self.learning_rate, above=0)
         check_count("tiny.seed", self.seed, 0, 2**32 - 1)
 
 
@@ -67,13 +67,13 @@ class Model:
     """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a causal language model and its tokenizer."""
     tiny: Tiny = field(default_factory=Tiny)
     """What `tiny` is; not read for other models."""
-    prompt_limit: int = 512
+    max_prompt_length: int = 512
     """Tokens of a prompt; problems with longer prompts are left out and counted."""
-    response_limit: int = 1024
+    max_response_length: int = 1024
     """Tokens of a response; a longer one is cut."""
 
     def __post_init__(self):
-        for name in ("prompt_limit", "response_limit"):
+        for name in ("max_prompt_length", "max_response_length"):
             check_count(f"model.{name}", getattr(self, name))
 
 
@@ -81,7 +81,7 @@ class Model:
 class AdamW:
     """The update rule: AdamW (1711.05101) with a constant rate, on fp32 weights."""
 
-    rate: float = 1e-6
+    learning_rate: float = 1e-6
     """Learning rate."""
     beta1: float = 0.9
     """Decay of the mean."""
@@ -91,19 +91,19 @@ class AdamW:
     """Added to the root of the square."""
     weight_decay: float = 0.0
     """Part of a weight that an update takes away, times the rate."""
-    clip: float = 1.0
+    max_grad_norm: float = 1.0
     """Largest norm of a gradient; a longer one is shortened to it. inf turns it off."""
-    warmup: int = 0
+    warmup_steps: int = 0
     """Updates over which the rate grows from 0."""
 
     def __post_init__(self):
-        for name in ("rate", "weight_decay"):
+        for name in ("learning_rate", "weight_decay"):
             check_finite(f"optimizer.{name}", getattr(self, name), 0)
-        check_count("optimizer.warmup", self.warmup, 0)
+        check_count("optimizer.warmup_steps", self.warmup_steps, 0)
         check_finite("optimizer.eps", self.eps, above=0)
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        check(self.clip > 0, f"optimizer.clip = {self.clip}; allowed: more than 0; inf turns it off")
+        check(self.max_grad_norm > 0, f"optimizer.max_grad_norm = {self.max_grad_norm}; allowed: more than 0; inf turns it off")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class LoRA:
     """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the head nor embeddings."""
 
     def __post_init__(self):
-        check_count("lora.rank", self.rank, 0, MOST_WIDTH)
+        check_count("lora.rank", self.rank, 0, MAX_WIDTH)
         check_finite("lora.alpha", self.alpha, above=0)
         check(self.rank > 0 or not self.targets, f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more")
 
@@ -210,7 +210,7 @@ class LLMRun:
     """Whether all weights are trained, or adapters beside them."""
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
-    canary: float | None = None
+    max_mismatch: float | None = None
     """Largest mean difference between the sampler's and the trainer's log-probabilities of a round; None: 1e-3 in fp32, 0.06 in bf16."""
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
@@ -219,8 +219,8 @@ class LLMRun:
 
     def __post_init__(self):
         check_finite("temperature", self.temperature, above=0)
-        check(self.canary is None or self.canary > 0, f"canary = {self.canary}; allowed: None or more than 0")
-        check_count("seed", self.seed, 0, MOST_SEED)
+        check(self.max_mismatch is None or self.max_mismatch > 0, f"max_mismatch = {self.max_mismatch}; allowed: None or more than 0")
+        check_count("seed", self.seed, 0, MAX_SEED)
         every, interval = self.checkpoint_every, self.design.eval_every
         check_count("checkpoint_every", every, 0)
         check(interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
@@ -236,8 +236,8 @@ class LLMRun:
 
     @property
     def threshold(self) -> float:
-        """Largest mean difference of log-probabilities that the canary accepts."""
-        return self.canary or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
+        """Largest mean difference of log-probabilities that a round may have."""
+        return self.max_mismatch or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
 
     @property
     def interval(self) -> int:
@@ -259,8 +259,8 @@ class LLMRun:
     def on_policy(self) -> bool:
         """Whether the policy that a round updates is the one that sampled, and nothing asks for its log-probabilities before the update."""
         design, estimator = self.design, self.design.estimator
-        asked = self.compares_tokens or estimator.correction.kind != "none" or (self.needs_reference and estimator.kl.place == "reward")
-        return design.epochs * design.minibatches == 1 and not asked
+        needs_old_logp = self.compares_tokens or estimator.correction.kind != "none" or (self.needs_reference and estimator.kl.place == "reward")
+        return design.epochs * design.minibatches == 1 and not needs_old_logp
 
     @property
     def compares_tokens(self) -> bool:

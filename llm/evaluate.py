@@ -8,7 +8,7 @@ from rftlab.llm.models.load import Data, Problems
 from rftlab.llm.random import EVALUATION
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.training.samples import Judge
-from rftlab.shared.errors import check
+from rftlab.shared.evalstats import measured_set_error, pass_at_k
 
 UNSEEN = 1 << 31
 """Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
@@ -26,8 +26,8 @@ def evaluate(run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index:
             for name, table in right.items():
                 columns[f"{part}_{kind}{name}"] = float(table.mean())
                 if not kind:
-                    columns[f"{part}_{name}_error"] = fixed_set_error(table)
-                    columns |= {f"{part}_{name}_pass_at_{k}": float(pass_at_k(table, k).mean()) for k in run.evaluation.pass_at}
+                    columns[f"{part}_{name}_error"] = measured_set_error(table)
+                    columns |= {f"{part}_{name}_pass_at_{k}": float(pass_at_k(table.shape[1], table.sum(axis=1), k).mean()) for k in run.evaluation.pass_at}
     return columns, checks
 
 
@@ -35,7 +35,7 @@ def answer(run: LLMRun, engine: Engine, judge: Judge, problems: Problems, shift:
     """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify did."""
     n, draws = len(problems.answers), Draws(run.seed, EVALUATION, round_index)
     listener = judge.early(problems.answers)
-    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.response_limit, listener)
+    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.max_response_length, listener)
     samples, checks = judge.scored(rollouts, np.arange(n), problems.answers)
     return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
 
@@ -48,26 +48,3 @@ def _part(problems: Problems, size: int) -> Problems:
 def subset(n: int, size: int) -> np.ndarray:
     """The problems that are evaluated: the same for every run and every seed."""
     return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])
-
-
-def fixed_set_error(right: np.ndarray) -> float:
-    """Standard error of the mean of right (n, k) over the responses alone, the n questions being fixed.
-
-    With several responses to a question, sqrt(sum_i p_i (1 - p_i) / (k - 1)) / n. One response says nothing about its question's p_i; then
-    sqrt(p (1 - p) / n), which is never too small.
-    """
-    n, k = right.shape
-    rates = right.mean(axis=1)
-    if k == 1:
-        return float(np.sqrt(rates.mean() * (1 - rates.mean()) / n))
-    return float(np.sqrt((rates * (1 - rates)).sum() / (k - 1)) / n)
-
-
-def pass_at_k(right: np.ndarray, k: int) -> np.ndarray:
-    """Unbiased pass@k (n,) = 1 - C(m-c, k)/C(m, k) of questions with c of m responses correct (2107.03374); right (n, m) is 0/1."""
-    m = right.shape[1]
-    check(1 <= k <= m, f"k = {k}; allowed: 1 to {m}, the responses to a question")
-    wrong, missed = m - right.sum(axis=1), np.ones(len(right))
-    for j in range(k):
-        missed *= np.maximum(0.0, wrong - j) / (m - j)
-    return 1.0 - missed

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rftlab.llm.ask import BLOCKS, Ask
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.evaluate import UNSEEN, subset
 from rftlab.llm.models.load import Problems, load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses
+from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import well_formed
@@ -37,10 +37,10 @@ RAW = Estimator(Advantage("none"), Reinforce())
 CENTRED = Estimator(Advantage("leave_one_out"), Reinforce())
 """The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so without bias."""
 AT_ONCE = 32
-"""Questions that are asked before a bar moves."""
+"""Questions that are answered before a bar moves."""
 
 
-class Asked(NamedTuple):
+class SplitAnswers(NamedTuple):
     """m responses to each of n questions; arrays (n, m)."""
 
     available: int
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     seconds: float
 
 
-class Products(NamedTuple):
+class GradientProducts(NamedTuple):
     """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions' responses, with g_i their mean."""
 
     group: int
@@ -73,45 +73,45 @@ class Products(NamedTuple):
 class Probed(NamedTuple):
     """All of it."""
 
-    train: Asked
-    test: Asked
-    raw: Products
-    centred: Products
+    train: SplitAnswers
+    test: SplitAnswers
+    raw: GradientProducts
+    centred: GradientProducts
     seconds: float
     """Of the gradients."""
 
 
-class Told(NamedTuple):
+class ProbeCallbacks(NamedTuple):
     """How a probe tells of its progress."""
 
     step: Callable[[int, int], None] = noop
-    """Questions done of all: asked, and then gone through for each estimator."""
+    """Questions done of all: answered, and then gone through for each estimator."""
     pretraining: Callable[[int, float], None] = noop
     remark: Callable[[str], None] = noop
 
 
-def probe(run: LLMRun, ask: Ask, told: Told | None = None) -> Probed:
+def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = None) -> Probed:
     """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal numbers, seconds aside.
 
     Raises UserError for a model or data that cannot be used.
     """
-    told = told or Told()
+    callbacks = callbacks or ProbeCallbacks()
     with threads_of(run), MathPool() as pool:
-        model, codec = load_model(run, told.pretraining, told.remark)
+        model, codec = load_model(run, callbacks.pretraining, callbacks.remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
-        parts = {"train": (data.train, ask.train_questions, 0), "test": (data.test, ask.test_questions, UNSEEN)}
+        parts = {"train": (data.train, config.train_questions, 0), "test": (data.test, config.test_questions, UNSEEN)}
         chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}
         n = len(chosen["train"])
         check(n >= 2 * BLOCKS, f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts")
-        step = _Steps(told.step, 3 * n + len(chosen["test"]))
-        samples, asked = {}, {}
+        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]))
+        samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
-            samples[name], asked[name] = _answers(run, engine, judge, split, chosen[name], shift, ask.samples, step)
+            samples[name], answers[name] = _answers(run, engine, judge, split, chosen[name], shift, config.samples, step)
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
         found = [products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)]
-    return Probed(asked["train"], asked["test"], *found, time.perf_counter() - began)
+    return Probed(answers["train"], answers["test"], *found, time.perf_counter() - began)
 
 
 class _Steps:
@@ -133,20 +133,20 @@ def _answers(run: LLMRun, engine: Engine, judge: Judge, split: Problems, chosen:
         rows = np.arange(first, min(first + AT_ONCE, len(chosen)))
         few, counts = problems.take(rows), np.full(len(rows), m)
         listener = judge.early(few.answers)
-        rollouts = engine.sample(few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.response_limit, listener)
+        rollouts = engine.sample(few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.max_response_length, listener)
         parts.append(judge.scored(rollouts, rows, few.answers)[0])
         step(len(rows))
     samples: Samples = parts[0]
     for part in parts[1:]:
         samples = joined(samples, part)
     columns = (samples.strict, samples.flexible, well_formed(judge.verifier, samples.texts), samples.rollouts.finished, samples.rollouts.responses.lengths)
-    return samples, Asked(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
+    return samples, SplitAnswers(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
 
 
-def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop) -> Products:
+def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop) -> GradientProducts:
     """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to each, an even number.
 
-    step: told of every question that is done.
+    step: called for every question that is done.
     """
     n_questions, parameters = len(responses.prompts), [parameter for _, parameter in policy.named_parameters()]
     block = np.arange(n_questions) * BLOCKS // n_questions
@@ -160,7 +160,7 @@ def products(policy: Policy, estimator: Estimator, responses: Responses, rewards
         sums[block[g]] += mean.cpu()
         step(1)
     gram = np.array([[float(a.double() @ b.double()) for a in sums] for b in sums])
-    return Products(len(rows) // 2, block, gram, squares, differences)
+    return GradientProducts(len(rows) // 2, block, gram, squares, differences)
 
 
 def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray) -> torch.Tensor:

@@ -42,7 +42,7 @@ SILENT = 0.99
 KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
 
 
-class Outcome(NamedTuple):
+class TrainingResult(NamedTuple):
     """What a run gives."""
 
     curve: Curve
@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     """The round at which weights or gradient were not finite (the curve ends before), or None."""
 
 
-class Report(NamedTuple):
+class TrainingCallbacks(NamedTuple):
     """How a run tells of its progress."""
 
     rounds: Callable[[int], None] = noop
@@ -65,14 +65,14 @@ class Report(NamedTuple):
     """Steps and Pass@1 of the base model's own training."""
 
 
-def train(run: LLMRun, folder: Path, report: Report | None = None, engine_of: Callable[[Policy, Codec], Engine] | None = None) -> Outcome:
+def train(run: LLMRun, folder: Path, report: TrainingCallbacks | None = None, engine_of: Callable[[Policy, Codec], Engine] | None = None) -> TrainingResult:
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
 
     engine_of: makes the engine that samples, in place of `compute.engine`.
     Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler and trainer disagree; Busy
     where another process trains in the folder.
     """
-    report, folder = report or Report(), Path(folder)
+    report, folder = report or TrainingCallbacks(), Path(folder)
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
         _open(folder, run, report.remark)
         return _train(run, folder, report, engine_of)
@@ -89,13 +89,13 @@ def threads_of(run: LLMRun):
         torch.set_num_threads(before)
 
 
-def _train(run: LLMRun, folder: Path, report: Report, engine_of: Callable[[Policy, Codec], Engine] | None) -> Outcome:
+def _train(run: LLMRun, folder: Path, report: TrainingCallbacks, engine_of: Callable[[Policy, Codec], Engine] | None) -> TrainingResult:
     model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)
     for split, count in data.left_out.items():
         if count:
-            report.remark(f"{split}: {count} problems left out, prompts longer than model.prompt_limit = {run.model.prompt_limit} tokens")
+            report.remark(f"{split}: {count} problems left out, prompts longer than model.max_prompt_length = {run.model.max_prompt_length} tokens")
     with MathPool() as pool:
         engine = engine_of(policy, codec) if engine_of else engine_for(run, policy, codec)
         trainer = Trainer(run, policy, engine, codec, data, pool)
@@ -140,7 +140,7 @@ def _config(place: Path, proven: bool) -> dict | None:
         return None
 
 
-def _rounds(folder: Path, trainer: Trainer, report: Report) -> Outcome:
+def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> TrainingResult:
     design, state, began = trainer.run.design, trainer.state, time.perf_counter()
     so_far = resume(folder, trainer, report.remark) or Progress([], [], 0.0)
 
@@ -177,13 +177,13 @@ def _write_tables(folder: Path, progress: Progress) -> None:
         write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
 
 
-def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> Outcome:
+def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> TrainingResult:
     """The outcome; its tables are written once more, in case those of a finished run were damaged."""
     _write_tables(folder, progress)
-    return Outcome(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
+    return TrainingResult(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
 
 
-def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: Report) -> None:
+def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: TrainingCallbacks) -> None:
     """Evaluate, add a row to the curve and one to the metrics, and start new totals."""
     run, state = trainer.run, trainer.state
     with trainer.meter.phase("evaluate"):
@@ -201,7 +201,7 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     pass_at_1 = (scores["train_strict"], scores["test_strict"])
     progress.rows.append((run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means))
     parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
-    parts |= {"length": mean("length", "trained"), "finished": mean("finished", "trained"), "canary": mean("canary", "rounds")}
+    parts |= {"length": mean("length", "trained"), "finished": mean("finished", "trained"), "mismatch": mean("mismatch", "rounds")}
     checks = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
     left_out = dict(zip(("left_out_train", "left_out_test"), trainer.data.left_out.values(), strict=True))
     progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **left_out, **trainer.meter.columns()})
@@ -211,7 +211,7 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     report.evaluated(state.round, dict(zip(Curve._fields, progress.rows[-1], strict=True)) | progress.metrics[-1])
 
 
-def _tell_silence(silent: float, round_index: int, progress: Progress, report: Report) -> None:
+def _tell_silence(silent: float, round_index: int, progress: Progress, report: TrainingCallbacks) -> None:
     """Say, where it begins, that no rewards differ: a curve that stays flat for this reason says nothing about a design."""
     before = progress.rows[-1][Curve._fields.index("zero_signal_fraction")] if progress.rows else 0.0
     if silent >= SILENT and not before >= SILENT:

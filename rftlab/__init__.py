@@ -11,7 +11,7 @@
     CARDS, preset       the named estimators of the field, each with formula, bias and source; the estimator of a name
     Estimator           a combination of independent choices:
                         Advantage, Clip (and other surrogates), Ratio, KL, Aggregation, Correction, Length
-    prepare, weigh      advantages and shares of a batch, once; then objective and weights at any policy, for a training loop of your own
+    prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any policy, for a training loop of your own
 
 **Designs and runs.** What is trained, on what.
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from rftlab.shared.design import Design as Design
     from rftlab.shared.errors import UserError as UserError
     from rftlab.shared.estimator import Estimator as Estimator
+    from rftlab.shared.objective import objective_and_weights as objective_and_weights
     from rftlab.shared.prepare import prepare as prepare
-    from rftlab.shared.weigh import weigh as weigh
     from rftlab.sim.config import Linear as Linear
     from rftlab.sim.config import Optimizer as Optimizer
     from rftlab.sim.config import Sampler as Sampler
@@ -89,7 +89,7 @@ _HOMES = {
     "rftlab.shared.errors": ("UserError",),
     "rftlab.shared.estimator": ("Estimator",),
     "rftlab.shared.prepare": ("prepare",),
-    "rftlab.shared.weigh": ("weigh",),
+    "rftlab.shared.objective": ("objective_and_weights",),
     "rftlab.sim.config": ("Linear", "Optimizer", "Sampler", "Simulation", "Tabular"),
     "rftlab.sim.run": ("simulate",),
     "rftlab.studies.cards": ("CARDS", "preset"),

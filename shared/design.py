@@ -16,7 +16,7 @@ class Design:
     rollouts: int = 1
     """K: rollouts of each context that are trained on."""
     support_rollouts: int = 0
-    """M: further rollouts of each context that only feed the baseline set."""
+    """M: additional rollouts of each context that only feed the baseline set."""
     replay_window: int = 0
     """Most recent rewards of a context that form its baseline set, the current ones included; 0 means the current ones alone."""
     estimator: Estimator = field(default_factory=Estimator)

@@ -33,12 +33,12 @@ def check_finite(field: str, value: float, least: float = -math.inf, above: floa
     check(math.isfinite(value) and value >= least and value > above, f"{field} = {value!r}; allowed: {bound}")
 
 
-MOST = 10**9
+MAX = 10**9
 """Counts beyond it are mistakes: no run of that many rounds, contexts or rollouts ends, and the numbers of compiled code are 64 bits wide."""
-MOST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 
 
-def check_count(field: str, value: int, least: int = 1, most: int = MOST) -> None:
+def check_count(field: str, value: int, least: int = 1, most: int = MAX) -> None:
     """Raise unless `value` lies between two whole numbers."""
     check(value >= least, f"{field} = {_shown(value)}; allowed: {least} or more")
     check(value <= most, f"{field} = {_shown(value)}; allowed: {least} to {_shown(most)}")

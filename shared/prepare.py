@@ -53,7 +53,9 @@ def shaped_rewards(estimator: Estimator, rewards: np.ndarray, starts: np.ndarray
     return shaped
 
 
-def freeze(estimator: Estimator, advantage, starts, old_logp, ref_logp=None, *, sampler_logp=None, correction=None, n_tokens=None, n_rows=None) -> Batch:
+def batch_from_advantages(
+    estimator: Estimator, advantage, starts, old_logp, ref_logp=None, *, sampler_logp=None, correction=None, n_tokens=None, n_rows=None
+) -> Batch:
     """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a response.
 
     sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's (`Correction`).
@@ -97,7 +99,7 @@ def prepare(
     rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the reward are applied here.
     pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
     baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,) for value.
-    token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see `freeze`.
+    token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see `batch_from_advantages`.
     n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
     Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is missing.
     """
@@ -114,7 +116,9 @@ def prepare(
         if pool is None:
             pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
         advantage = np.repeat(advantages(spec, rewards, group, pool, starts=starts, baseline=baseline), np.diff(starts))
-    return freeze(estimator, advantage, starts, old_logp, ref_logp, sampler_logp=sampler_logp, correction=correction, n_tokens=n_tokens, n_rows=n_rows)
+    return batch_from_advantages(
+        estimator, advantage, starts, old_logp, ref_logp, sampler_logp=sampler_logp, correction=correction, n_tokens=n_tokens, n_rows=n_rows
+    )
 
 
 def _by_token(estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None) -> np.ndarray:

@@ -7,13 +7,13 @@ from rftlab.shared.config.advantage import GIVEN
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
-from rftlab.shared.errors import MOST_SEED, check, check_choice, check_count, check_finite
+from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
-MOST_TOKENS = 1000
+MAX_TOKENS = 1000
 """Style tokens of a response, on average."""
-MOST_LOGIT = 1e20
+MAX_LOGIT = 1e20
 """Of the base policy; arms that do not exist have -1e30."""
-MOST_ARMS = 16
+MAX_ARMS = 16
 """Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
 
 
@@ -73,7 +73,7 @@ class Linear:
         for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
             check_count(f"environment.{name}", getattr(self, name))
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
-        check(self.n_arms <= MOST_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MOST_ARMS}")
+        check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
@@ -83,9 +83,9 @@ class Linear:
         check_finite("environment.base_format", self.base_format)
         for name in ("kappa", "base_format"):
             value = getattr(self, name)
-            check(abs(value) <= MOST_LOGIT, f"environment.{name} = {value}; allowed: a size of at most {MOST_LOGIT:g}")
-        check(0 <= self.style_tokens <= MOST_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MOST_TOKENS}")
-        check_count("environment.world_seed", self.world_seed, 0, MOST_SEED)
+            check(abs(value) <= MAX_LOGIT, f"environment.{name} = {value}; allowed: a size of at most {MAX_LOGIT:g}")
+        check(0 <= self.style_tokens <= MAX_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MAX_TOKENS}")
+        check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
 
     @property
     def n_arms(self) -> int:
@@ -112,7 +112,7 @@ class Tabular:
 
     def __post_init__(self):
         check_count("environment.n_contexts", self.n_contexts)
-        check(2 <= self.n_arms <= MOST_ARMS, f"environment.n_arms = {self.n_arms}; allowed: 2 to {MOST_ARMS}")
+        check(2 <= self.n_arms <= MAX_ARMS, f"environment.n_arms = {self.n_arms}; allowed: 2 to {MAX_ARMS}")
         check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
         for name in ("nuisance", "base_scale"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
@@ -135,7 +135,7 @@ class Optimizer:
 
     kind: OptimizerKind = "adam"
     """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
-    rate: float = 2e-3
+    learning_rate: float = 2e-3
     """Learning rate."""
     beta1: float = 0.9
     """Adam: decay of the mean."""
@@ -148,7 +148,7 @@ class Optimizer:
         check_choice("optimizer.kind", self.kind, get_args(OptimizerKind))
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        for name in ("rate", "eps"):
+        for name in ("learning_rate", "eps"):
             check_finite(f"optimizer.{name}", getattr(self, name), 0)
 
 
@@ -166,10 +166,10 @@ class Sampler:
         check_finite("sampler.noise", self.noise, 0)
 
 
-def further(run, style_tokens: float) -> list[str]:
+def general_options(run, style_tokens: float) -> list[str]:
     """Names of what a run asks for that only `rftlab.sim.round.general` does."""
     estimator = run.design.estimator
-    asked = {
+    options = {
         "sampler": run.sampler != Sampler(),
         "sampling": run.design.sampling != Sampling(),
         "environment.style_tokens": style_tokens != 0,
@@ -178,14 +178,14 @@ def further(run, style_tokens: float) -> list[str]:
         f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.baseline in GIVEN,
         f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
     }
-    return [name for name, wanted in asked.items() if wanted]
+    return [name for name, wanted in options.items() if wanted]
 
 
-def check_plain(problem, asked: list[str]) -> None:
-    """Raise UserError where a run asks for further things of a problem, a `Linear` or a `World`, that only `rftlab.sim.round.plain` simulates."""
+def check_plain(problem, options: list[str]) -> None:
+    """Raise UserError where a run asks for options of the general round and a problem (`Linear` or `World`) that only `rftlab.sim.round.plain` simulates."""
     usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
     fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
-    check(not fields or not asked, f"{', '.join(fields)} with {', '.join(asked)}; allowed: one or the other")
+    check(not fields or not options, f"{', '.join(fields)} with {', '.join(options)}; allowed: one or the other")
 
 
 Evaluation = Literal["exact", "sampled"]
@@ -203,7 +203,7 @@ class Simulation:
     """The update rule."""
     sampler: Sampler = field(default_factory=Sampler)
     """How the policy that samples differs from the one that is trained."""
-    critic_rate: float = 0.1
+    critic_learning_rate: float = 0.1
     """Step of the critic (advantage.baseline value): the part of its error that one visit of a context takes away."""
     evaluation: Evaluation = "exact"
     """Pass@1 as the exact probability, or from one sampled response per context (as with a real model)."""
@@ -212,11 +212,11 @@ class Simulation:
 
     def __post_init__(self):
         check_choice("evaluation", self.evaluation, get_args(Evaluation))
-        check(0 < self.critic_rate < 2, f"critic_rate = {self.critic_rate}; allowed: more than 0, less than 2")
+        check(0 < self.critic_learning_rate < 2, f"critic_learning_rate = {self.critic_learning_rate}; allowed: more than 0, less than 2")
         advantage = self.design.estimator.advantage
         check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
-        check_count("seed", self.seed, 0, MOST_SEED)
+        check_count("seed", self.seed, 0, MAX_SEED)
         if isinstance(self.environment, Linear):
-            check_plain(self.environment, further(self, self.environment.style_tokens))
+            check_plain(self.environment, general_options(self, self.environment.style_tokens))
         contexts = n_train(self.environment)
         check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")

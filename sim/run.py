@@ -26,7 +26,7 @@ class Stopped(Exception):
     """A run was asked to stop before its end."""
 
 
-class Outcome(NamedTuple):
+class SimulationResult(NamedTuple):
     """The curve of a run, and the round at which it diverged or None.
 
     That is the round whose gradient was not finite, or where none was but weights or Pass@1 were not, the evaluation that found it; the curve ends before.
@@ -107,7 +107,7 @@ class General(Plain):
         return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 
-def simulate(run: Simulation, world: World | None = None, progress: Callable[[int], None] = noop, stopped: Callable[[], bool] = never) -> Outcome:
+def simulate(run: Simulation, world: World | None = None, progress: Callable[[int], None] = noop, stopped: Callable[[], bool] = never) -> SimulationResult:
     """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit.
 
     world: what `build` makes of the run's environment, made here if left out. Raises Stopped soon after `stopped` begins to return True.
@@ -121,14 +121,14 @@ def simulate(run: Simulation, world: World | None = None, progress: Callable[[in
     while True:
         scores = [pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test)]
         if done > 0 and not np.isfinite([*scores, np.abs(learner.state.theta).max()]).all():
-            return Outcome(curve_of(rows), done)
+            return SimulationResult(curve_of(rows), done)
         rows.append((run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores)))
         if done == design.rounds:
-            return Outcome(curve_of(rows), None)
+            return SimulationResult(curve_of(rows), None)
         totals = np.zeros(9)
         finished = learner.train(done, design.eval_every, totals, stopped)
         if finished < design.eval_every:
-            return Outcome(curve_of(rows), done + finished)
+            return SimulationResult(curve_of(rows), done + finished)
         done += design.eval_every
         progress(done)
 

@@ -6,31 +6,31 @@ from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import empty_averages
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
-from rftlab.shared.sampling import MOST
-from rftlab.sim.config import further
+from rftlab.shared.sampling import MAX
+from rftlab.sim.config import general_options
 from rftlab.sim.lanes.random import key_of
 from rftlab.sim.lanes.simd import LANES, aligned_zeros
 from rftlab.sim.policy.products import BLOCK
 from rftlab.sim.policy.style import WORDS, longest
-from rftlab.sim.round.optimizer import rates_of
+from rftlab.sim.round.optimizer import optimizer_rule
 from rftlab.sim.round.plain import CHUNK
 from rftlab.sim.round.ragged import Ragged
-from rftlab.sim.state import Choices, Memory, Plan, State, View, Work
+from rftlab.sim.state import GeneralNumbers, GeneralState, LearnerState, RunNumbers, View, Work
 from rftlab.sim.world import World
 
 
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
-    return bool(further(run, world.style.tokens))
+    return bool(general_options(run, world.style.tokens))
 
 
-def plan_of(run, world: World) -> Plan:
+def plan_of(run, world: World) -> RunNumbers:
     """The numbers that kernels take instead of a `Simulation`."""
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
-    return Plan(
+    return RunNumbers(
         key=key_of(run.seed),
-        rates=rates_of(run.optimizer),
+        optimizer=optimizer_rule(run.optimizer),
         n_arms=world.n_arms,
         token_starts=tuple(range(0, world.n_arms, world.n_arms // world.answer_tokens)),
         format_scale=float(world.format_scale),
@@ -47,12 +47,12 @@ def plan_of(run, world: World) -> Plan:
     )
 
 
-def start_state(run, world: World) -> State:
+def start_state(run, world: World) -> LearnerState:
     """The state before training: the base policy, an optimiser at rest, empty windows."""
     number = world.train.base_logits.dtype
     theta, mean, square, grad = (aligned_zeros(world.n_parameters, number) for _ in range(4))
     n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
-    return State(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
+    return LearnerState(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
 
 
 def work_of(run, world: World) -> Work:
@@ -92,29 +92,29 @@ def work_of(run, world: World) -> Work:
     )
 
 
-def choices_of(run, world: World) -> Choices:
+def choices_of(run, world: World) -> GeneralNumbers:
     """The numbers of a run beyond those of its plan."""
     design = run.design
     sampling, advantage, by_difficulty = design.sampling, design.estimator.advantage, design.sampling.budget == "difficulty"
-    return Choices(
+    return GeneralNumbers(
         style=world.style,
         tries=sampling.tries,
         keep=sampling.keep,
         by_difficulty=by_difficulty,
-        draws=design.rollouts * (MOST if by_difficulty else 1) + design.support_rollouts,
+        draws=design.rollouts * (MAX if by_difficulty else 1) + design.support_rollouts,
         lag=run.sampler.lag,
         noise=float(run.sampler.noise),
         averages=by_difficulty or advantage.baseline == "moving_average",
         decay=float(advantage.decay),
-        critic_rate=float(run.critic_rate),
+        critic_learning_rate=float(run.critic_learning_rate),
     )
 
 
-def memory_of(run, world: World) -> Memory:
+def memory_of(run, world: World) -> GeneralState:
     """Nothing seen, nothing spent."""
     n, d = world.train.base_format.shape[0], world.train.features.shape[1]
     history = np.zeros((run.sampler.lag + 1, world.n_parameters), dtype=world.train.base_logits.dtype)
-    return Memory(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
+    return GeneralState(history, empty_averages(n), np.zeros(d + 1 if d else n), np.zeros(3, dtype=np.int64))
 
 
 def view_of(work: Work) -> View:
@@ -125,7 +125,7 @@ def view_of(work: Work) -> View:
 def ragged_of(run, world: World) -> Ragged:
     """Scratch for the responses and tokens of a round."""
     design = run.design
-    again, most = design.sampling.tries > 1, MOST if design.sampling.budget == "difficulty" else 1
+    again, most = design.sampling.tries > 1, MAX if design.sampling.budget == "difficulty" else 1
     rows = design.batch_size * (2 if again else 1)
     responses = design.batch_size * (design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0))
     tokens = responses * (1 + longest(world.style))
@@ -138,7 +138,7 @@ def ragged_of(run, world: World) -> Ragged:
         marks=np.zeros((3, tokens), dtype=np.int64),
         tokens=np.zeros((11, tokens)),
         difficulty=np.zeros(rows),
-        pool=np.zeros(design.batch_size * (max(design.rollouts * MOST, design.replay_window) + design.support_rollouts)),
+        pool=np.zeros(design.batch_size * (max(design.rollouts * MAX, design.replay_window) + design.support_rollouts)),
         uniform=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         lengths=np.zeros((2, draws + 2 * LANES), dtype=np.float32),
         keys=np.zeros((2, tokens + 2 * LANES), dtype=np.float32),

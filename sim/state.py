@@ -9,21 +9,21 @@ from rftlab.sim.lanes.random import Key
 from rftlab.sim.world import Style
 
 
-class Rates(NamedTuple):
+class OptimizerRule(NamedTuple):
     """An `Optimizer` as plain numbers, for kernels."""
 
     kind: int
-    rate: float
+    learning_rate: float
     beta1: float
     beta2: float
     eps: float
 
 
-class Plan(NamedTuple):
+class RunNumbers(NamedTuple):
     """The numbers of a run that kernels need besides the estimator's rule."""
 
     key: Key
-    rates: Rates
+    optimizer: OptimizerRule
     n_arms: int
     """Arms of all tokens of an answer together."""
     token_starts: tuple[int, ...]
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the batch's mean as baseline)."""
 
 
-class State(NamedTuple):
+class LearnerState(NamedTuple):
     """Everything that a run changes and a checkpoint would hold."""
 
     theta: np.ndarray
@@ -105,8 +105,8 @@ class View(NamedTuple):
     formed: np.ndarray
 
 
-class Choices(NamedTuple):
-    """Numbers of a run with choices beyond those of `rftlab.sim.state.Plan`."""
+class GeneralNumbers(NamedTuple):
+    """Numbers of a run with choices beyond those of `rftlab.sim.state.RunNumbers`."""
 
     style: Style
     tries: int
@@ -118,11 +118,11 @@ class Choices(NamedTuple):
     noise: float
     averages: bool
     decay: float
-    critic_rate: float
+    critic_learning_rate: float
 
 
-class Memory(NamedTuple):
-    """What a run with further choices remembers besides `rftlab.sim.state.State`."""
+class GeneralState(NamedTuple):
+    """What a run with options of the general round remembers besides `rftlab.sim.state.LearnerState`."""
 
     history: np.ndarray
     """(lag + 1, parameters): the latest parameters, those of round r in row r % (lag + 1)."""

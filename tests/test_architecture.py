@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rftlab.sim.config import MOST_ARMS
+from rftlab.sim.config import MAX_ARMS
 from rftlab.sim.lanes.simd import LANES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -218,7 +218,7 @@ def test_configurations_are_read_without_a_compiler():
 
 
 def test_as_many_arms_are_allowed_as_vectors_have_lanes():
-    assert MOST_ARMS == LANES
+    assert MAX_ARMS == LANES
 
 
 def test_a_configuration_of_the_trainer_is_read_without_torch():

@@ -85,9 +85,9 @@ def duration_of(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> 
     steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.trained / (STREAMING * device.bandwidth)
     phases["update"] = Cost(design.epochs * tokens, (design.epochs * passes + looks) * forward + steps)
     questions = (run.evaluation.train_subset or assumed.train, run.evaluation.test_subset or assumed.test)
-    asked = min(questions[0], assumed.train) + min(questions[1], assumed.test)
-    answers = asked * (run.evaluation.samples + run.evaluation.greedy)
-    evaluation = _sampling(run, shape, device, assumed, asked, answers)
+    evaluated = min(questions[0], assumed.train) + min(questions[1], assumed.test)
+    answers = evaluated * (run.evaluation.samples + run.evaluation.greedy)
+    evaluation = _sampling(run, shape, device, assumed, evaluated, answers)
     return Duration(phases, evaluation, design.rounds, design.rounds // design.eval_every + 1, sampled + greedy)
 
 
@@ -105,7 +105,7 @@ def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, promp
     token = 2 * (narrow if vllm else 4) * shape.layers * shape.keys
     held = max(1, int(run.compute.cache_gb * 1e9 / (token * (assumed.prompt + assumed.response)))) if vllm else responses
     rows, waves = min(run.compute.sample_rows, responses, held), -(-responses // run.compute.sample_rows)
-    longest = min(run.model.response_limit, TAIL * assumed.response)
+    longest = min(run.model.max_response_length, TAIL * assumed.response)
     steps = max(longest, responses * assumed.response / rows) if vllm else waves * longest
     alive = responses * assumed.response / steps
     cache = alive * (assumed.prompt + assumed.response / 2) * token

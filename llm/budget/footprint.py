@@ -1,6 +1,6 @@
 """Peak memory of a run, phase by phase and part by part, from the shapes of what it keeps. In bytes; reading it needs no torch.
 
-Memory is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is usual. Shorter responses
+MemoryUse is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is usual. Shorter responses
 share longer sequences, whose attention masks are larger; so usual lengths count too, where they are given.
 """
 
@@ -35,7 +35,7 @@ class Pass(NamedTuple):
     """Whether a sequence has several responses, and so an attention mask of its own."""
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """What exists at the peak of each phase: phase -> part -> bytes."""
 
     phases: dict[str, dict[str, float]]
@@ -55,10 +55,10 @@ class Memory(NamedTuple):
         return self.total(self.peak_phase)
 
 
-def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> Memory:
+def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
     """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a response, mean."""
     shape = adapted(shape, run.lora)
-    limits = run.model.prompt_limit, run.model.response_limit
+    limits = run.model.max_prompt_length, run.model.max_response_length
     passes = [pass_of(run, shape, *lengths) for lengths in (limits, usual or limits)]
     largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
@@ -80,7 +80,7 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
     if not run.on_policy or run.needs_reference:
         phases["log_probs"] = steady | reference | engine | _reading(run, shape, largest)
     phases["update"] = steady | asleep | {"gradients": 4.0 * shape.trained} | _updating(run, shape, largest)
-    return Memory({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
+    return MemoryUse({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
 
 
 def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int) -> int:
@@ -123,7 +123,7 @@ def outer_bytes(shape: Shape, read: Pass) -> float:
     return read.tokens * (known + 4 + (4 * read.length if read.shared else 0)) + positions
 
 
-def kept_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
+def saved_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
     """What a forward pass of the body keeps for the backward pass; with checkpointing the arguments of the blocks alone."""
     block = 4 * read.tokens * shape.hidden if checkpointing else block_bytes(shape, read, narrow)
     return outer_bytes(shape, read) + shape.layers * block
@@ -148,7 +148,7 @@ def _beside(shape: Shape, tokens: int, narrow: int) -> float:
 def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """The larger of two moments: the head's backward pass, and that of the last block, which comes after it."""
     narrow, checkpointing = run.compute.number_bytes, run.compute.gradient_checkpointing
-    kept = kept_bytes(shape, read, narrow, checkpointing)
+    kept = saved_bytes(shape, read, narrow, checkpointing)
     states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
     head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + (0.0 if shape.rank else 4.0 * shape.head)}
     again = block_bytes(shape, read, narrow) if checkpointing else 0.0
@@ -177,8 +177,8 @@ def cache_bytes(shape: Shape, tokens: int) -> float:
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
     """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the last token, and the choice of a token."""
-    rows, prompt, narrow = run.compute.sample_rows, run.model.prompt_limit, run.compute.number_bytes
-    tokens = rows * (prompt + run.model.response_limit)
+    rows, prompt, narrow = run.compute.sample_rows, run.model.max_prompt_length, run.compute.number_bytes
+    tokens = rows * (prompt + run.model.max_response_length)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)
     repeated = 8 * tokens * shape.queries if shape.heads > shape.kv_heads and run.compute.device != "cpu" else 0.0
     moments = (

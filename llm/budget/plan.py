@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rftlab.llm.budget.devices import GPUS, Device
 from rftlab.llm.budget.duration import Assumed, Duration, duration_of
-from rftlab.llm.budget.footprint import Memory, memory_of
+from rftlab.llm.budget.footprint import MemoryUse, memory_of
 from rftlab.llm.budget.shapes import Shape, adapted, shape_of
 from rftlab.llm.config import LLMRun
 
@@ -17,13 +17,13 @@ LEAST = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows":
 """A change goes no lower."""
 
 
-class Plan(NamedTuple):
+class CostPlan(NamedTuple):
     """A run on a device."""
 
     run: LLMRun
     shape: Shape
     device: Device
-    memory: Memory
+    memory: MemoryUse
     duration: Duration
     assumed: Assumed
 
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is being written."""
         return 3 * 12.0 * self.shape.trained
 
-    def memory_with(self, **change) -> Memory:
+    def memory_with(self, **change) -> MemoryUse:
         """Memory with other values of fields of `compute`."""
         return memory_of(replace(self.run, compute=replace(self.run.compute, **change)), self.shape, self.assumed[:2])
 
@@ -47,13 +47,13 @@ class Plan(NamedTuple):
         return self.memory.peak <= self.room
 
 
-def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> Plan:
+def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> CostPlan:
     """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it has not. shape: where it is known."""
     shape = adapted(shape or shape_of(run.model), run.lora)
-    return Plan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
+    return CostPlan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
 
 
-def smallest_change(plan: Plan) -> dict[str, float | int | bool] | None:
+def smallest_change(plan: CostPlan) -> dict[str, float | int | bool] | None:
     """Fields of `compute` and the values with which the run fits; None where none of what is tried does.
 
     Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
@@ -68,7 +68,7 @@ def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
     """
     compute, found = run.compute, {}
     if compute.engine == "vllm":
-        longest = run.model.prompt_limit + run.model.response_limit
+        longest = run.model.max_prompt_length + run.model.max_response_length
         least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
         found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
     for name in ("logit_rows", "micro_tokens", "sample_rows"):
@@ -92,6 +92,6 @@ def changes(run: LLMRun, shape: Shape) -> Iterator[dict[str, float | int | bool]
                 yield {name: known[name][i] for name, i in zip(names, place, strict=True)}
 
 
-def where_it_fits(plan: Plan) -> list[str]:
+def where_it_fits(plan: CostPlan) -> list[str]:
     """Names of known GPUs on which the run fits as it is."""
     return [gpu.name for gpu in GPUS.values() if plan.memory.peak <= (1 - SLACK) * gpu.memory]

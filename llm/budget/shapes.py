@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rftlab.llm.config import MOST_DEPTH, MOST_WIDTH, SMOLLM2, TINY, LoRA, Model
+from rftlab.llm.config import MAX_DEPTH, MAX_WIDTH, SMOLLM2, TINY, LoRA, Model
 from rftlab.llm.tasks.symbols import SYMBOLS
 from rftlab.shared.errors import UserError, check, check_choice
 
@@ -15,9 +15,9 @@ FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 
 SIZES, DERIVED = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"), ("num_key_value_heads", "head_dim")
 """What a config.json must say of a model, and what follows from that where it does not say it."""
-MOST = (
-    (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MOST_DEPTH),
-    (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MOST_WIDTH),
+MAX = (
+    (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MAX_DEPTH),
+    (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MAX_WIDTH),
 )
 """Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small enough that reading ends."""
 
@@ -147,7 +147,7 @@ def raw_config(source: str) -> dict:
     parts = [("", config)]
     while parts:
         name, value = parts.pop()
-        for ending, most in MOST:
+        for ending, most in MAX:
             fine = not isinstance(value, int | float) or not ending.search(name) or value <= most
             check(fine, f"model.source = {source!r}: its config.json has {name} = {value}; allowed: at most {most}")
         inside = value.items() if isinstance(value, dict) else [(name, one) for one in value] if isinstance(value, list) else ()

@@ -41,8 +41,8 @@ class Rollouts(NamedTuple):
 
 Prompts = Sequence[tuple[int, ...]]
 """Ids of the tokens of prompts."""
-Listener = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
-"""Is told of responses that ended while others are still sampled: the place of a response's prompt in the call, and its tokens."""
+OnResponses = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
+"""Is called with responses that ended while others are still sampled: the place of a response's prompt in the call, and its tokens."""
 
 
 def ignore(ended: Sequence[tuple[int, Sequence[int]]]) -> None:
@@ -53,7 +53,7 @@ class Engine(Protocol):
     """What the trainer needs of something that samples."""
 
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
     ) -> Rollouts:
         """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy.
 
@@ -88,7 +88,7 @@ class HFEngine:
 
     @torch.inference_mode()
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
     ) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
         self.policy.settle()
@@ -118,7 +118,7 @@ class _Part:
         self.model, self.device, self.group = engine.policy.model, torch.device(engine.policy.compute.device), group
         _, self.first, self.source = np.unique(group, return_index=True, return_inverse=True)
 
-    def run(self, draws: Draws, keys: tuple[np.ndarray, np.ndarray], limit: int, told: Listener) -> None:
+    def run(self, draws: Draws, keys: tuple[np.ndarray, np.ndarray], limit: int, on_responses: OnResponses) -> None:
         """Fill tokens, logp (n, steps), lengths, finished (n,)."""
         n = len(self.prompts)
         self.lengths, self.finished = np.full(n, limit), np.zeros(n, dtype=bool)
@@ -133,7 +133,7 @@ class _Part:
             tokens[alive, step], logp[alive, step] = token.cpu(), value.cpu()
             ended = torch.isin(token, self.engine.stops).cpu().numpy() & ~self.finished[alive]
             over = alive[ended if step + 1 < limit else ~self.finished[alive]]
-            told([(self.group[i], tokens[i, : step + 1].tolist()) for i in over])
+            on_responses([(self.group[i], tokens[i, : step + 1].tolist()) for i in over])
             self.lengths[alive[ended]], self.finished[alive[ended]] = step + 1, True
             left = np.flatnonzero(~self.finished[alive])
             if len(left) == 0 or step + 1 == limit:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.engines.rollouts import Draws, Listener, Prompts, Rollouts, ignore
+from rftlab.llm.engines.rollouts import Draws, OnResponses, Prompts, Rollouts, ignore
 from rftlab.llm.meter import trim_heap
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses, packed
@@ -49,7 +49,7 @@ class VLLMEngine:
         if not self.cuda:
             _keep_weights_plain()
             _keep_llvm_quiet()
-        with warnings.catch_warnings(action="ignore"), _told("vLLM cannot be started"):
+        with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"):
             self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
         policy.model.base_model.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
         self.parameters, self.asleep = vllm.SamplingParams, False
@@ -57,7 +57,7 @@ class VLLMEngine:
 
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy, and forget what was computed with the old ones."""
-        with _told("vLLM did not take the weights"):
+        with _named("vLLM did not take the weights"):
             if self.asleep:
                 self.engine.wake_up(tags=["weights"])
             self.engine.apply_model(lambda model: _load(model, policy))
@@ -71,26 +71,26 @@ class VLLMEngine:
         if not self.cuda:
             trim_heap()
             return
-        with _told("vLLM cannot sleep"):
+        with _named("vLLM cannot sleep"):
             self.engine.sleep(level=2)
         self.asleep = True
 
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: Listener = ignore
+        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
     ) -> Rollouts:
         """As `Engine.sample`."""
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
         common = {"temperature": temperature, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.stops, "ignore_eos": True, "detokenize": False}
         settings = [self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)]
-        with _told("vLLM failed while sampling"):
+        with _named("vLLM failed while sampling"):
             found = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
         tokens, starts = packed([one.token_ids for one in found])
         logp = [at[token].logprob for one in found for token, at in zip(one.token_ids, one.logprobs, strict=True)]
         finished = np.array([one.finish_reason == "stop" for one in found], dtype=bool)
         return Rollouts(Responses(tuple(prompts), group, tokens, starts), np.array(logp, dtype=np.float64), finished)
 
-    def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: Listener) -> list:
+    def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
         """What vLLM makes of requests, in their order."""
         names = self.engine.enqueue(requests, settings, use_tqdm=False)  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
@@ -130,13 +130,13 @@ def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
         "skip_tokenizer_init": True,
         "trust_remote_code": False,
         "dtype": "bfloat16" if compute.precision == "bf16" else "float32",
-        "max_model_len": run.model.prompt_limit + run.model.response_limit,
+        "max_model_len": run.model.max_prompt_length + run.model.max_response_length,
         "max_num_seqs": compute.sample_rows,
         "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
         "block_size": BLOCK,
         "enable_prefix_caching": True,
         "enable_chunked_prefill": cuda,  # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
-        "max_num_batched_tokens": max(BATCHED, run.model.prompt_limit + run.model.response_limit),
+        "max_num_batched_tokens": max(BATCHED, run.model.max_prompt_length + run.model.max_response_length),
         "logprobs_mode": "processed_logprobs",
         "enforce_eager": not cuda,
         "enable_sleep_mode": cuda,
@@ -192,7 +192,7 @@ def _keep_llvm_quiet() -> None:
 
 
 @contextmanager
-def _told(what: str):
+def _named(what: str):
     """An error of vLLM as one line; its own parts raise what they like."""
     try:
         yield

@@ -68,8 +68,11 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remar
     else:
         model, codec = _from_source(str(smollm2_folder(remark)) if run.model.source == SMOLLM2 else run.model.source)
     room = getattr(model.config, "max_position_embeddings", None)
-    longest = run.model.prompt_limit + run.model.response_limit
-    check(room is None or longest <= room, f"model.prompt_limit + model.response_limit = {longest}; allowed: at most {room}, what the model has positions for")
+    longest = run.model.max_prompt_length + run.model.max_response_length
+    check(
+        room is None or longest <= room,
+        f"model.max_prompt_length + model.max_response_length = {longest}; allowed: at most {room}, what the model has positions for",
+    )
     try:
         return with_adapters(model.to(run.compute.device), run.lora, run.seed), codec
     except RuntimeError as error:
@@ -81,11 +84,11 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
     for package in ("transformers", "huggingface_hub"):
         logging.getLogger(package).setLevel(logging.ERROR)
     disable_progress_bar()
-    with _told(source, "configuration"):
+    with _named(source, "configuration"):
         raw_config(source)
-    with _told(source, "tokenizer"):
+    with _named(source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
-    with _told(source, "causal language model"):
+    with _named(source, "causal language model"):
         safe = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
     missing = sorted(info["missing_keys"])
@@ -96,7 +99,7 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
 
 
 @contextmanager
-def _told(source: str, what: str) -> Iterator[None]:
+def _named(source: str, what: str) -> Iterator[None]:
     """Raise UserError where a part of a model cannot be read."""
     try:
         yield
@@ -132,7 +135,7 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
     parts, left_out = {}, {}
     for name in ("train", run.evaluation.split):
         problems = _encoded(task[name], codec)
-        rows = fitting(problems.prompts, run.model.prompt_limit)
+        rows = fitting(problems.prompts, run.model.max_prompt_length)
         left_out[name], parts[name] = len(problems.prompts) - len(rows), problems.take(rows)
     train, size = parts["train"], run.design.batch_size
     n = len(train.answers)

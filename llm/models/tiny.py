@@ -43,13 +43,13 @@ LAST, STATE = "last", "state.json"
 LONGEST = 64
 """Tokens that a response may have while the target is looked at."""
 LOOKS = 4
-"""Responses to each validation problem in a look at Pass@1."""
+"""Responses to each validation problem in a validation."""
 
 
 def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> LlamaForCausalLM:
     """The base model of a task, from the cache or trained now; a training that was killed goes on from its last checkpoint.
 
-    progress: told steps and Pass@1; remark: what a user should know.
+    progress: called with steps and Pass@1; remark: what a user should know.
     """
     folder = _cache() / _identity(task, tiny)
     if not _whole(folder):
@@ -108,28 +108,28 @@ def build(tiny: Tiny) -> LlamaForCausalLM:
 
 
 def read_corpus(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], last: Path, remark: Callable[[str], None]) -> LlamaForCausalLM:
-    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after every look that does not end it.
+    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after every validation that does not end it.
 
     Raises UserError where the target stays out of reach.
     """
     problems, model = load(task), build(tiny)
     everything = _read(corpus(problems["pretrain"], KINDS[task.name].styles, tiny.seed))
     policy, n = Policy(model, Compute()), len(everything.prompts)
-    optimizer = torch.optim.AdamW(model.parameters(), tiny.rate, (0.9, 0.99), weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), tiny.learning_rate, (0.9, 0.99), weight_decay=0.0, fused=True)
     done, reached = _resume(last, model, optimizer, remark)
-    for step in range(done + 1, tiny.most_steps + 1):
+    for step in range(done + 1, tiny.max_steps + 1):
         logp, _ = policy.log_probs(everything, batch_rows(n, min(tiny.batch, n), tiny.seed, step - 1))
         (-logp.mean()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if step % tiny.check_every == 0 or step == tiny.most_steps:
-            reached = look(policy, problems["validation"], step)
+        if step % tiny.check_every == 0 or step == tiny.max_steps:
+            reached = validation_pass_at_1(policy, problems["validation"], step)
             progress(step, reached)
             if reached >= tiny.target:
                 return model
             _save(last, model, optimizer, step, reached)
-    raise UserError(f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.most_steps = {tiny.most_steps} steps; allowed: a target that is reached")
+    raise UserError(f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.max_steps = {tiny.max_steps} steps; allowed: a target that is reached")
 
 
 def _read(pairs: list[tuple[str, str]]) -> Responses:
@@ -158,7 +158,7 @@ def _resume(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimize
     return facts["step"], facts["reached"]
 
 
-def look(policy: Policy, split: Split, step: int) -> float:
+def validation_pass_at_1(policy: Policy, split: Split, step: int) -> float:
     """Strict Pass@1 on a split, sampled."""
     codec, n = SymbolCodec(), len(split)
     prompts = tuple(map(tuple, codec.encode(split.prompts)))

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 
-class Reading(NamedTuple):
+class TokenStatistics(NamedTuple):
     """How a head is read."""
 
     temperature: float
@@ -18,7 +18,7 @@ class Reading(NamedTuple):
     """Tokens whose logits exist at a time."""
 
 
-def token_log_probs(head: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, reading: Reading) -> tuple[torch.Tensor, torch.Tensor | None]:
+def token_log_probs(head: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, reading: TokenStatistics) -> tuple[torch.Tensor, torch.Tensor | None]:
     """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi (n,), or None."""
     logp, entropy = _TokenLogProbs.apply(hidden, head.weight, head.bias, targets, reading)
     return logp, entropy if reading.entropy else None
@@ -29,7 +29,7 @@ class _TokenLogProbs(torch.autograd.Function):
     d log p_y / dz = e_y - p, and dH / dz = -p (log p + H)."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, reading: Reading):
+    def forward(ctx, hidden, weight, bias, targets, reading: TokenStatistics):
         device = hidden.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         wide = torch.promote_types(narrow, torch.float32)

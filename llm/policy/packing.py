@@ -27,7 +27,7 @@ ALONE = Sharing(0, 1)
 """Each response has its own sequence."""
 
 
-class Reading(NamedTuple):
+class PackedInput(NamedTuple):
     """S sequences of up to L tokens, and where the model predicts the n tokens of the different responses in them."""
 
     ids: np.ndarray
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
         return bool((self.segment > 1).any())
 
 
-def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Reading:
+def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> PackedInput:
     """What the model reads for some rows."""
     firsts, which = np.unique(numbers_of(responses, rows), return_inverse=True)
     heads = rows[firsts]
@@ -68,7 +68,7 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Re
             at = end
     starts = np.concatenate([[0], np.cumsum(lengths)])
     targets = responses.tokens[token_indices(responses.starts, heads)]
-    return Reading(ids, positions, segment, np.concatenate(places), targets, token_indices(starts, which))
+    return PackedInput(ids, positions, segment, np.concatenate(places), targets, token_indices(starts, which))
 
 
 def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from rftlab.llm.config import Compute
 from rftlab.llm.policy.attention import GROUPED, group_heads
-from rftlab.llm.policy.head import Reading, token_log_probs
+from rftlab.llm.policy.head import TokenStatistics, token_log_probs
 from rftlab.llm.policy.lora import adapted_layers, turned_off, whole_weights
 from rftlab.llm.policy.mapped import Mapped
 from rftlab.llm.policy.packing import ALONE, PAIRS, Sharing, micro_batches, read
@@ -79,7 +79,9 @@ class Policy:
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
-            columns = token_log_probs(self.model.get_output_embeddings(), hidden, targets, Reading(self.temperature, with_entropy, self.compute.logit_rows))
+            columns = token_log_probs(
+                self.model.get_output_embeddings(), hidden, targets, TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows)
+            )
         return columns if len(spread) == len(targets) else tuple(None if column is None else column.index_select(0, spread) for column in columns)
 
     @torch.no_grad()

@@ -109,14 +109,14 @@ class MathPool:
         while self._children:
             self._children.pop().kill()
 
-    def ask(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def submit(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Have children begin with pairs that `equivalent` will be asked for, and do not wait. They go on at the next call, with or without pairs.
 
         Raises UserError where no child can start.
         """
         self._enqueue(pairs)
         if self._queue or self._busy():
-            self._listen(wait=False)
+            self._receive(wait=False)
             self._employ()
 
     def equivalent(self, pairs: Sequence[tuple[str, str]]) -> tuple[np.ndarray, Checks]:
@@ -129,7 +129,7 @@ class MathPool:
             self._enqueue(pairs)
             while self._queue or self._busy():
                 self._employ()
-                self._listen(wait=True)
+                self._receive(wait=True)
             replies = {pair: self._replies[pair] for pair in pairs}
         finally:
             self._forget()
@@ -154,7 +154,7 @@ class MathPool:
     def _busy(self) -> bool:
         return any(child.pair is not None for child in self._children)
 
-    def _listen(self, wait: bool) -> None:
+    def _receive(self, wait: bool) -> None:
         """Take what children say, and let go of those beyond their deadline; `wait` for the first of either."""
         for child, spoke in self._heard(wait):
             if not child.ready:

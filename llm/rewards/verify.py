@@ -60,8 +60,8 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
     strict, flexible, doubts = zip(*(_judge(r, t) for r, t in zip(responses, truths, strict=True)), strict=True) if responses else ((), (), ())
-    strict, flexible, asked = _rewards(strict), _rewards(flexible), [i for i, doubt in enumerate(doubts) if doubt]
-    flexible[asked], checks = pool.equivalent([doubts[i] for i in asked])
+    strict, flexible, doubtful = _rewards(strict), _rewards(flexible), [i for i, doubt in enumerate(doubts) if doubt]
+    flexible[doubtful], checks = pool.equivalent([doubts[i] for i in doubtful])
     return Scores(strict, flexible, checks)
 
 

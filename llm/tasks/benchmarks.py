@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rftlab.llm.rewards.answers import boxed
 from rftlab.llm.tasks.config import HUB
-from rftlab.llm.tasks.files import Row, files_of, read_rows
+from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.errors import UserError, check, check_choice
 
@@ -88,7 +88,7 @@ def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
     return Task(name, name, splits, unanswered)
 
 
-def _hub_rows(benchmark: Benchmark, split: str) -> list[Row]:
+def _hub_rows(benchmark: Benchmark, split: str) -> list[DatasetRow]:
     try:
         import datasets
     except ImportError:
@@ -98,10 +98,10 @@ def _hub_rows(benchmark: Benchmark, split: str) -> list[Row]:
     except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
         said = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{benchmark.repository} ({split}) cannot be loaded from the hub: {said}; source can also name a local file or folder") from None
-    return [Row(f"{benchmark.repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
+    return [DatasetRow(f"{benchmark.repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
 
 
-def _split_of(benchmark: Benchmark, rows: list[Row]) -> tuple[Split, int]:
+def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
     """The problems of a table, and how many of them are known to have no answer and are left out."""
     problems = [_prepared(row) if "prompt" in row.columns else _raw(benchmark, row) for row in rows]
     kept = []
@@ -118,20 +118,20 @@ def _split_of(benchmark: Benchmark, rows: list[Row]) -> tuple[Split, int]:
     return Split(prompts, answers), len(rows) - len(kept)
 
 
-def _unanswered(benchmark: Benchmark, row: Row) -> str:
+def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
     """What to say of a row without an answer."""
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
     return f"{benchmark.solution} is {_shown(row.columns[benchmark.solution])} and states no answer; allowed: text with {benchmark.marker}"
 
 
-def _raw(benchmark: Benchmark, row: Row) -> tuple[list[dict[str, str]], str]:
+def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row as the hub has it."""
     problem, solution = (_text(row, name, f"{benchmark.problem} and {benchmark.solution}") for name in (benchmark.problem, benchmark.solution))
     return [{"role": "user", "content": f"{problem} {benchmark.instruction}"}], benchmark.truth(solution)
 
 
-def _prepared(row: Row) -> tuple[list[dict[str, str]], str]:
+def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row that has both."""
     messages, reward = row.columns["prompt"], row.columns.get("reward_model")
     check(isinstance(messages, list) and bool(messages), f"{row.place}: prompt is {_shown(messages)}; allowed: a list of chat messages")
@@ -144,7 +144,7 @@ def _prepared(row: Row) -> tuple[list[dict[str, str]], str]:
     return [{"role": message["role"], "content": message["content"]} for message in messages], truth
 
 
-def _text(row: Row, column: str, needed: str) -> str:
+def _text(row: DatasetRow, column: str, needed: str) -> str:
     """A column that must hold some text."""
     have = ", ".join(row.columns) or "none"
     check(column in row.columns, f"{row.place}: column {column} is missing (there are: {have}); allowed: {needed}, or prompt and reward_model")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from rftlab.llm.tasks import arithmetic
 from rftlab.llm.tasks.pools import Sizes
-from rftlab.shared.errors import MOST_SEED, check, check_choice, check_count
+from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count
 
 HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")
@@ -30,7 +30,7 @@ class TaskConfig:
 
     def __post_init__(self):
         check_choice("task", self.name, TASKS)
-        check_count("task.seed", self.seed, 0, MOST_SEED)
+        check_count("task.seed", self.seed, 0, MAX_SEED)
         generated = self.name not in BENCHMARKS
         check(not generated or self.source == HUB, f"source = {self.source!r}; {self.name} is generated from a seed and has no source")
         check(not generated or self.test_source is None, f"test_source = {self.test_source!r}; {self.name} is generated from a seed and has no source")

@@ -13,7 +13,7 @@ from rftlab.shared.errors import UserError, check
 FORMATS = (".parquet", ".jsonl")
 
 
-class Row(NamedTuple):
+class DatasetRow(NamedTuple):
     """A row of a table."""
 
     place: str
@@ -34,7 +34,7 @@ def files_of(source: Path, split: str) -> list[Path]:
     return files
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[DatasetRow]:
     """Every row of a file. Raises UserError where it is absent, of another format, damaged or empty."""
     check(path.suffix in FORMATS, f"{path}: format {path.suffix!r} is unknown; allowed: {', '.join(FORMATS)}")
     check(path.is_file() or not path.exists(), f"{path} is not a file; allowed: a file of rows")
@@ -47,17 +47,17 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _read_parquet(path: Path) -> list[Row]:
+def _read_parquet(path: Path) -> list[DatasetRow]:
     table = pyarrow.parquet.read_table(path)
-    return [Row(f"{path} row {i}", columns) for i, columns in enumerate(table.to_pylist(), start=1)]
+    return [DatasetRow(f"{path} row {i}", columns) for i, columns in enumerate(table.to_pylist(), start=1)]
 
 
-def _read_jsonl(path: Path) -> list[Row]:
+def _read_jsonl(path: Path) -> list[DatasetRow]:
     rows = []
     with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                rows.append(Row(f"{path} line {number}", _object(f"{path} line {number}", line)))
+                rows.append(DatasetRow(f"{path} line {number}", _object(f"{path} line {number}", line)))
     return rows
 
 

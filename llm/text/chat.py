@@ -28,11 +28,11 @@ def rendered(template: str, variables: dict[str, object], chats: list[list[dict[
 
     Raises UserError where the template cannot be read, refuses a chat, or goes beyond the limits.
     """
-    asked = {"template": _stopped_clock() + template, "variables": variables, "chats": chats, "seconds": seconds, "longest": LONGEST}
+    request = {"template": _stopped_clock() + template, "variables": variables, "chats": chats, "seconds": seconds, "longest": LONGEST}
     command = [sys.executable, "-P", str(Path(__file__).with_name("chat_worker.py"))]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
     # an own session: Ctrl-C reaches the parent alone, which then kills its child
-    done = subprocess.run(command, input=json.dumps(asked, default=str).encode(), capture_output=True, env=environment, start_new_session=True)
+    done = subprocess.run(command, input=json.dumps(request, default=str).encode(), capture_output=True, env=environment, start_new_session=True)
     if done.returncode == -signal.SIGXCPU:
         raise UserError(f"the model's chat template takes more than {seconds} seconds for {len(chats)} prompts; correct it, or name another model")
     if done.returncode:

@@ -22,16 +22,16 @@ def limit(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def texts_of(asked: dict) -> dict:
+def texts_of(request: dict) -> dict:
     """The texts of all chats; or the number of the first that has none, and why."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    limit(asked["seconds"])
+    limit(request["seconds"])
     texts = []
-    for at, chat in enumerate(asked["chats"]):
+    for at, chat in enumerate(request["chats"]):
         try:
-            found, _ = render_jinja_template([chat], chat_template=asked["template"], add_generation_prompt=True, **asked["variables"])
-            longest = asked["longest"] + sum(len(message["content"]) for message in chat)
+            found, _ = render_jinja_template([chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"])
+            longest = request["longest"] + sum(len(message["content"]) for message in chat)
             if len(found[0]) > longest:
                 raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")
             texts += found

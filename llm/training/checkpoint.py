@@ -19,7 +19,7 @@ from safetensors.numpy import save_file as save_arrays
 
 from rftlab.llm import moments
 from rftlab.llm.config import config_of
-from rftlab.llm.training.trainer import State, Trainer
+from rftlab.llm.training.trainer import Trainer, TrainerState
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, verify_folder, write_folder
 from rftlab.shared.folders import entries, folder_below, numbered, read_file, read_json, remove
@@ -68,7 +68,7 @@ def prune(folder: Path) -> None:
             remove(other)
 
 
-def _arrays(state: State) -> dict[str, np.ndarray]:
+def _arrays(state: TrainerState) -> dict[str, np.ndarray]:
     windows = {} if state.windows is None else state.windows._asdict()
     return {f"windows.{name}": array for name, array in windows.items()} | ({} if state.averages is None else {"averages": state.averages})
 

@@ -4,15 +4,15 @@ import numpy as np
 import torch
 
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import ObjectiveAndWeights, objective_and_weights
 from rftlab.shared.prepare import Batch
-from rftlab.shared.weigh import Weighed, weigh
 
 
 class PolicyObjective(torch.autograd.Function):
-    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that `weigh` found."""
+    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that `objective_and_weights` found."""
 
     @staticmethod
-    def forward(ctx, logp: torch.Tensor, weighed: Weighed) -> torch.Tensor:
+    def forward(ctx, logp: torch.Tensor, weighed: ObjectiveAndWeights) -> torch.Tensor:
         """logp (T,), weighed at these log-probabilities; returns a float64 scalar."""
         ctx.save_for_backward(torch.from_numpy(weighed.weight).to(logp))
         return torch.tensor(weighed.objective, dtype=torch.float64)
@@ -24,9 +24,9 @@ class PolicyObjective(torch.autograd.Function):
         return weight * slope.to(weight), None
 
 
-def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, Weighed]:
+def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, ObjectiveAndWeights]:
     """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found from."""
-    weighed = weigh(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
+    weighed = objective_and_weights(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
     return PolicyObjective.apply(logp, weighed), weighed
 
 

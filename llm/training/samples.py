@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.llm.engines.rollouts import Listener, Rollouts, ignore
+from rftlab.llm.engines.rollouts import OnResponses, Rollouts, ignore
 from rftlab.llm.policy.responses import Responses, token_indices
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.verify import in_doubt, needs_pool, score
@@ -49,12 +49,12 @@ class Judge(NamedTuple):
     codec: Codec
     pool: MathPool
 
-    def early(self, truths: Sequence[str]) -> Listener:
+    def early(self, truths: Sequence[str]) -> OnResponses:
         """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its replies. truths: of the prompts (G,)."""
 
         def ended(responses: Sequence[tuple[int, Sequence[int]]]) -> None:
             pairs = [in_doubt(self.verifier, self.codec.decode(list(tokens)), truths[g]) for g, tokens in responses]
-            self.pool.ask([pair for pair in pairs if pair])
+            self.pool.submit([pair for pair in pairs if pair])
 
         return ended if needs_pool(self.verifier) else ignore
 

@@ -15,19 +15,19 @@ from rftlab.llm.policy.responses import token_indices
 from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.text.codec import Codec
-from rftlab.llm.training.canary import listen
+from rftlab.llm.training.mismatch import check_mismatch
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, optimizer_of, rows_of, step
 from rftlab.shared.averages import add_into, averages_of, difficulty_of, empty_averages
 from rftlab.shared.config.mask import ClipCov
-from rftlab.shared.prepare import Batch, freeze, prepare, shaped_rewards
+from rftlab.shared.objective import apply_mask
+from rftlab.shared.prepare import Batch, batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import Windows, empty_windows, push
 from rftlab.shared.sampling import allocate
-from rftlab.shared.weigh import masked
 
 
 @dataclass
-class State:
+class TrainerState:
     """Everything that a run changes besides the weights and the optimiser; a checkpoint holds it."""
 
     windows: Windows | None
@@ -66,10 +66,10 @@ class Round(NamedTuple):
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
 
-def start_state(run: LLMRun, n_train: int) -> State:
+def start_state(run: LLMRun, n_train: int) -> TrainerState:
     """Before the first round."""
     windows = empty_windows(n_train, run.design.replay_window) if run.design.replay_window else None
-    return State(windows, empty_averages(n_train) if run.needs_averages else None)
+    return TrainerState(windows, empty_averages(n_train) if run.needs_averages else None)
 
 
 class Trainer:
@@ -109,7 +109,7 @@ class Trainer:
         self._remember(samples, rewards, rows)
         pool, kept = baseline_sets(run.design, samples, rewards, state.windows)
 
-        # 6 freeze: advantages and shares, once for the round
+        # 6 prepare: advantages and shares, once for the round
         anchor = None if ref is None else ref[tokens]
         corrected = sampler_logp if estimator.correction.kind != "none" else None
         columns = (samples.strict[rows], trained.group, trained.starts, old[tokens], anchor)
@@ -130,9 +130,9 @@ class Trainer:
         state.add(reward=rewards[rows].sum(), strict=samples.strict[rows].sum(), flexible=samples.flexible[rows].sum(), trained=len(rows))
         state.add(silent=silent.sum(), contexts=len(silent), finished=samples.rollouts.finished[rows].sum(), length=trained.lengths.sum(), rounds=1)
 
-        # 9 canary: the round was on policy when it began; then sync
+        # 9 mismatch: the round was on policy when it began; then sync
         if not diverged:
-            state.add(canary=listen(sampler_logp, start_logp, run.threshold, index))
+            state.add(mismatch=check_mismatch(sampler_logp, start_logp, run.threshold, index))
             self.engine.sync(self.policy)
             state.round += 1
         return Round(index, samples, rewards, advantages, (*dropped, *greedy), diverged)
@@ -165,7 +165,7 @@ class Trainer:
         draws = Draws(run.seed, ROLLOUT, state.position - 1)  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
             prompts, truths = zip(*((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True)
-            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.response_limit, self.judge.early(truths))
+            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.max_response_length, self.judge.early(truths))
         with self.meter.phase("score"):
             samples, checks = self.judge.scored(rollouts, contexts, truths, support)
         state.rollouts += len(samples.texts)
@@ -218,10 +218,10 @@ class Trainer:
             mine, tokens, part = trained.take(rows), token_indices(trained.starts, rows), batch
             if design.minibatches > 1:
                 now, base, sampler = (None if column is None else column[tokens] for column in (old, anchor, corrected))
-                part = freeze(estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler)
+                part = batch_from_advantages(estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler)
             if self.run.compares_tokens:
                 current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
-                part = masked(estimator, part, current, self._keys(len(tokens)))
+                part = apply_mask(estimator, part, current, self._keys(len(tokens)))
             done = accumulate(self.policy, estimator, part, mine, on_policy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1

@@ -26,12 +26,12 @@ class Updated(NamedTuple):
 def optimizer_of(policy, spec: AdamW) -> torch.optim.Optimizer:
     """AdamW at rest."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
-    return torch.optim.AdamW(parameters, spec.rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True)
+    return torch.optim.AdamW(parameters, spec.learning_rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True)
 
 
 def rate_at(spec: AdamW, step: int) -> float:
     """Learning rate of the step'th update, from 0."""
-    return spec.rate * min(1.0, (step + 1) / max(1, spec.warmup))
+    return spec.learning_rate * min(1.0, (step + 1) / max(1, spec.warmup_steps))
 
 
 def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, on_policy: bool = False) -> Updated:
@@ -60,7 +60,7 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:
     """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not finite; nan where a weight then is not."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.clip))
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.max_grad_norm))
     if math.isfinite(norm):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(spec, index)

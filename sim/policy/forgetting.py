@@ -7,11 +7,11 @@ import numpy as np
 from rftlab.shared.jit import entry
 
 _LEAST = 1e-6
-"""What is kept at least: arms that do not exist have a logit of -1e30, which must stay out of reach."""
+"""The least factor: arms that do not exist have a logit of -1e30, which must stay out of reach."""
 
 
 @entry
-def kept(forgetting, theta):
+def base_logit_scale(forgetting, theta):
     """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
 
     theta: W, flat, then the format parameter; forgetting: `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the

@@ -16,20 +16,20 @@ from rftlab.sim.policy.spelling import softmax
 
 
 @kernel
-def find_probabilities(contexts, plan, theta, batch, base_kept, work):
-    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_kept: as `forgetting.kept` says."""
+def find_probabilities(contexts, plan, theta, batch, base_scale, work):
+    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: as `forgetting.base_logit_scale` says."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)
-    find_formats(contexts, plan, theta, batch, base_kept, work)
+    find_formats(contexts, plan, theta, batch, base_scale, work)
 
 
 @kernel
-def find_formats(contexts, plan, theta, batch, base_kept, work):
+def find_formats(contexts, plan, theta, batch, base_scale, work):
     """Log-probability of each format, and the probability of a well-formed response, of the contexts of a batch."""
     for r in range(batch.shape[0]):
         work.formed[r] = contexts.base_format[batch[r]]
-    squash(work.formed, batch.shape[0], base_kept, plan.format_scale * theta[-1], work.format_logp)
+    squash(work.formed, batch.shape[0], base_scale, plan.format_scale * theta[-1], work.format_logp)
 
 
 def add_logs(norms, n, lse):
@@ -52,20 +52,20 @@ def _add_logs_scalar(norms, n, lse):
         lse[r] += math.log(norms[r])
 
 
-def squash(logits, n, kept, shift, logp):
-    """logits[:n] become the probabilities sigmoid(h) with h = kept logits + shift, logp (2, n or more) log-probabilities of 0 and 1; behind n as `add_logs`."""
+def squash(logits, n, scale, shift, logp):
+    """logits[:n] become the probabilities sigmoid(h) with h = scale logits + shift, logp (2, n or more) log-probabilities of 0 and 1; behind n: `add_logs`."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(squash, jit_options={"error_model": "numpy"})
-def _squash(logits, n, kept, shift, logp):
+def _squash(logits, n, scale, shift, logp):
     return _squash_lanes if is_linear(logits) else _squash_scalar
 
 
-def _squash_lanes(logits, n, kept, shift, logp):
+def _squash_lanes(logits, n, scale, shift, logp):
     zero, one = splat(F(0.0)), splat(F(1.0))
     for r in range(0, n, LANES):
-        h = fma(load(logits, r), splat(F(kept)), splat(F(shift)))
+        h = fma(load(logits, r), splat(F(scale)), splat(F(shift)))
         rest = log(one + exp(zero - absolute(h)))
         well = zero - maximum(zero - h, zero) - rest
         store(logp, r, zero - maximum(h, zero) - rest)
@@ -73,9 +73,9 @@ def _squash_lanes(logits, n, kept, shift, logp):
         store(logits, r, exp(well))
 
 
-def _squash_scalar(logits, n, kept, shift, logp):
+def _squash_scalar(logits, n, scale, shift, logp):
     for r in range(n):
-        h = kept * logits[r] + shift
+        h = scale * logits[r] + shift
         small = math.exp(-abs(h))
         rest = math.log1p(small)
         logits[r] = (1.0 if h >= 0.0 else small) / (1.0 + small)

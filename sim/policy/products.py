@@ -35,17 +35,17 @@ def whole_blocks(n):
     return (n + BLOCK - 1) // BLOCK * BLOCK
 
 
-def forward(contexts, theta, rows, kept, logits):
-    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is kept of the base policy's, and what was learnt."""
+def forward(contexts, theta, rows, scale, logits):
+    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is left of the base policy's, and what was learnt."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(forward, jit_options={"error_model": "numpy"})
-def _forward(contexts, theta, rows, kept, logits):
+def _forward(contexts, theta, rows, scale, logits):
     return _forward_linear if is_linear(theta) else _forward_tabular
 
 
-def _forward_linear(contexts, theta, rows, kept, logits):
+def _forward_linear(contexts, theta, rows, scale, logits):
     x, d, last = contexts.features, contexts.features.shape[1], rows.shape[0] - CONTEXTS
     for tile in range(0, rows.shape[0], CONTEXTS):
         r = min(tile, last)  # so the last tile may find some logits once more
@@ -55,7 +55,7 @@ def _forward_linear(contexts, theta, rows, kept, logits):
         for i in range(CONTEXTS):
             low, high = (first[2 * i], first[2 * i + 1]) if HALVES == 2 else (first[i], second[i])
             base = load(contexts.base_logits, rows[r + i] * LANES)
-            store(logits, (r + i) * LANES, fma(splat(F(kept)), base, sums_of_pairs(low, high)))
+            store(logits, (r + i) * LANES, fma(splat(F(scale)), base, sums_of_pairs(low, high)))
 
 
 @kernel(forceinline=True)
@@ -71,11 +71,11 @@ def _sums(x, starts, theta, half, ahead):
     return sums
 
 
-def _forward_tabular(contexts, theta, rows, kept, logits):
+def _forward_tabular(contexts, theta, rows, scale, logits):
     n_arms = logits.shape[1]
     for r in range(rows.shape[0]):
         for a in range(n_arms):
-            logits[r, a] = kept * contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
+            logits[r, a] = scale * contexts.base_logits[rows[r], a] + theta[rows[r] * n_arms + a]
 
 
 def backward(contexts, rows, scores, grad):

@@ -1,9 +1,9 @@
 """Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's parameters.
 
-A response is the answer token (an arm with its format) and L style tokens. Style token t is a coin with its own random direction
+A response is the answer token (an arm with its format) and L style tokens. Style token t is a style_token with its own random direction
 u_t of signs, one for each arm: it says 1 with probability sigmoid(h_t), h_t = slope u_t . (z - z_base), where z are the context's
-logits. So the base policy tosses fair coins, and as the policy learns its style drifts, which ratios and KL penalties see. The score
-of a token in the logits is slope (coin - sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to
+logits. So the base policy tosses fair style_tokens, and as the policy learns its style drifts, which ratios and KL penalties see. The score
+of a token in the logits is slope (style_token - sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to
 covariance nuisance^2 I, so with many tokens they become the Gaussian nuisance that the one-token simulator draws directly.
 
 L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
@@ -44,7 +44,7 @@ def length_of(style, arm, u):
 
 
 @inner
-def lean_of(style, signs, logits, base_logits, row, context, n_arms):
+def style_logit_of(style, signs, logits, base_logits, row, context, n_arms):
     """h of a style token: its slope times its direction's part in the distance from the base policy."""
     total = 0.0
     for a in range(n_arms):
@@ -54,22 +54,22 @@ def lean_of(style, signs, logits, base_logits, row, context, n_arms):
 
 
 @inner
-def coin_logp(lean, coin):
+def style_logp(style_logit, style_token):
     """Log-probability of a style token."""
-    h = lean if coin else -lean
+    h = style_logit if style_token else -style_logit
     return min(h, 0.0) - math.log1p(math.exp(-abs(h)))
 
 
 @inner
-def coin_probability(lean):
+def style_probability(style_logit):
     """Probability that a style token says 1."""
-    small = math.exp(-abs(lean))
-    return (1.0 if lean >= 0.0 else small) / (1.0 + small)
+    small = math.exp(-abs(style_logit))
+    return (1.0 if style_logit >= 0.0 else small) / (1.0 + small)
 
 
 @jit
 def words_into(key, round_index, context, draw, position, words):
-    """Random words (2, WORDS) of the style tokens from `position` on, of a rollout: directions, and coins."""
+    """Random words (2, WORDS) of the style tokens from `position` on, of a rollout: directions, and what they say."""
     contexts, first = splat(U(context)), splat(U(draw * STRIDE + position)) + lane_numbers()
     v, w = philox(key, U(round_index), (contexts, contexts), (first, first + splat(U(LANES))), STYLE)
     store(words, 0, v[0])

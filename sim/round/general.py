@@ -15,20 +15,19 @@ from rftlab.shared.config.mask import CLIP_COV, KL_COV, UNMASKED
 from rftlab.shared.correction import correction_into
 from rftlab.shared.jit import inner, jit
 from rftlab.shared.mask import mask_into
+from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into, window_into
 from rftlab.shared.sampling import keep_shortest_into
 from rftlab.shared.shaping import shape_into
-from rftlab.shared.weigh import weigh_into
 from rftlab.sim.lanes.random import MASKING, uniforms
 from rftlab.sim.policy.products import backward, whole_blocks
-from rftlab.sim.policy.style import coin_logp, lean_of, length_of
+from rftlab.sim.policy.style import length_of, style_logit_of, style_logp
 from rftlab.sim.round.baselines import find_baseline, teach_critic
-from rftlab.sim.round.plain import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, look, reward_and_silence, step
+from rftlab.sim.round.plain import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, optimizer_step, policy_forward, reward_and_silence
 from rftlab.sim.round.ragged import (
     ADVANTAGE,
     ARM,
-    COIN,
     CONTEXT,
     CORRECTION,
     CREDIT,
@@ -36,9 +35,7 @@ from rftlab.sim.round.ragged import (
     FORM,
     GIVEN,
     GROUP,
-    KEPT,
     KL_SHARE,
-    LEAN,
     NOW,
     OLD,
     PLAIN,
@@ -46,13 +43,16 @@ from rftlab.sim.round.ragged import (
     RESPONSE,
     SAMPLED,
     SCORE,
+    SELECTED,
     SET,
     SHARE,
     SIGNS,
     START,
+    STYLE_LOGIT,
+    STYLE_TOKEN,
     WEIGHT,
 )
-from rftlab.sim.round.responses import answer_logp, drop_silent, look_as_sampler, roll_out_rows
+from rftlab.sim.round.responses import answer_logp, drop_silent, roll_out_rows, sampler_forward
 from rftlab.sim.round.scores import set_scores
 
 
@@ -67,10 +67,10 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
     old_logp, ref_logp = ragged.tokens[OLD], ragged.tokens[REF]
     stream = memory.spent[2] - 1
-    look(contexts, plan, state.theta, batch, trainer)
+    policy_forward(contexts, plan, state.theta, batch, trainer)
     if choices.lag > 0 or choices.noise > 0.0:
         behind = memory.history[max(0, round_index - choices.lag) % (choices.lag + 1)]
-        look_as_sampler(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
+        sampler_forward(contexts, plan, choices, behind, stream, batch, sampler, ragged.noise)
     start = first[at]
     stop = roll_out_rows(contexts, plan, choices, memory.averages, trainer, sampler, stream, batch, at, ragged)
     memory.spent[0] += stop - start
@@ -88,7 +88,7 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
         if choices.averages:
             add_into(memory.averages, batch[row], choices.decay, rewards, a, b)
         if rule.advantage.baseline == VALUE:
-            teach_critic(contexts, choices.critic_rate, memory.critic, batch[row], rewards[a:b].mean())
+            teach_critic(contexts, choices.critic_learning_rate, memory.critic, batch[row], rewards[a:b].mean())
         if plan.replays:
             push_into(state.windows, batch[row], rewards, a, b)
 
@@ -111,21 +111,21 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
 def find_advantages(plan, choices, rule, windows, n, ragged):
     """Baseline sets, then advantages, of responses and of their tokens."""
     first, context_of, sets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[SET]
-    starts, group, kept = ragged.ints[START], ragged.ints[GROUP], ragged.ints[KEPT]
+    starts, group, selected = ragged.ints[START], ragged.ints[GROUP], ragged.ints[SELECTED]
     rewards, given_of, advantage = ragged.numbers[SCORE], ragged.numbers[GIVEN], ragged.numbers[ADVANTAGE]
     credit = ragged.tokens[CREDIT]
     end, support = 0, first[n]
     for row in range(n):
         a, b = first[row], first[row + 1]
         sets[row] = end
-        kept[a:b] = True
+        selected[a:b] = True
         if choices.keep > 0:
-            keep_shortest_into(starts[1:] - starts[:-1], a, b, choices.keep, kept)
+            keep_shortest_into(starts[1:] - starts[:-1], a, b, choices.keep, selected)
         if plan.replays:
             end = window_into(windows, context_of[row], ragged.pool, end)
         else:
             for i in range(a, b):
-                if kept[i]:
+                if selected[i]:
                     ragged.pool[end] = rewards[i]
                     end += 1
         for i in range(support + row * plan.support, support + (row + 1) * plan.support):
@@ -136,7 +136,7 @@ def find_advantages(plan, choices, rule, windows, n, ragged):
     rewards, given, group, out = rewards[trained], given_of[trained], group[trained], advantage[trained]
     advantages_into(rule.advantage, rewards, starts[: support + 1], group, ragged.pool, sets[: n + 1], given, out)
     for i in range(support):
-        if not kept[i]:
+        if not selected[i]:
             out[i] = 0.0
         credit[starts[i] : starts[i + 1]] = out[i]
 
@@ -178,19 +178,19 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
     """Log-probabilities of the tokens of rows low .. high-1 under a view of these rows."""
     first, context_of = ragged.rows[FIRST], ragged.rows[CONTEXT]
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
-    logp, leans = ragged.tokens[NOW], ragged.tokens[LEAN]
-    signs_of, coins = ragged.marks[SIGNS], ragged.marks[COIN]
+    logp, style_logits = ragged.tokens[NOW], ragged.tokens[STYLE_LOGIT]
+    signs_of, style_tokens = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN]
     for row in range(low, high):
         for i in range(first[row], first[row + 1]):
             t = starts[i]
             logp[t] = answer_logp(view, row - low, arms[i], forms[i])
             for s in range(t + 1, starts[i + 1]):
-                lean = lean_of(choices.style, np.uint32(signs_of[s]), view.logits, contexts.base_logits, row - low, context_of[row], plan.n_arms)
-                leans[s], logp[s] = lean, coin_logp(lean, coins[s] != 0)
+                style_logit = style_logit_of(choices.style, np.uint32(signs_of[s]), view.logits, contexts.base_logits, row - low, context_of[row], plan.n_arms)
+                style_logits[s], logp[s] = style_logit, style_logp(style_logit, style_tokens[s] != 0)
 
 
 @inner
-def weigh_rows(plan, rule, update, low, high, ragged):
+def find_weights(plan, rule, update, low, high, ragged):
     """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values, tokens."""
     first = ragged.rows[FIRST]
     starts = ragged.ints[START]
@@ -209,7 +209,7 @@ def weigh_rows(plan, rule, update, low, high, ragged):
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
     if rule.mask.kind != UNMASKED:
         mask_into(rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens])
-    _, clipped, _, kl = weigh_into(rule, batch, logp[tokens], weights[tokens])
+    _, clipped, _, kl = objective_and_weights_into(rule, batch, logp[tokens], weights[tokens])
     return clipped, kl, b - a
 
 
@@ -222,16 +222,16 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
         low = u % plan.minibatches * size
         high = low + size
         if u > 0 or size < n or choices.tries > 1:
-            look(contexts, plan, state.theta, context_of[low:high], view)
+            policy_forward(contexts, plan, state.theta, context_of[low:high], view)
         rows = view.rows[: whole_blocks(size)]
         find_logp(contexts, plan, choices, view, low, high, ragged)
-        clipped, kl, tokens = weigh_rows(plan, rule, round_index * updates + u, low, high, ragged)
+        clipped, kl, tokens = find_weights(plan, rule, round_index * updates + u, low, high, ragged)
         set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, state.grad)
         backward(contexts, rows, ragged.scores, state.grad)
         totals[KL] += kl
         totals[CLIPPED] += clipped
         totals[TOKENS] += tokens
-        if not step(plan, state, totals):
+        if not optimizer_step(plan, state, totals):
             return False
     return True
 

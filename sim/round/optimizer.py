@@ -10,14 +10,14 @@ from rftlab.shared.jit import entry, kernel
 from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
-from rftlab.sim.state import Rates
+from rftlab.sim.state import OptimizerRule
 
 ADAM, SGD = range(2)
 
 
-def rates_of(optimizer: Optimizer) -> Rates:
+def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
     """The numbers that kernels take instead of an `Optimizer`."""
-    return Rates(get_args(OptimizerKind).index(optimizer.kind), optimizer.rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
+    return OptimizerRule(get_args(OptimizerKind).index(optimizer.kind), optimizer.learning_rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
 
 
 def squared_length(values):
@@ -52,19 +52,19 @@ def _squared_length_scalar(values):
 
 
 @entry
-def ascend(rates, step, grad, mean, square, theta):
+def ascend(rule, step, grad, mean, square, theta):
     """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
     number = theta.dtype.type
     squared_norm = squared_length(grad)
-    if rates.kind == SGD:
+    if rule.kind == SGD:
         for i in range(theta.shape[0]):
-            theta[i] += number(rates.rate) * grad[i]
+            theta[i] += number(rule.learning_rate) * grad[i]
             grad[i] = number(0.0)
         return squared_norm
-    beta1, beta2, eps = number(rates.beta1), number(rates.beta2), number(rates.eps)
+    beta1, beta2, eps = number(rule.beta1), number(rule.beta2), number(rule.eps)
     one = number(1.0)
-    rate = number(rates.rate / (1.0 - rates.beta1**step))
-    scale = number(1.0 / (1.0 - rates.beta2**step))
+    rate = number(rule.learning_rate / (1.0 - rule.beta1**step))
+    scale = number(1.0 / (1.0 - rule.beta2**step))
     for i in range(theta.shape[0]):
         g = grad[i]
         mean[i] = beta1 * mean[i] + (one - beta1) * g

@@ -1,4 +1,4 @@
-"""The compiled round: look at a batch of contexts, roll out, find the advantages, update.
+"""The compiled round: find the policy on a batch of contexts, roll out, find the advantages, update.
 
 One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each update looks
 again. All randomness comes from counters, so nothing random is stored.
@@ -10,14 +10,14 @@ import numpy as np
 
 from rftlab.shared.advantage import advantages_into
 from rftlab.shared.jit import entry, kernel
+from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into, window_into
 from rftlab.shared.shaping import shape_into
 from rftlab.shared.sums import total
-from rftlab.shared.weigh import weigh_into
 from rftlab.sim.lanes.fetch import fetch
 from rftlab.sim.lanes.random import NUISANCE, normals
-from rftlab.sim.policy.forgetting import kept
+from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
@@ -33,20 +33,20 @@ REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS
 
 
 @kernel(forceinline=True)
-def find_logits(contexts, theta, batch, base_kept, work):
-    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_kept: as `forgetting.kept` says."""
+def find_logits(contexts, theta, batch, base_scale, work):
+    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as `forgetting.base_logit_scale` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
-    forward(contexts, theta, work.rows[: whole_blocks(n)], base_kept, work.logits)
+    forward(contexts, theta, work.rows[: whole_blocks(n)], base_scale, work.logits)
 
 
 @kernel(forceinline=True)
-def look(contexts, plan, theta, batch, work):
+def policy_forward(contexts, plan, theta, batch, work):
     """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks."""
-    base_kept = kept(plan.forgetting, theta)
-    find_logits(contexts, theta, batch, base_kept, work)
-    find_probabilities(contexts, plan, theta, batch, base_kept, work)
+    base_scale = base_logit_scale(plan.forgetting, theta)
+    find_logits(contexts, theta, batch, base_scale, work)
+    find_probabilities(contexts, plan, theta, batch, base_scale, work)
 
 
 @kernel(inline="always")
@@ -118,8 +118,8 @@ def set_scores(plan, round_index, batch, first, rows, work):
 
 
 @kernel(inline="always")
-def look_again(plan, n, first, work):
-    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy that `look` has seen."""
+def find_logp_again(plan, n, first, work):
+    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of `policy_forward`."""
     k, tokens = plan.rollouts, len(plan.token_starts)
     for row in range(n):
         for t in range(row * k, row * k + k):
@@ -130,12 +130,12 @@ def look_again(plan, n, first, work):
 
 
 @kernel(inline="always")
-def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
+def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
-    frozen = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
-    _, clipped, _, kl = weigh_into(rule, frozen, logp, work.weight)
+    fixed = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
+    _, clipped, _, kl = objective_and_weights_into(rule, fixed, logp, work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
     if plan.interference > 0.0:
@@ -147,18 +147,18 @@ def learn(contexts, plan, rule, state, work, logp, round_index, batch, first, to
 
 
 @kernel(inline="always")
-def step(plan, state, totals):
+def optimizer_step(plan, state, totals):
     """One optimiser update along the gradient, which it empties; False where the gradient is not finite."""
     state.step[0] += 1
-    norm = math.sqrt(ascend(plan.rates, state.step[0], state.grad, state.mean, state.square, state.theta))
+    norm = math.sqrt(ascend(plan.optimizer, state.step[0], state.grad, state.mean, state.square, state.theta))
     totals[GRAD_NORM] += norm
     totals[UPDATES] += 1
     return math.isfinite(norm)
 
 
 @kernel(inline="always")
-def sample(contexts, plan, rule, state, work, round_index, batch, totals):
-    """Roll out the contexts of a batch, which `look` has seen, and find the advantages of their trained rollouts."""
+def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, totals):
+    """Roll out the contexts of a batch, after `policy_forward`, and find the advantages of their trained rollouts."""
     trained = slice(0, batch.shape[0] * plan.rollouts)
     roll_out(contexts, plan, round_index, batch, work)
     if rule.shaping.active:
@@ -174,7 +174,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
     """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
 
     A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the gradient. `work` then
-    holds the last chunk. Several updates look again at parts of a batch that was sampled as one chunk. Both are turns of one loop, because
+    holds the last chunk. Several updates find the policy again on parts of a batch that was sampled as one chunk. Both are turns of one loop, because
     parts of a round that are compiled into it in two places take twice as long to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
@@ -188,17 +188,17 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             trained, first = batch.shape[0] * plan.rollouts, 0 if fresh else low * plan.rollouts
             if fresh:
                 fetch(contexts, plan, state.windows, batch)
-            look(contexts, plan, state.theta, batch, work)
+            policy_forward(contexts, plan, state.theta, batch, work)
             if fresh:
-                sample(contexts, plan, rule, state, work, first_round + r, batch, totals)
+                sample_rollouts(contexts, plan, rule, state, work, first_round + r, batch, totals)
             else:
-                look_again(plan, batch.shape[0], first, work)
+                find_logp_again(plan, batch.shape[0], first, work)
             if fresh and again:
                 continue
             logp = work.old_logp if fresh else work.logp
-            learn(contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals)
+            accumulate_gradient(contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals)
             if again or turn + 1 == chunks:
-                finite = finite and step(plan, state, totals)
+                finite = finite and optimizer_step(plan, state, totals)
         if not finite:
             return r
     return batches.shape[0]

@@ -32,12 +32,12 @@ class Ragged(NamedTuple):
 
 CONTEXT, FIRST, GETS, SET = range(4)
 """Of a row: its context, its first response, the rollouts it gets, the start of its baseline set."""
-ARM, FORM, GROUP, START, KEPT = range(5)
+ARM, FORM, GROUP, START, SELECTED = range(5)
 """Of a response: its arm, its format, its row, its first token, whether group filtering keeps it."""
 SCORE, GIVEN, ADVANTAGE, PUSH = range(4)
 """Of a response: its reward, its baseline from elsewhere, its advantage, the weight of its answer."""
-SIGNS, COIN, RESPONSE = range(3)
+SIGNS, STYLE_TOKEN, RESPONSE = range(3)
 """Of a token: its direction and what it says (style tokens), its response."""
-LEAN, OLD, REF, SAMPLED, NOW, CREDIT, CORRECTION, PLAIN, SHARE, KL_SHARE, WEIGHT = range(11)
+STYLE_LOGIT, OLD, REF, SAMPLED, NOW, CREDIT, CORRECTION, PLAIN, SHARE, KL_SHARE, WEIGHT = range(11)
 """Of a token: h of a style token; log-probability under the old, the base, the sampling and the current policy; its advantage; its
 importance weight; its share, without and with that weight; its share of the KL penalty; its weight on its score."""

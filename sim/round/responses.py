@@ -13,15 +13,15 @@ from rftlab.sim.lanes.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
 from rftlab.sim.policy.policy import cumulate, pick
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
-from rftlab.sim.policy.style import HALF, WORDS, coin_logp, coin_probability, lean_of, length_of, words_into
+from rftlab.sim.policy.style import HALF, WORDS, length_of, style_logit_of, style_logp, style_probability, words_into
 from rftlab.sim.round.plain import find_logits
-from rftlab.sim.round.ragged import ARM, COIN, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START
+from rftlab.sim.round.ragged import ARM, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START, STYLE_TOKEN
 
 UNIT = 2.0**-24
 
 
 @inner
-def look_as_sampler(contexts, plan, choices, theta, round_index, batch, view, noise):
+def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
     find_logits(contexts, theta, batch, 1.0, view)
     if choices.noise > 0.0:
@@ -44,7 +44,7 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
     rewards = ragged.numbers[SCORE]
     old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
-    signs_of, coins, response = ragged.marks[SIGNS], ragged.marks[COIN], ragged.marks[RESPONSE]
+    signs_of, style_tokens, response = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN], ragged.marks[RESPONSE]
     form = int(ragged.uniform[0, at] < sampler.formed[row])
     arm = pick(ragged.cdf, ragged.uniform[1, at])
     t = starts[i]
@@ -60,11 +60,11 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        lean = lean_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
-        coin = u < coin_probability(lean)
-        signs_of[t], coins[t], response[t] = signs, coin, i
-        sampled[t], ref_logp[t] = coin_logp(lean, coin), HALF
-        old_logp[t] = coin_logp(lean_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), coin)
+        style_logit = style_logit_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
+        style_token = u < style_probability(style_logit)
+        signs_of[t], style_tokens[t], response[t] = signs, style_token, i
+        sampled[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
+        old_logp[t] = style_logp(style_logit_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), style_token)
     starts[i + 1] = t + 1
 
 
@@ -114,7 +114,7 @@ def move_row(ragged, source, target):
     starts, arms, forms, group = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM], ragged.ints[GROUP]
     rewards, given_of = ragged.numbers[SCORE], ragged.numbers[GIVEN]
     old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
-    signs_of, coins, response = ragged.marks[SIGNS], ragged.marks[COIN], ragged.marks[RESPONSE]
+    signs_of, style_tokens, response = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN], ragged.marks[RESPONSE]
     context_of[target] = context_of[source]
     i = first[target]
     for j in range(first[source], first[source + 1]):
@@ -122,7 +122,7 @@ def move_row(ragged, source, target):
         group[i] = target
         t = starts[i]
         for s in range(starts[j], starts[j + 1]):
-            signs_of[t], coins[t], response[t] = signs_of[s], coins[s], i
+            signs_of[t], style_tokens[t], response[t] = signs_of[s], style_tokens[s], i
             old_logp[t], ref_logp[t], sampled[t] = old_logp[s], ref_logp[s], sampled[s]
             t += 1
         i += 1

@@ -5,8 +5,8 @@ import math
 from rftlab.shared.jit import inner
 from rftlab.sim.lanes.random import NUISANCE, normals
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
-from rftlab.sim.policy.style import coin_probability
-from rftlab.sim.round.ragged import ARM, COIN, FIRST, FORM, LEAN, PLAIN, PUSH, SIGNS, START, WEIGHT
+from rftlab.sim.policy.style import style_probability
+from rftlab.sim.round.ragged import ARM, FIRST, FORM, PLAIN, PUSH, SIGNS, START, STYLE_LOGIT, STYLE_TOKEN, WEIGHT
 
 
 @inner
@@ -14,13 +14,13 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
     """Add to scores[at] what the style tokens of a row say, entropy bonus included."""
     first = ragged.rows[FIRST]
     starts = ragged.ints[START]
-    weights, leans, plain = ragged.tokens[WEIGHT], ragged.tokens[LEAN], ragged.tokens[PLAIN]
-    signs_of, coins = ragged.marks[SIGNS], ragged.marks[COIN]
+    weights, style_logits, plain = ragged.tokens[WEIGHT], ragged.tokens[STYLE_LOGIT], ragged.tokens[PLAIN]
+    signs_of, style_tokens = ragged.marks[SIGNS], ragged.marks[STYLE_TOKEN]
     ragged.style_score[:] = 0.0
     for i in range(first[row], first[row + 1]):
         for t in range(starts[i] + 1, starts[i + 1]):
-            p = coin_probability(leans[t])
-            push = weights[t] * (coins[t] - p) - rule.entropy * plain[t] * leans[t] * p * (1.0 - p)
+            p = style_probability(style_logits[t])
+            push = weights[t] * (style_tokens[t] - p) - rule.entropy * plain[t] * style_logits[t] * p * (1.0 - p)
             for a in range(plan.n_arms):
                 ragged.style_score[a] += push if (signs_of[t] >> a) & 1 else -push
     for a in range(plan.n_arms):

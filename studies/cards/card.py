@@ -43,7 +43,7 @@ class Card:
     """What is special, and what the knobs leave out."""
 
 
-class Knob(NamedTuple):
+class EstimatorKnob(NamedTuple):
     """A field that differs from its default; where a part is of another kind, its name stands for the value."""
 
     path: str
@@ -51,21 +51,21 @@ class Knob(NamedTuple):
     default: object
 
 
-def knobs_of(value, default, path: str) -> Iterator[Knob]:
+def knobs_of(value, default, path: str) -> Iterator[EstimatorKnob]:
     """Fields of a dataclass, however deep, that differ from those of `default`; of its own defaults where the kinds differ."""
     if type(value) is not type(default):
-        yield Knob(path, type(value).__name__, type(default).__name__)
+        yield EstimatorKnob(path, type(value).__name__, type(default).__name__)
         default = type(value)()
     for part in fields(value):
         own, usual, name = getattr(value, part.name), getattr(default, part.name), f"{path}.{part.name}"
         if is_dataclass(own):
             yield from knobs_of(own, usual, name)
         elif own != usual:
-            yield Knob(name, own, usual)
+            yield EstimatorKnob(name, own, usual)
 
 
-def all_knobs(card: Card) -> list[Knob]:
+def all_knobs(card: Card) -> list[EstimatorKnob]:
     """Every knob of a card that differs from the default, under the names of the command line."""
-    window = [Knob("replay_window", card.replay_window, 0)] if card.replay_window else []
+    window = [EstimatorKnob("replay_window", card.replay_window, 0)] if card.replay_window else []
     of_estimator = knobs_of(card.estimator, Estimator(), "estimator") if card.estimator else ()
     return [*of_estimator, *knobs_of(card.sampling, Sampling(), "sampling"), *window]

@@ -6,7 +6,7 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import MOST_SEED, check_count
+from rftlab.shared.errors import MAX_SEED, check_count
 from rftlab.studies.cli.common import Common
 from rftlab.studies.runs.limits import check_size
 
@@ -42,7 +42,7 @@ class Compare(Common):
     def __post_init__(self):
         super().__post_init__()
         check_size(self.seeds, self.rounds)
-        check_count("seed", self.seed, 0, MOST_SEED)
+        check_count("seed", self.seed, 0, MAX_SEED)
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rftlab.llm.ask import Ask
+from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.cli.common import Common
 from rftlab.studies.pilot.grid import PILOT_CELLS
 
@@ -27,7 +27,7 @@ class Pilot(Common):
     """Designs of the grid that are run, by their labels."""
     rounds: int | None = None
     """Rounds of these runs; the pair's own if left out. A shorter run is a run of its own: the grid does not use it."""
-    ask: Annotated[Ask, tyro.conf.arg(name="")] = field(default_factory=Ask)
+    config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
     """What is measured on the base model."""
 
     def execute(self, console: Console) -> int:
@@ -36,7 +36,7 @@ class Pilot(Common):
         from rftlab.studies.pilot.show import show
         from rftlab.studies.pilot.store import file_of
 
-        found = pilot(console, wanted(self.pair, self.designs, self.rounds, self.ask), self.results, self.threads, self.quiet, self.engine)
+        found = pilot(console, wanted(self.pair, self.designs, self.rounds, self.config), self.results, self.threads, self.quiet, self.engine)
         show(console, found)
         console.print(f"pilot: {file_of(self.results, self.pair)}", markup=False, highlight=False, soft_wrap=True)
         return 0

@@ -9,7 +9,7 @@ from rich.table import Table
 from rftlab.llm.budget.devices import device_of
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
-from rftlab.llm.budget.plan import Plan, plan_of, smallest_change, where_it_fits
+from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import LLMRun
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags
@@ -29,11 +29,11 @@ def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
     """Mean lengths and numbers of questions of a run."""
     prompt, response = LENGTHS.get(run.task.name, SUMS)
     there = (split.there for split in questions_of(run).values())
-    prompt = min(flags.prompt_tokens or prompt, run.model.prompt_limit)
-    return Assumed(prompt, min(flags.response_tokens or response, run.model.response_limit), *there)
+    prompt = min(flags.prompt_tokens or prompt, run.model.max_prompt_length)
+    return Assumed(prompt, min(flags.response_tokens or response, run.model.max_response_length), *there)
 
 
-def planned(run: LLMRun, flags: PlanFlags) -> Plan:
+def planned(run: LLMRun, flags: PlanFlags) -> CostPlan:
     """The plan of a run on the device that the flags and the run name."""
     device = run.compute.device
     check(flags.gpu is None or device != "cpu", f"gpu = {flags.gpu}, but compute.device = cpu; allowed: a run on cuda")
@@ -77,18 +77,18 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
 def _finished(root: Path, point: Point) -> bool:
     try:
         return store.read(root, point) is not None
-    except store.Damaged:
+    except store.DamagedPoint:
         return False
 
 
-def _head(console: Console, plan: Plan) -> None:
+def _head(console: Console, plan: CostPlan) -> None:
     note = f" ({plan.device.note})" if plan.device.note else ""
     source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
     adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
     console.print(f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _memory_table(plan: Plan, what: str = "") -> Table:
+def _memory_table(plan: CostPlan, what: str = "") -> Table:
     memory, table = plan.memory, Table(title=f"peak memory in GB{', ' * bool(what)}{what}", title_justify="left", box=None)
     table.add_column("part")
     for phase in memory.phases:
@@ -101,7 +101,7 @@ def _memory_table(plan: Plan, what: str = "") -> Table:
     return table
 
 
-def _verdict(console: Console, plan: Plan) -> None:
+def _verdict(console: Console, plan: CostPlan) -> None:
     """Whether it fits; what would make it fit, where it does not."""
 
     def say(text: str, style: str = "") -> None:
@@ -124,7 +124,7 @@ def _verdict(console: Console, plan: Plan) -> None:
     say(f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
 
 
-def _time_table(plan: Plan) -> Table:
+def _time_table(plan: CostPlan) -> Table:
     duration, table = plan.duration, Table(title="tokens and time", title_justify="left", box=None)
     for name in ("", "tokens", "seconds"):
         table.add_column(name, justify="right" if name else "left")
@@ -137,7 +137,7 @@ def _time_table(plan: Plan) -> Table:
     return table
 
 
-def _cells_table(plans: dict[str, Plan], left: Counter, seeds: int) -> Table:
+def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table:
     table = Table(title="runs, each with its evaluations", title_justify="left", box=None)
     for name in ("cell", "rounds", "rollouts", "tokens", "hours", "to do"):
         table.add_column(name, justify="left" if name == "cell" else "right")
@@ -148,7 +148,7 @@ def _cells_table(plans: dict[str, Plan], left: Counter, seeds: int) -> Table:
     return table
 
 
-def _notes(console: Console, plan: Plan) -> None:
+def _notes(console: Console, plan: CostPlan) -> None:
     """What the numbers rest on."""
     assumed = plan.assumed
     lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"

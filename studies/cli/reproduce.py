@@ -70,10 +70,10 @@ def report_of(root: Path, level: Level) -> Path:
 
 
 def _part(level: Level, results: Results):
-    from rftlab.studies.report.report import Part
+    from rftlab.studies.report.report import ReportPart
 
     pairs = list(results.curves["pair"].unique())
-    return Part(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
+    return ReportPart(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
 
 
 def _questions(study: Study, curves: pd.DataFrame) -> list[str]:

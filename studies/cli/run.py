@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
-from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.config import LLMRun
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check, check_choice
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.cli.common import Common, peek
+from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.league.rules import Rules
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
 from rftlab.studies.paper.pairs import LEVELS, start_at, usual_pairs
@@ -54,15 +54,15 @@ class StudyCommand(Common):
         chosen = self._experiment()
         for cell in chosen.cells:
             check_filter(cell)
-        run_study(console, self, chosen, self.start(), self._changed(chosen.cells))
+        run_study(console, self, chosen, self.start(), self._not_its_own(chosen.cells))
         return 0
 
-    def _changed(self, cells: tuple[Design, ...]) -> list[str]:
+    def _not_its_own(self, cells: tuple[Design, ...]) -> list[str]:
         """What is not the pair's own, so that the numbers published for the pair are no comparison."""
         own, start = start_at(self.pair, self.level), self.start()
-        further = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
+        names = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
         changed = [name for name in ("rounds", "sampling") if any(getattr(cell, name) != getattr(own.design, name) for cell in cells)]
-        return changed + [name for name in further if getattr(start, name) != getattr(own, name)]
+        return changed + [name for name in names if getattr(start, name) != getattr(own, name)]
 
     def _experiment(self) -> Experiment:
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
@@ -106,8 +106,8 @@ class Run(StudyCommand):
 
 
 @dataclass(frozen=True)
-class RunModel(StudyCommand):
-    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.rate 3e-4`.
+class RunModel(LLMFlags, StudyCommand):
+    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.learning-rate 3e-4`.
 
     A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
     Kill it at any moment: the same command goes on from the last checkpoints.
@@ -115,23 +115,10 @@ class RunModel(StudyCommand):
 
     level: Literal["llm"] = "llm"
     """What runs: a language model, or with sim the simulator."""
-    task: TaskConfig = field(default_factory=TaskConfig)
-    """The pair's problems, to change."""
-    model: Model = field(default_factory=Model)
-    """The pair's model, to change."""
-    optimizer: AdamW = field(default_factory=AdamW)
-    """The pair's update rule, to change."""
-    evaluation: Evaluation = field(default_factory=Evaluation)
-    """What is measured."""
-    compute: Compute = field(default_factory=Compute)
-    """How the work is cut into pieces."""
-    lora: LoRA = field(default_factory=LoRA)
-    """Whether all weights are trained, or adapters beside them."""
 
     def start(self) -> LLMRun:
         """The pair's run with this command's changes."""
-        own = {name: getattr(self, name) for name in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
-        return replace(start_at(self.pair, "llm"), **own)
+        return self.changed(start_at(self.pair, "llm"))
 
 
 @dataclass(frozen=True)
@@ -190,5 +177,4 @@ def _defaults(level: str, chosen: str, name: str) -> StudyCommand:
     design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
     if level == "sim":
         return Run(pair=chosen, preset=name, design=design, environment=start.environment, optimizer=start.optimizer)
-    own = {key: getattr(start, key) for key in ("task", "model", "optimizer", "evaluation", "compute", "lora")}
-    return RunModel(pair=chosen, preset=name, design=design, **own)
+    return RunModel(pair=chosen, preset=name, design=design, **flags_of(start))

@@ -17,12 +17,12 @@ from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.store import open_store
 
 
-def run_study(console: Console, asked: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]) -> None:
+def run_study(console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]) -> None:
     """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
-    points = [Point(asked.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(asked.seeds)]
-    finish_points(console, open_store(asked.results), points, threads_of(asked.threads), asked.quiet, asked.engine)
-    results = collect(asked.results, points)
-    _show_endpoints(console, chosen, asked.pair, results.curves, changed)
+    points = [Point(command.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(command.seeds)]
+    finish_points(console, open_store(command.results), points, threads_of(command.threads), command.quiet, command.engine)
+    results = collect(command.results, points)
+    _show_endpoints(console, chosen, command.pair, results.curves, changed)
     if has_costs(results.curves):
         console.print(cost_table(results.curves))
     for line in results.diverged:

@@ -50,7 +50,7 @@ def show(console: Console, root: Path) -> None:
     levels = [level for level in LEVELS if has_study(root, level)]
     check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}")
     for level in levels:
-        runs = [look(root, point) for point in read_study(root, level).points()]
+        runs = [run_status(root, point) for point in read_study(root, level).points()]
         console.print(_table(level, runs))
         for run in runs:
             if run.state in ("running", "interrupted"):
@@ -69,14 +69,14 @@ def _runs(root: Path) -> str:
     return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
 
 
-def look(root: Path, point: Point) -> RunStatus:
+def run_status(root: Path, point: Point) -> RunStatus:
     """A run's folder, without reading its tables."""
     folder, damage = store.folder_of(root, point), ""
     try:
         facts = store.read_facts(root, point)
         if facts is not None:
             return RunStatus(point, "done", None, facts["seconds"])
-    except store.Damaged as found:
+    except store.DamagedPoint as found:
         damage = str(found)
     if point.level == "sim" or kind_of(folder) != FOLDER:
         return RunStatus(point, "to do", None, None, damage)

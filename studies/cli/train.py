@@ -9,8 +9,10 @@ from rich.console import Console
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind
+from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags, peek
+from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.cli.run import check_filter, start_of
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
@@ -20,7 +22,7 @@ PAIR = "tiny-mix97"
 
 @dataclass(frozen=True)
 class Train:
-    """One run of a language model: `rftlab train --preset rloo --design.rounds 200 --seed 1`.
+    """One run of a language model: `rftlab train --preset rloo --rounds 200 --seed 1`.
 
     By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names another. Kill it at any moment: the same
     command goes on from the last checkpoint. Curve, metrics, checkpoints and every rollout lie in FOLDER.
@@ -29,7 +31,7 @@ class Train:
     folder: Path = Path("results/train")
     """Where the run lies; a folder belongs to one configuration."""
     preset: str = "grpo"
-    """Estimator that the --design.estimator flags start from (`rftlab estimators` lists them)."""
+    """Estimator that the --estimator flags start from (`rftlab estimators` lists them)."""
     pair: str = PAIR
     """Model-dataset pair whose run the other flags start from."""
     tracker: Kind = "none"
@@ -40,8 +42,17 @@ class Train:
     """No progress bar (for logs)."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
-    run: Annotated[LLMRun, tyro.conf.arg(name="")] = field(default_factory=lambda: start_at(PAIR, "llm"))
-    """The run."""
+    seed: int = 0
+    """Seed of the order of prompts, of every sampled token and of adapters."""
+    design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
+    """The design."""
+    flags: Annotated[LLMFlags, tyro.conf.arg(name="")] = field(default_factory=LLMFlags)
+    """The rest of the run."""
+
+    @property
+    def run(self) -> LLMRun:
+        """The run that the flags describe. Raises UserError where they do not go together."""
+        return self.flags.changed(replace(start_at(self.pair, "llm"), design=self.design, seed=self.seed))
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
@@ -64,5 +75,6 @@ def parse_train(arguments: list[str]) -> Train:
     """The command of the arguments after `train`; `--preset` and `--pair` decide what the other flags start from."""
     name, pair = peek(arguments, "--preset", "grpo"), peek(arguments, "--pair", PAIR)
     start = start_at(pair, "llm")
-    run = replace(start, design=replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every))
-    return tyro.cli(Train, prog="rftlab train", args=arguments, default=Train(preset=name, pair=pair, run=run), config=(tyro.conf.AvoidSubcommands,))
+    design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
+    default = Train(preset=name, pair=pair, design=design, flags=LLMFlags(**flags_of(start)))
+    return tyro.cli(Train, prog="rftlab train", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))

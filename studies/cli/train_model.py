@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, tracker_of
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.paper.questions import evaluated_on
 from rftlab.studies.results.language import cost_table
@@ -26,7 +26,7 @@ def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quie
             bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")))
             track(done, found)
 
-        report = Report(
+        report = TrainingCallbacks(
             rounds=lambda done: bar.update(task, completed=done),
             evaluated=evaluated,
             remark=lambda text: console.print(text, style="yellow", markup=False),

@@ -18,7 +18,7 @@ from rftlab.studies.compare.agreement import DRAWS, Agreement, Best, Estimate, a
 from rftlab.studies.compare.curves import AXES
 from rftlab.studies.compare.diagnostics import pass_rates, rates_table
 from rftlab.studies.compare.levels import CurveSet
-from rftlab.studies.compare.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, Row, Side, claim_verdicts, compare_claims
+from rftlab.studies.compare.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, ClaimRow, Side, claim_verdicts, compare_claims
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.report.figures import write_numbers, write_whole
 from rftlab.studies.report.report import Plan, draw_all, signed, template
@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
     agreements: list[Agreement]
     best: list[Best]
     """Of each level: among all its designs, and among those that all levels share."""
-    rows: list[Row]
+    rows: list[ClaimRow]
     """Claims with their signs."""
 
     @property
@@ -54,9 +54,9 @@ class Comparison(NamedTuple):
         return claim_verdicts(self.rows)
 
     @property
-    def disagreements(self) -> list[tuple[Row, list[str]]]:
+    def disagreements(self) -> list[tuple[ClaimRow, list[str]]]:
         """Rows on which levels disagree, with the designs that they are about; rows about the same designs once."""
-        found: dict[tuple[str, ...], Row] = {}
+        found: dict[tuple[str, ...], ClaimRow] = {}
         for row in self.rows:
             cells = tuple(dict.fromkeys(cell for side in row.sides for cell in side.cells if cell != "base"))
             if row.verdict == DISAGREE and cells:
@@ -109,7 +109,7 @@ def _rates(found: Comparison, root: Path, step: Callable[[int, int], object], re
         step(done, len(wanted))
         try:
             tables[own.title, cell] = pass_rates(own, cell, root)
-        except store.Damaged as damage:
+        except store.DamagedPoint as damage:
             remark(f"pass rates of {own.name} {cell} are left out, damaged: {damage}")
             tables[own.title, cell] = rates_table(cell, {})
     rates = {}
@@ -138,7 +138,7 @@ def _plans(found: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame
     return plans
 
 
-def _named(disagreements: list[tuple[Row, list[str]]]) -> dict[str, tuple[Row, list[str]]]:
+def _named(disagreements: list[tuple[ClaimRow, list[str]]]) -> dict[str, tuple[ClaimRow, list[str]]]:
     return {f"why-{i}": one for i, one in enumerate(disagreements, 1)}
 
 

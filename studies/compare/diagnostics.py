@@ -84,7 +84,7 @@ def decomposed(squares: np.ndarray, batch_sizes: np.ndarray) -> tuple[np.ndarray
 def pass_rates(own: CurveSet, cell: str, root: Path) -> pd.DataFrame:
     """Share of training contexts by pass rate over the run of the first seed: columns cell, round and BINS; no rows where nothing tells.
 
-    Raises store.Damaged where the rollouts are not those that the run wrote.
+    Raises store.DamagedPoint where the rollouts are not those that the run wrote.
     """
     points = sorted((point for point in own.points if point.cell == cell), key=lambda point: point.run.seed)
     found = {} if not points else simulated_rates(points[0].run) if points[0].level == "sim" else sampled_rates(points[0], root)

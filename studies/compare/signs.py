@@ -7,7 +7,7 @@ import numpy as np
 
 from rftlab.studies.compare.agreement import Estimate, curse
 from rftlab.studies.compare.levels import CurveSet
-from rftlab.studies.results.claims import CLAIMS, Claim, Finals, Part
+from rftlab.studies.results.claims import CLAIMS, Claim, ClaimPart, Finals
 from rftlab.studies.results.stats import CONFIDENCE
 
 PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
@@ -25,7 +25,7 @@ class Side(NamedTuple):
     """The designs that it compares."""
 
 
-class Row(NamedTuple):
+class ClaimRow(NamedTuple):
     """A quantity of a claim at all levels, in their order."""
 
     claim: str
@@ -39,14 +39,14 @@ class Row(NamedTuple):
         return " | ".join(dict.fromkeys(side.name for side in self.sides if side.name))
 
 
-def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[Row]:
+def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[ClaimRow]:
     """A row for every quantity of every claim that at least one level has. `draws` by the level's name."""
     rows = []
     for claim in CLAIMS:
         sides = [_sides(claim, own, draws[own.name]) for own in levels]
         for found in zip_longest(*sides, fillvalue=_absent("")):
             if any(side.sign != MISSING for side in found):
-                rows.append(Row(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found])))
+                rows.append(ClaimRow(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found])))
     return rows
 
 
@@ -60,7 +60,7 @@ def verdict_of(signs: list[str]) -> str:
     return AGREE if len(set(known)) == 1 and known[0] != OPEN else UNDECIDED
 
 
-def claim_verdicts(rows: list[Row]) -> dict[str, str]:
+def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
     """One verdict per claim: disagree where a part does, undecided where one is, agree where all compared parts do."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -73,7 +73,7 @@ def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
     return [_side(part, other, own) for part, other in zip_longest(measured, drawn)] if len(measured) == len(drawn) else []
 
 
-def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
+def _side(part: ClaimPart, drawn: ClaimPart, own: CurveSet) -> Side:
     known = set(own.finals.test.columns)
     if part.values.empty or not set(part.among) <= known:
         return _absent(part.name)

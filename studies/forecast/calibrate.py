@@ -101,8 +101,8 @@ def calibrate(
 ) -> Posterior:
     """The posterior of the simulator's parameters.
 
-    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep: told all of them after each generation;
-    progress: told the particles simulated, and all of them.
+    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep: called with all, each generation;
+    progress: called with the particles simulated, and all of them.
     """
     family = evidence.facts.family
     n_knobs, effort = len(family.knobs), family.effort

@@ -12,7 +12,7 @@ import numpy as np
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
-from rftlab.studies.pilot.pilot import Pilot
+from rftlab.studies.pilot.pilot import PilotMeasurements
 
 SEED_NOISE = 0.02
 """Standard deviation of Pass@1 over training seeds, about that of the `tiny` reference runs (0.015 and 0.023)."""
@@ -73,7 +73,7 @@ def observe(design: Design, curve: Curve, questions: tuple[int, int], responses:
     return Observed(design, curve.round[at], values, np.sqrt(inner * (1 - inner) / (np.array(questions) * responses)))
 
 
-def evidence_of(pilot: Pilot) -> Evidence:
+def evidence_of(pilot: PilotMeasurements) -> Evidence:
     """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
     base = pilot.base
     parts = (base.train, base.test)

@@ -22,7 +22,7 @@ from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.passrates import moments
-from rftlab.studies.pilot.pilot import Pilot, pilot_from, rollouts_of
+from rftlab.studies.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
 from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.finish import threads_of
@@ -32,7 +32,7 @@ CLOSE = 0.02
 """A design that is this near to the best one is as good."""
 
 
-def pilot_of(root: Path, pair: str) -> Pilot:
+def pilot_of(root: Path, pair: str) -> PilotMeasurements:
     """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError where there is neither."""
     start_at(pair, "llm")
     if kind_of(file_of(root, pair)):
@@ -44,7 +44,7 @@ def pilot_of(root: Path, pair: str) -> Pilot:
     raise UserError(f"{file_of(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
 
 
-def posterior_of(console: Console, pilot: Pilot, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
+def posterior_of(console: Console, pilot: PilotMeasurements, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
     """The posterior of a pilot, from the results folder as far as it is there."""
     check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
     check(
@@ -78,7 +78,7 @@ def fits(posterior: Posterior) -> np.ndarray:
     return np.array([ends_of(posterior, int(index), designs) for index in np.unique(posterior.draws)])
 
 
-def checks(posterior: Posterior, pilot: Pilot) -> pd.DataFrame:
+def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
     """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80% interval of the parameter sets)."""
     evidence = posterior.evidence
     rows = []
@@ -105,13 +105,13 @@ class Grid(NamedTuple):
     """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design, where the pilot has none."""
 
 
-def check_budget(pilot: Pilot, budget: int | None) -> None:
+def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
     """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
     least = pilot.rounds * min(map(rollouts_of, CELLS.values()))
     check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in {pilot.rounds} rounds")
 
 
-def grid_of(posterior: Posterior, pilot: Pilot, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
+def grid_of(posterior: Posterior, pilot: PilotMeasurements, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
     """Forecast all cells. budget: rollouts that a run may spend, None for any."""
     designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
@@ -137,7 +137,7 @@ def _chances(forecast: Forecast, within: np.ndarray) -> np.ndarray:
     return np.where(within, (forecast.expected >= best - CLOSE).mean(axis=0), np.nan)
 
 
-def _gains(posterior: Posterior, pilot: Pilot, designs: tuple[Design, ...]) -> np.ndarray:
+def _gains(posterior: Posterior, pilot: PilotMeasurements, designs: tuple[Design, ...]) -> np.ndarray:
     """The forecast of other pairs' mean gains, from the reference runs that come with rftlab; nan where the pilot did not run the baseline."""
     ends = [run.values[-1, 1] for run in posterior.evidence.runs if label(run.design) == RAW]
     curves, cells = shipped(), [label(design) for design in designs]

@@ -27,7 +27,7 @@ _FEATURES = 448
 """The most features of a world."""
 
 
-class Knob(NamedTuple):
+class SimulatorKnob(NamedTuple):
     """A parameter of `Linear`, or the rate: prior median, and standard deviation in its coordinate."""
 
     name: str
@@ -39,7 +39,7 @@ class Knob(NamedTuple):
         """From standard normal coordinates to values."""
         return _BACK[self.scale](_TO[self.scale](self.median) + self.deviation * coordinate)
 
-    def around(self, values: list[float]) -> "Knob":
+    def around(self, values: list[float]) -> "SimulatorKnob":
         """The same knob with its median at the middle of known values, in its coordinate."""
         return self._replace(median=float(_BACK[self.scale](np.mean([_TO[self.scale](value) for value in values]))))
 
@@ -65,7 +65,7 @@ class Effort(NamedTuple):
 class Family:
     """Worlds that differ in their knobs."""
 
-    knobs: tuple[Knob, ...]
+    knobs: tuple[SimulatorKnob, ...]
     template: Linear
     rounds: int
     """Of the runs for which the median of the rate is meant."""
@@ -75,14 +75,14 @@ class Family:
 
 SHORT = Family(
     (
-        Knob("rate", "log", 0.024, 0.4),
-        Knob("nuisance", "log", 0.16, 0.5),
-        Knob("interference", "log", 2.2, 0.7),
-        Knob("forgetting", "log", 0.7, 0.9),
-        Knob("kappa", "log", 2.9, 0.3),
-        Knob("rho", "logit", 0.993, 0.7),
-        Knob("n_features", "log", 21, 0.3),
-        Knob("format_scale", "log", 12, 0.6),
+        SimulatorKnob("rate", "log", 0.024, 0.4),
+        SimulatorKnob("nuisance", "log", 0.16, 0.5),
+        SimulatorKnob("interference", "log", 2.2, 0.7),
+        SimulatorKnob("forgetting", "log", 0.7, 0.9),
+        SimulatorKnob("kappa", "log", 2.9, 0.3),
+        SimulatorKnob("rho", "logit", 0.993, 0.7),
+        SimulatorKnob("n_features", "log", 21, 0.3),
+        SimulatorKnob("format_scale", "log", 12, 0.6),
     ),
     Linear(n_answers=8, n_styles=1, answer_tokens=2, surprise=1.0, margin=0.1),
     600,
@@ -90,12 +90,12 @@ SHORT = Family(
 )
 LONG = Family(
     (
-        Knob("rate", "log", 0.004, 0.5),
-        Knob("nuisance", "log", 0.5, 0.5),
-        Knob("kappa", "log", 5.0, 0.3),
-        Knob("align", "logit", 0.85, 0.5),
-        Knob("rho", "logit", 0.9, 1.0),
-        Knob("base_format", "linear", -4.2, 0.5),
+        SimulatorKnob("rate", "log", 0.004, 0.5),
+        SimulatorKnob("nuisance", "log", 0.5, 0.5),
+        SimulatorKnob("kappa", "log", 5.0, 0.3),
+        SimulatorKnob("align", "logit", 0.85, 0.5),
+        SimulatorKnob("rho", "logit", 0.9, 1.0),
+        SimulatorKnob("base_format", "linear", -4.2, 0.5),
     ),
     Linear(),
     2000,
@@ -129,13 +129,13 @@ def informed(family: Family, others: list[Simulation]) -> Family:
 
 
 def _value_of(run: Simulation, name: str) -> float:
-    return run.optimizer.rate if name == "rate" else getattr(run.environment, name)
+    return run.optimizer.learning_rate if name == "rate" else getattr(run.environment, name)
 
 
 def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
     """The simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
     values = {knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)}
-    optimizer = Optimizer(rate=values.pop("rate"))
+    optimizer = Optimizer(learning_rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
     environment = replace(facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values)

@@ -50,7 +50,7 @@ class Forecast(NamedTuple):
 
 
 def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop) -> Forecast:
-    """Forecast of cells with their rounds. questions: of the test set; progress: told the parameter sets done, and all of them."""
+    """Forecast of cells with their rounds. questions: of the test set; progress: called with the parameter sets done, and all of them."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     ends = np.empty((len(posterior.draws), len(wanted)))

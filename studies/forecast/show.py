@@ -9,7 +9,7 @@ from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.forecast import CLOSE, Grid, checks, fits, knob_table
 from rftlab.studies.forecast.plain import PLAIN
 from rftlab.studies.forecast.score import LEVEL, rank_agreement
-from rftlab.studies.pilot.pilot import Pilot
+from rftlab.studies.pilot.pilot import PilotMeasurements
 from rftlab.studies.results.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
@@ -27,7 +27,7 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def show_posterior(console: Console, posterior: Posterior, pilot: Pilot) -> None:
+def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasurements) -> None:
     """What was found, what not, and whether it fits."""
     table = _table(f"{pilot.base.pair}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", "")
     for row in knob_table(posterior).itertuples():
@@ -55,7 +55,7 @@ def show_posterior(console: Console, posterior: Posterior, pilot: Pilot) -> None
     _say(console, f"{len(posterior.weights)} parameter sets were tried, {posterior.effective:.0f} of them count{tempered}")
 
 
-def show_grid(console: Console, grid: Grid, pilot: Pilot) -> None:
+def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
     table = _table(f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds", "design", "cost", "forecast", "80%", "measured", "best", *PLAIN)
     for row in grid.table.itertuples():

@@ -36,12 +36,12 @@ class Pair:
 def _paper(owner: str, model: str, dataset: str, rate: float, **parameters: float) -> Pair:
     """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
     n_train, n_test = SIZES[dataset]
-    simulation = Simulation(Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(rate=rate))
+    simulation = Simulation(Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(learning_rate=rate))
     run = LLMRun(
         TaskConfig(dataset),
         Model(f"{owner}/{model}"),
         Design(rounds=2000, eval_every=100),
-        AdamW(rate=1e-6),
+        AdamW(learning_rate=1e-6),
         Evaluation(greedy=False, train_subset=500, test_subset=1319),
         Compute("cuda", precision="bf16", engine="vllm", micro_tokens=8192, logit_rows=512, gradient_checkpointing=True),
     )
@@ -52,9 +52,9 @@ def _tiny(task: str, rate: float) -> Pair:
     """2,048 training problems: the largest batch of the experiments is an epoch, and 600 rounds of 32 are nine (in the paper 2,000 are eight and a half)."""
     run = LLMRun(
         TaskConfig(task, sizes=Sizes(train=2048)),
-        Model(TINY, response_limit=32),
+        Model(TINY, max_response_length=32),
         Design(rounds=600, eval_every=50),
-        AdamW(rate=rate),
+        AdamW(learning_rate=rate),
         compute=Compute(threads=1),
     )
     return Pair(TINY, task, llm=run)
@@ -62,9 +62,9 @@ def _tiny(task: str, rate: float) -> Pair:
 
 _SMOLLM2 = LLMRun(
     TaskConfig("words", sizes=Sizes(train=2048, validation=200, test=200)),
-    Model(SMOLLM2, prompt_limit=256, response_limit=32),
+    Model(SMOLLM2, max_prompt_length=256, max_response_length=32),
     Design(rounds=20, eval_every=5),
-    AdamW(rate=3e-5),
+    AdamW(learning_rate=3e-5),
     Evaluation(samples=2, greedy=False, train_subset=200),
     Compute(precision="bf16", cache_gb=0.8, micro_tokens=512, logit_rows=256),
 )

@@ -103,7 +103,7 @@ class Base(NamedTuple):
 
     pair: str
     n_train: int
-    """Questions of the whole training split; a part of them was asked."""
+    """Questions of the whole training split; a part of them was evaluated."""
     n_test: int
     train: Answers
     test: Answers
@@ -131,7 +131,7 @@ class PilotRun(NamedTuple):
     test_questions: int
     responses: int
     """Sampled responses to each of these questions."""
-    asked: int
+    evaluated: int
     """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
 
     @property
@@ -151,7 +151,7 @@ class PilotRun(NamedTuple):
         return Spent(int(self.curve.rollouts[-1]), int(self.curve.tokens[-1]), float(self.curve.seconds[-1]))
 
 
-class Pilot(NamedTuple):
+class PilotMeasurements(NamedTuple):
     """All that a pilot found on a pair, and the grid that it is a small part of."""
 
     base: Base
@@ -186,7 +186,7 @@ def rollouts_of(design: Design) -> int:
     return design.batch_size * (design.rollouts + design.support_rollouts)
 
 
-def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0) -> Pilot:
+def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0) -> PilotMeasurements:
     """A pilot from runs that are there already.
 
     curves: rows as in `Results.curves`, flexible Pass@1 included; those of other pairs, cells and seeds are left alone.
@@ -195,7 +195,7 @@ def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_
     check_cells(cells)
     usual = start_at(base.pair, "llm").design
     own = curves[(curves["pair"] == base.pair) & (curves["seed"] == seed)]
-    return Pilot(base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every)
+    return PilotMeasurements(base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every)
 
 
 def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
@@ -204,7 +204,7 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
     rows = rows.sort_values("round")
     evaluation = start_at(base.pair, "llm").evaluation
     questions = [min(subset or n, n) for subset, n in ((evaluation.train_subset, base.n_train), (evaluation.test_subset, base.n_test))]
-    asked = len(rows) * sum(questions) * (evaluation.samples + evaluation.greedy)
+    evaluated = len(rows) * sum(questions) * (evaluation.samples + evaluation.greedy)
     flexible = (rows[f"{split}_flexible"].to_numpy() for split in ("train", "test"))
     curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
-    return PilotRun(cell, seed, int(known[0]), curve, *flexible, *questions, evaluation.samples, asked)
+    return PilotRun(cell, seed, int(known[0]), curve, *flexible, *questions, evaluation.samples, evaluated)

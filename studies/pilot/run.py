@@ -13,14 +13,14 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from rftlab.llm.ask import VERSION, Ask
 from rftlab.llm.config import LLMRun, config_of
+from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.grid import CELLS, check_cells
 from rftlab.studies.pilot.noise import analysed
-from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Lengths, Pilot, Spent, pilot_from
+from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Lengths, PilotMeasurements, Spent, pilot_from
 from rftlab.studies.runs import store
 from rftlab.studies.runs.finish import finish_points, threads_of
 from rftlab.studies.runs.limits import NEEDS_LLM, Engine, has_llm
@@ -28,20 +28,20 @@ from rftlab.studies.runs.points import Point, schedule
 from rftlab.studies.runs.runner import collect
 
 if TYPE_CHECKING:
-    from rftlab.llm.probe import Asked, Probed
+    from rftlab.llm.probe import Probed, SplitAnswers
 
 _PROCESSES = multiprocessing.get_context("spawn")
-Kept = TypeVar("Kept", Base, Pilot)
+Stored = TypeVar("Stored", Base, PilotMeasurements)
 
 
 class Wanted(NamedTuple):
-    """What a pilot is asked for."""
+    """What a pilot measures."""
 
     pair: str
     cells: tuple[str, ...]
     rounds: int | None
     """None: the pair's own, so that the grid has these runs already."""
-    ask: Ask
+    probe: ProbeConfig
 
     def points(self) -> list[Point]:
         """The runs, seed 0, as any study has them."""
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
 
     def base_config(self) -> dict:
         """All that the measurements of the base model depend on."""
-        return _plain({"version": VERSION, "ask": asdict(self.ask), "run": config_of(start_at(self.pair, "llm"))})
+        return _plain({"version": VERSION, "ask": asdict(self.probe), "run": config_of(start_at(self.pair, "llm"))})
 
     def config(self) -> dict:
         """All that the pilot depends on."""
@@ -63,18 +63,18 @@ def _plain(config: dict) -> dict:
     return json.loads(json.dumps(config))
 
 
-def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, ask: Ask) -> Wanted:
+def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig) -> Wanted:
     """A checked request."""
     planned = start_at(pair, "llm").design.rounds
     check_cells(cells)
     check(rounds is None or 1 <= rounds <= planned, f"rounds = {rounds}; allowed: 1 to {planned}, the rounds of {pair}")
-    return Wanted(pair, cells, rounds, ask)
+    return Wanted(pair, cells, rounds, config)
 
 
-def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Pilot:
+def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> PilotMeasurements:
     """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not measured again."""
     place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
-    found = _kept(console, place, Pilot, config)
+    found = _stored(console, place, PilotMeasurements, config)
     if found is None:
         base = base_of(console, what, root, quiet)
         found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
@@ -99,19 +99,19 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
 def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
     """The measurements of the base model, from their file or made now."""
     place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
-    found = _kept(console, place, Base, config)
+    found = _stored(console, place, Base, config)
     if found is None:
         check(has_llm(), f"a pilot {NEEDS_LLM}")
-        found = base_from(what.pair, _probe(console, start_at(what.pair, "llm"), what.ask, quiet))
+        found = base_from(what.pair, _probe(console, start_at(what.pair, "llm"), what.probe, quiet))
         pilot_store.write(place, found, config)
     return found
 
 
-def _kept(console: Console, place: Path, kind: type[Kept], config: dict) -> Kept | None:
+def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
     """What a file has, if it is of this configuration and whole; a damaged one is named."""
     try:
         return pilot_store.read(place, kind, config)
-    except pilot_store.Damaged as damage:
+    except pilot_store.DamagedPilot as damage:
         console.print(f"damaged, redone: {damage}", style="yellow", markup=False, soft_wrap=True)
         pilot_store.discard(place)
         return None
@@ -124,23 +124,23 @@ def base_from(pair: str, found: "Probed") -> Base:
     return Base(pair, *available, answers_of(found.train), answers_of(found.test), analysed(found.raw), analysed(found.centred), spent)
 
 
-def _spent(asked: "Asked") -> Spent:
-    return Spent(asked.lengths.size, int(asked.lengths.sum()), asked.seconds)
+def _spent(answers: "SplitAnswers") -> Spent:
+    return Spent(answers.lengths.size, int(answers.lengths.sum()), answers.seconds)
 
 
-def answers_of(asked: "Asked") -> Answers:
+def answers_of(answers: "SplitAnswers") -> Answers:
     """Counts and lengths of the responses to a split."""
-    counts = (np.asarray(column).sum(axis=1).astype(np.int64) for column in (asked.strict, asked.flexible, asked.well_formed))
-    lengths, right = asked.lengths.astype(np.float64), asked.strict == 1
+    counts = (np.asarray(column).sum(axis=1).astype(np.int64) for column in (answers.strict, answers.flexible, answers.well_formed))
+    lengths, right = answers.lengths.astype(np.float64), answers.strict == 1
     means = (float(lengths[part].mean()) if part.any() else float("nan") for part in (right, ~right))
     quantiles = np.quantile(lengths, QUANTILES)
-    return Answers(lengths.shape[1], *counts, Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - asked.finished.mean())))
+    return Answers(lengths.shape[1], *counts, Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - answers.finished.mean())))
 
 
-def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
+def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "Probed":
     """Probe in a process of its own: the runs that follow need the memory of an accelerator. Raises UserError where it fails or is killed."""
     ours, theirs = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=_work, args=(run, ask, theirs), daemon=False)
+    process = _PROCESSES.Process(target=_work, args=(run, config, theirs), daemon=False)
     process.start()
     theirs.close()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -167,18 +167,18 @@ def _probe(console: Console, run: LLMRun, ask: Ask, quiet: bool) -> "Probed":
         process.join()
 
 
-def _work(run: LLMRun, ask: Ask, connection: Connection) -> None:
+def _work(run: LLMRun, config: ProbeConfig, connection: Connection) -> None:
     """What the process does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    from rftlab.llm.probe import Told, probe
+    from rftlab.llm.probe import ProbeCallbacks, probe
 
-    told = Told(
+    callbacks = ProbeCallbacks(
         step=lambda done, total: connection.send(("step", (done, total))),
         pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
         remark=lambda text: connection.send(("remark", text)),
     )
     try:
-        connection.send(("done", probe(run, ask, told)))
+        connection.send(("done", probe(run, config, callbacks)))
     except UserError as error:
         connection.send(("failed", error))
     except BrokenPipeError:

@@ -9,14 +9,14 @@ from rich.table import Table
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
-from rftlab.studies.pilot.pilot import QUANTILES, Answers, Gradient, Pilot, Spent
+from rftlab.studies.pilot.pilot import QUANTILES, Answers, Gradient, PilotMeasurements, Spent
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24
 """Characters of the longest bar."""
 
 
-def show(console: Console, pilot: Pilot) -> None:
+def show(console: Console, pilot: PilotMeasurements) -> None:
     """Print what was measured and what it cost."""
     base = pilot.base
     console.print(_rates(pilot))
@@ -44,7 +44,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _rates(pilot: Pilot) -> Table:
+def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format."""
     table = _table(
         f"{pilot.base.pair}, base model: shares of responses", "split", "questions", "responses", "right (reward)", "right answer", "format", "right if format"
@@ -94,7 +94,7 @@ def _root(variance: float) -> float:
     return math.sqrt(max(0.0, variance))
 
 
-def _noise(pilot: Pilot) -> Table:
+def _noise(pilot: PilotMeasurements) -> Table:
     table = _table(
         "gradients at the base policy", "reward", "signal |G|^2", "variance between contexts", "variance within, of a rollout", "noise scale, K = 1", "K = 8"
     )
@@ -118,7 +118,7 @@ def _scale(found: Gradient, rollouts: int) -> str:
     return f"> {found.variance(rollouts) / (max(found.signal, 0.0) + 2 * found.signal_error):,.0f}"
 
 
-def _lengths(pilot: Pilot) -> Table:
+def _lengths(pilot: PilotMeasurements) -> Table:
     table = _table("tokens of a response", "split", "mean", "deviation", *(f"{q:.0%}" for q in QUANTILES), "right", "wrong", "cut off")
     for split in ("train", "test"):
         found = getattr(pilot.base, split).lengths
@@ -127,7 +127,7 @@ def _lengths(pilot: Pilot) -> Table:
     return table
 
 
-def _runs(pilot: Pilot) -> Table:
+def _runs(pilot: PilotMeasurements) -> Table:
     table = _table("runs", "design", "rounds", "test Pass@1, first", "last", "last, any format", "", "noise of a Pass@1")
     table.columns[5].justify = "left"
     for run in pilot.runs:
@@ -144,7 +144,7 @@ def spark(values: np.ndarray) -> str:
     return "".join(_BLOCKS[max(1, round(8 * float(value) / top))] for value in values)
 
 
-def _costs(pilot: Pilot) -> Table:
+def _costs(pilot: PilotMeasurements) -> Table:
     table = _table("cost", "part", "rollouts", "tokens", "seconds", "of the grid's rollouts")
     for part, spent in (pilot.spent | {"all": pilot.total}).items():
         _cost_row(table, part, spent, pilot.grid_rollouts)
@@ -156,17 +156,17 @@ def _cost_row(table: Table, part: str, spent: Spent, grid: int) -> None:
     table.add_row(part, f"{spent.rollouts:,}", f"{spent.tokens:,}", f"{spent.seconds:.1f}", share, style="bold" if part == "all" else "")
 
 
-def _evaluations(pilot: Pilot) -> str:
+def _evaluations(pilot: PilotMeasurements) -> str:
     """What the rollouts leave out."""
     grid = f"The grid: {len(CELLS)} designs of {pilot.rounds} rounds, one seed, {pilot.grid_rollouts:,} rollouts."
     if not pilot.runs:
         return grid
-    asked, each = sum(run.asked for run in pilot.runs), _asked_by_a_cell(pilot)
-    whole = (pilot.total.rollouts + asked) / (pilot.grid_rollouts + len(CELLS) * each)
-    return f"{grid} Evaluations are not in it: {asked:,} responses here, {len(CELLS) * each:,} in the grid; with them the share is {whole:.2%}."
+    evaluated, each = sum(run.evaluated for run in pilot.runs), _evaluated_by_a_cell(pilot)
+    whole = (pilot.total.rollouts + evaluated) / (pilot.grid_rollouts + len(CELLS) * each)
+    return f"{grid} Evaluations are not in it: {evaluated:,} responses here, {len(CELLS) * each:,} in the grid; with them the share is {whole:.2%}."
 
 
-def _asked_by_a_cell(pilot: Pilot) -> int:
+def _evaluated_by_a_cell(pilot: PilotMeasurements) -> int:
     """Responses of the evaluations of one run of the grid."""
     evaluation, run = start_at(pilot.base.pair, "llm").evaluation, pilot.runs[0]
     times = pilot.rounds // pilot.eval_every + 1

@@ -19,14 +19,14 @@ from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, write_file
 from rftlab.shared.folders import below, folder_below, folders_in, kind_of, remove
 from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Pilot, PilotRun
+from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 from rftlab.studies.runs.seal import read_sealed, sealed
 
 FORMAT = 2
 SHIPPED = files("rftlab.studies") / "data" / "pilots.json"
 
 
-class Damaged(Exception):
+class DamagedPilot(Exception):
     """A file that cannot be trusted; the message says why."""
 
 
@@ -35,7 +35,7 @@ def file_of(root: Path, pair: str, name: str = "pilot") -> Path:
     return below(root, "pilot", pair, f"{name}.json")
 
 
-def write(path: Path, content: Pilot | Base, config: dict) -> None:
+def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
     """Write a file; `config` is everything that its content depends on. Raises UserError where it cannot be written."""
     whole = {"config": config, "content": encoded(content)}
     with reported(path):
@@ -43,7 +43,7 @@ def write(path: Path, content: Pilot | Base, config: dict) -> None:
 
 
 def read(path: Path, kind: type, config: dict | None = None) -> Any:
-    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises Damaged."""
+    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises DamagedPilot."""
     if not kind_of(path):
         return None
     try:
@@ -51,10 +51,10 @@ def read(path: Path, kind: type, config: dict | None = None) -> Any:
         if config is not None and whole["config"] != config:
             return None
         found = checked(decoded(kind, whole["content"]))
-        pair = found.base.pair if kind is Pilot else found.pair
+        pair = found.base.pair if kind is PilotMeasurements else found.pair
         check(pair == path.parent.name, f"it is of pair {pair!r}")
     except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
-        raise Damaged(f"{path}: {type(error).__name__}: {error}") from None
+        raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
     return found
 
 
@@ -64,12 +64,12 @@ def discard(path: Path) -> None:
         remove(path)
 
 
-def read_pilot(root: Path, pair: str) -> Pilot:
+def read_pilot(root: Path, pair: str) -> PilotMeasurements:
     """The pilot of a pair in a results folder. Raises UserError where there is none, or a damaged one."""
     again = f"run `rftlab pilot --pair {pair} --results {root}`"
     try:
-        found = read(file_of(root, pair), Pilot)
-    except Damaged as damage:
+        found = read(file_of(root, pair), PilotMeasurements)
+    except DamagedPilot as damage:
         raise UserError(f"damaged: {damage}; {again} again") from None
     check(found is not None, f"{file_of(root, pair)} is missing; {again} first")
     return found
@@ -88,7 +88,7 @@ def shipped_base(pair: str) -> Base:
 
 
 def ship(root: Path) -> None:
-    """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises Damaged."""
+    """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises DamagedPilot."""
     bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
     known = _shipped() | {base.pair: encoded(base) for base in bases if base}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
@@ -121,12 +121,12 @@ def decoded(kind: Any, value: Any) -> Any:
     return np.array(value) if kind is np.ndarray else kind(value)
 
 
-def checked(found: Pilot | Base) -> Pilot | Base:
+def checked(found: PilotMeasurements | Base) -> PilotMeasurements | Base:
     """The same, where it makes sense. Raises UserError where it does not."""
-    base = found.base if isinstance(found, Pilot) else found
+    base = found.base if isinstance(found, PilotMeasurements) else found
     for split in ("train", "test"):
         _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
-    for run in found.runs if isinstance(found, Pilot) else ():
+    for run in found.runs if isinstance(found, PilotMeasurements) else ():
         _check_run(run)
     return found
 

@@ -40,7 +40,7 @@ Plan = Callable[[], figures.Drawn]
 """A figure that is still to be drawn."""
 
 
-class Part(NamedTuple):
+class ReportPart(NamedTuple):
     """The runs of one level in a report."""
 
     level: Level
@@ -59,8 +59,8 @@ class Part(NamedTuple):
 def write_report(
     folder: Path,
     experiments: Iterable[Experiment],
-    main: Part,
-    beside: Part | None,
+    main: ReportPart,
+    beside: ReportPart | None,
     about: dict[str, str],
     notes: list[str],
     theory: str = "",
@@ -96,7 +96,7 @@ def write_report(
     return folder / "report.html"
 
 
-def terminal_summary(parts: list[Part], console: Console) -> None:
+def terminal_summary(parts: list[ReportPart], console: Console) -> None:
     """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and whether these are fair."""
     findings = [f for part in parts for f in part.findings]
     columns = _columns(findings)
@@ -116,7 +116,7 @@ def terminal_summary(parts: list[Part], console: Console) -> None:
         console.print(Text(unfair(parts[0]), style="yellow"))
 
 
-def unfair(part: Part) -> str:
+def unfair(part: ReportPart) -> str:
     """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there are none."""
     rounds = int(part.curves["planned_rounds"].max())
     if rounds == BASELINE.rounds or agreement(part.endpoints).empty:
@@ -128,7 +128,7 @@ def _dataset_title(dataset: str) -> str:
     return pretty(dataset) + (" (in-sample)" if dataset in IN_SAMPLE else "")
 
 
-def _plans(experiments: list[Experiment], parts: dict[str, Part]) -> dict[str, Plan]:
+def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[str, Plan]:
     """Every figure by name. Figures without anything to show are left out."""
     plans: dict[str, Plan] = {}
     for prefix, part in parts.items():
@@ -163,7 +163,7 @@ def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
     return lines
 
 
-def _tables(part: Part, experiments: list[Experiment]) -> dict[str, Any]:
+def _tables(part: ReportPart, experiments: list[Experiment]) -> dict[str, Any]:
     """What the page says about a part: endpoints by experiment, and where language models ran the parts of their gains and their costs."""
     found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
     found["gains"] = gains(part.curves).to_dict("records") if has_gains(part.curves) else []

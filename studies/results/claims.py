@@ -37,7 +37,7 @@ _B2048 = _CELLS["ceiling"][-1]
 _DESIGNS = {label(cell): cell for e in EXPERIMENTS.values() for cell in e.cells}
 
 
-class Part(NamedTuple):
+class ClaimPart(NamedTuple):
     """A quantity per seed, and the range in which the claim wants its mean."""
 
     name: str
@@ -78,19 +78,19 @@ def short(cell: str) -> str:
     return cell.removesuffix("-paper_text").replace("-minimalist", " raw")
 
 
-def _difference(table: pd.DataFrame, after: str, before: str, low: float, high: float, among: tuple[str, ...] = ()) -> Part:
-    return Part(f"{short(after)} - {short(before)}", _gain(table, after, before), low, high, (after, before), among)
+def _difference(table: pd.DataFrame, after: str, before: str, low: float, high: float, among: tuple[str, ...] = ()) -> ClaimPart:
+    return ClaimPart(f"{short(after)} - {short(before)}", _gain(table, after, before), low, high, (after, before), among)
 
 
-def _matches(table: pd.DataFrame, cells: list[str]) -> list[Part]:
+def _matches(table: pd.DataFrame, cells: list[str]) -> list[ClaimPart]:
     return [_difference(table, cell, cells[0], -SAME, SAME) for cell in cells[1:]]
 
 
-def _rollouts(f: Finals) -> list[Part]:
+def _rollouts(f: Finals) -> list[ClaimPart]:
     bend = _gain(f.test, _K8, _SUPPORTED) - _gain(f.test, _K64, _K8)
     return [
         _difference(f.test, _K64, _SUPPORTED, 0.04 - ROUNDING, 0.17 + ROUNDING),
-        Part("gain from 1 to 8 less gain from 8 to 64", bend.dropna(), 0.0, np.inf, (_SUPPORTED, _K8, _K64)),
+        ClaimPart("gain from 1 to 8 less gain from 8 to 64", bend.dropna(), 0.0, np.inf, (_SUPPORTED, _K8, _K64)),
     ]
 
 
@@ -103,7 +103,7 @@ def _best(table: pd.DataFrame, cells: list[str]) -> str:
     return table.reindex(columns=cells).mean().fillna(-np.inf).idxmax()
 
 
-def _tradeoff(f: Finals) -> list[Part]:
+def _tradeoff(f: Finals) -> list[ClaimPart]:
     return [
         _difference(f.test, _K8, _SPLITS[-1], 0.0, np.inf),
         _difference(f.test, _K8, _SPLITS[0], 0.0, np.inf),
@@ -111,13 +111,13 @@ def _tradeoff(f: Finals) -> list[Part]:
     ]
 
 
-def _together(f: Finals) -> list[Part]:
+def _together(f: Finals) -> list[ClaimPart]:
     cells = _designs(f.test)
     ranks = f.train[cells].rank(axis=1).corrwith(f.test[cells].rank(axis=1), axis=1)
-    return [Part("rank correlation of train and test", ranks.dropna(), 0.5, np.inf)]
+    return [ClaimPart("rank correlation of train and test", ranks.dropna(), 0.5, np.inf)]
 
 
-def _stuck(f: Finals) -> list[Part]:
+def _stuck(f: Finals) -> list[ClaimPart]:
     if interval(_gain(f.test, _RAW, "base")).high >= STILL:
         return []
     return [_difference(f.test, _best(f.test, _designs(f.test)), "base", -np.inf, STILL, tuple(_designs(f.test)))]
@@ -129,7 +129,7 @@ class Claim:
 
     name: str
     statement: str
-    parts: Callable[[Finals], list[Part]]
+    parts: Callable[[Finals], list[ClaimPart]]
     compared: tuple[str, str] | None = None
     """Two cells whose reported difference is shown beside the measured one; `base` is the base model."""
 
@@ -154,7 +154,7 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def verdict_of(parts: list[Part]) -> str:
+def verdict_of(parts: list[ClaimPart]) -> str:
     """Verdict of a claim from its parts."""
     if not parts:
         return NOT_APPLICABLE
@@ -164,7 +164,7 @@ def verdict_of(parts: list[Part]) -> str:
     return UNDECIDED if UNDECIDED in verdicts else HOLDS
 
 
-def _part_verdict(measured: Interval, part: Part) -> str:
+def _part_verdict(measured: Interval, part: ClaimPart) -> str:
     if part.low <= measured.low and measured.high <= part.high:
         return HOLDS
     return FAILS if measured.high < part.low or measured.low > part.high else UNDECIDED
@@ -181,7 +181,7 @@ def judge(curves: pd.DataFrame, pairs: list[str]) -> list[Finding]:
     return findings
 
 
-def _words(part: Part) -> str:
+def _words(part: ClaimPart) -> str:
     measured = interval(part.values)
     if part.values.empty:
         return f"{part.name}: no finished run"

@@ -1,44 +1,11 @@
-"""Statistics of an evaluation: how sure a Pass@1 is, unbiased pass@k, how many seeds a difference needs, what picking the best adds."""
+"""How many seeds a difference needs, and what picking the best cell adds (more: shared/evalstats.py)."""
 
 from functools import cache
 
 import numpy as np
 from scipy import integrate, stats
-from scipy.special import gammaln
 
 from rftlab.shared.errors import check
-
-
-def sampling_error(p: float | np.ndarray, n: int) -> float | np.ndarray:
-    """Standard error sqrt(p (1-p)/n) of Pass@1 from one response to each of n questions drawn from a population of pass rate p."""
-    check(n >= 1, f"n = {n}; allowed: 1 or more")
-    return np.sqrt(np.asarray(p) * (1 - np.asarray(p)) / n)
-
-
-def fixed_set_error(rates: np.ndarray, responses: int = 1) -> float:
-    """Standard error of Pass@1 on a FIXED set of questions with pass rates (n,), from so many responses to each.
-
-    It is sqrt(sum p_i (1-p_i) / responses) / n, never above `sampling_error` of the mean rate, and far below where rates are near 0 or 1.
-    """
-    rates = np.asarray(rates, dtype=np.float64)
-    return float(np.sqrt((rates * (1 - rates)).sum() / responses) / rates.size)
-
-
-def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
-    """Unbiased pass@k = 1 - C(n-c, k)/C(n, k) from c correct of n >= k responses to a question (Chen et al. 2021, 2107.03374).
-
-    n and correct broadcast; averaging over questions is left to the caller.
-    """
-    n, correct = np.broadcast_arrays(np.asarray(n), np.asarray(correct))
-    check(bool(1 <= k <= n.min()), f"k = {k}; allowed: 1 to n = {n.min()}")
-    check(bool((correct >= 0).all() and (correct <= n).all()), "correct must lie in 0 .. n")
-    wrong = n - correct
-    missed = np.exp(_log_choose(np.maximum(wrong, k), k) - _log_choose(n, k))
-    return np.where(correct == 0, 0.0, np.where(wrong < k, 1.0, 1.0 - missed))
-
-
-def _log_choose(n: np.ndarray, k: int) -> np.ndarray:
-    return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
 def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) -> float:

@@ -14,10 +14,10 @@ from rftlab.studies.runs.ray_runner import check_ray, run_on_ray
 from rftlab.studies.runs.runner import available_threads, run_points, split
 
 
-def threads_of(asked: int) -> int:
+def threads_of(requested: int) -> int:
     """Threads to use; 0 asks for all."""
-    check_threads(asked)
-    return asked or available_threads()
+    check_threads(requested)
+    return requested or available_threads()
 
 
 def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, engine: Engine = "local") -> list[Point]:

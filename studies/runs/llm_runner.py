@@ -14,11 +14,11 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.files import reason
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import Report, about_run
+from rftlab.studies.runs.runner import StudyCallbacks, about_run
 from rftlab.studies.runs.store import Stored
 
 if TYPE_CHECKING:
-    from rftlab.llm.train import Report as Told
+    from rftlab.llm.train import TrainingCallbacks
 
 _PROCESSES = multiprocessing.get_context("spawn")
 _TOLD = 0.2
@@ -28,7 +28,7 @@ _TOLD = 0.2
 class _Running(NamedTuple):
     point: Point
     process: BaseProcess
-    told: dict[str, float]
+    reported: dict[str, float]
     """Rounds that its bar knows of."""
 
 
@@ -38,7 +38,7 @@ class _Failure(NamedTuple):
     """Whether it would hit the other runs of the pair too: bad input, no GPU, no model."""
 
 
-def run_llm_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
+def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
     """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all others ended, where one failed.
 
     Where one fails before its first round, the waiting runs of its pair are not started.
@@ -73,7 +73,7 @@ def ordered(todo: list[Point]) -> list[Point]:
     return sorted(todo, key=lambda point: (places[point.pair, point.run.seed], -point.cost))
 
 
-def train_point(root: Path, point: Point, told: "Told") -> None:
+def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None:
     """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished. Raises UserError where it cannot.
 
     Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
@@ -83,7 +83,7 @@ def train_point(root: Path, point: Point, told: "Told") -> None:
 
     began = time.perf_counter()
     try:
-        outcome = train(point.run, store.folder_of(root, point), told)
+        outcome = train(point.run, store.folder_of(root, point), reported)
         if outcome.diverged_at is None:
             prune(store.folder_of(root, point))
         about = about_run(began)
@@ -99,7 +99,7 @@ def read_finished(root: Path, point: Point) -> Stored | None:
     """A run that a process just finished; None where it did not. Raises UserError for a damaged one."""
     try:
         return store.read(root, point)
-    except store.Damaged as damage:
+    except store.DamagedPoint as damage:
         raise UserError(f"damaged, run the same command again to redo it: {damage}") from None
 
 
@@ -117,7 +117,7 @@ def _start(root: Path, point: Point) -> tuple[Connection, _Running]:
     return ours, _Running(point, process, {"rounds": 0})
 
 
-def _hear(root: Path, connection: Connection, running: dict[Connection, _Running], report: Report) -> _Failure | None:
+def _hear(root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks) -> _Failure | None:
     """One message of a process, or its end; returns why it failed, if it did."""
     run = running[connection]
     try:
@@ -127,16 +127,16 @@ def _hear(root: Path, connection: Connection, running: dict[Connection, _Running
     if kind == "failed":
         run.process.join()
         del running[connection]
-        return _Failure(str(value), run.told["rounds"] == 0 and not isinstance(value, Busy))
+        return _Failure(str(value), run.reported["rounds"] == 0 and not isinstance(value, Busy))
     if kind == "rounds":
-        report.advanced(run.point.cost * (value - run.told["rounds"]) / run.point.run.design.rounds)
-        run.told["rounds"] = value
+        report.advanced(run.point.cost * (value - run.reported["rounds"]) / run.point.run.design.rounds)
+        run.reported["rounds"] = value
     else:
         getattr(report, kind)(f"{run.point.name}: {value}")
     return None
 
 
-def _ended(root: Path, run: _Running, report: Report) -> _Failure | None:
+def _ended(root: Path, run: _Running, report: StudyCallbacks) -> _Failure | None:
     """A process ended: its run is finished, or it was killed."""
     run.process.join()
     try:
@@ -152,7 +152,7 @@ def _ended(root: Path, run: _Running, report: Report) -> _Failure | None:
 def _work(root: Path, point: Point, connection: Connection) -> None:
     """What a process of ours does: it tells its parent how the run goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    from rftlab.llm.train import Report as Told
+    from rftlab.llm.train import TrainingCallbacks
 
     last = 0.0
 
@@ -162,13 +162,13 @@ def _work(root: Path, point: Point, connection: Connection) -> None:
             last = time.perf_counter()
             connection.send(("rounds", done))
 
-    told = Told(
+    reported = TrainingCallbacks(
         rounds=rounds,
         remark=lambda text: connection.send(("remark", text)),
         pretraining=lambda step, rate: connection.send(("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")),
     )
     with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
         try:
-            train_point(root, point, told)
+            train_point(root, point, reported)
         except UserError as error:
             connection.send(("failed", error))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import Report
+from rftlab.studies.runs.runner import StudyCallbacks
 from rftlab.studies.runs.store import Stored
 
 
@@ -26,7 +26,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
             if left[point.pair] == 0 and not quiet:
                 console.print(f"[dim]{point.pair}: all runs finished")
 
-        yield Report(
+        yield StudyCallbacks(
             finished,
             lambda seconds: bar.advance(task, seconds),
             lambda text: bar.update(task, description=text),

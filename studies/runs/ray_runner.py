@@ -19,7 +19,7 @@ from rftlab.shared.files import reason, write_file
 from rftlab.studies.runs import store
 from rftlab.studies.runs.llm_runner import check_all_done, ordered, read_finished, train_point
 from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import Report, Worlds, simulate_point
+from rftlab.studies.runs.runner import StudyCallbacks, Worlds, simulate_point
 from rftlab.studies.runs.store import Stored
 
 NEEDS_RAY = "engine ray needs Ray: pip install '.[ray]' in rftlab's folder"
@@ -56,7 +56,7 @@ def check_ray(todo: list[Point]) -> None:
         _reach(os.environ["RAY_ADDRESS"])
 
 
-def run_on_ray(root: Path, todo: list[Point], threads: int, report: Report) -> None:
+def run_on_ray(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
     """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many threads; `check_ray` comes first.
 
     Raises UserError, after all others ended, where one failed; and at once where a machine does not share the results folder.
@@ -141,7 +141,7 @@ def _submit(mark: _Mark, point: Point):
     return task.options(name=point.name).remote(mark, point, point.id)
 
 
-def _hear(reference, point: Point, report: Report) -> str | None:
+def _hear(reference, point: Point, report: StudyCallbacks) -> str | None:
     """The end of a task; returns why its run failed, if it did. Raises Unshared where it says so."""
     import ray
 
@@ -193,9 +193,9 @@ def _check_machine(mark: _Mark, point: Point, identity: str) -> None:
 
 
 def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
-    from rftlab.llm.train import Report as Told
+    from rftlab.llm.train import TrainingCallbacks
 
-    train_point(root, point, Told(remark=remarks.append))
+    train_point(root, point, TrainingCallbacks(remark=remarks.append))
     stored = read_finished(root, point)
     check(stored is not None, f"{store.folder_of(root, point)} is gone; run the same command again")
     return stored

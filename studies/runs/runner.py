@@ -29,7 +29,7 @@ from rftlab.studies.runs.store import Stored
 from rftlab.studies.runs.workers import workers
 
 
-class Report(NamedTuple):
+class StudyCallbacks(NamedTuple):
     """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done, a remark."""
 
     finished: Callable[[Point, Stored], None]
@@ -73,7 +73,7 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
     for point in points:
         try:
             outcome = store.read(root, point)
-        except store.Damaged as damage:
+        except store.DamagedPoint as damage:
             remark(f"damaged, redone: {damage}")
             store.discard(root, point)
             outcome = None
@@ -84,7 +84,7 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
     return finished, todo
 
 
-def run_points(root: Path, todo: list[Point], threads: int, report: Report) -> None:
+def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
     """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`.
 
     The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as all is compiled.
@@ -127,7 +127,7 @@ def collect(root: Path, points: list[Point]) -> Results:
     for point in points:
         try:
             outcome = store.read(root, point)
-        except store.Damaged as damage:
+        except store.DamagedPoint as damage:
             raise UserError(f"{damage}; run the same study again to redo it") from None
         if outcome is None:
             raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")

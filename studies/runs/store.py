@@ -29,7 +29,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import WRITING, reason, sha256_of, write_file
 from rftlab.shared.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
-from rftlab.sim.run import Outcome
+from rftlab.sim.run import SimulationResult
 from rftlab.studies.runs.plausible import check_facts, check_metrics, curve_from
 from rftlab.studies.runs.points import Point, canonical
 from rftlab.studies.runs.seal import read_sealed, sealed
@@ -45,7 +45,7 @@ class Stored(NamedTuple):
     metrics: pd.DataFrame | None = None
 
 
-class Damaged(Exception):
+class DamagedPoint(Exception):
     """A stored point that cannot be trusted; the message says why."""
 
 
@@ -88,7 +88,7 @@ def folder_of(root: Path, point: Point) -> Path:
     return below(root, point.level, point.pair, point.id)
 
 
-def write(root: Path, point: Point, outcome: Outcome, about: dict) -> None:
+def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> None:
     """Store a finished simulation. `about` (commit, versions, seconds) is kept beside it."""
     frame = io.BytesIO()
     outcome.curve.to_frame().to_parquet(frame, index=False)
@@ -134,7 +134,7 @@ def is_there(root: Path, point: Point) -> bool:
 
 
 def read_facts(root: Path, point: Point) -> dict | None:
-    """What done.json says of a finished point; None where there is none. Raises Damaged."""
+    """What done.json says of a finished point; None where there is none. Raises DamagedPoint."""
     folder = folder_of(root, point)
     if not is_there(root, point):
         return None
@@ -149,7 +149,7 @@ def read_facts(root: Path, point: Point) -> dict | None:
 
 
 def read(root: Path, point: Point) -> Stored | None:
-    """A finished point, or None where there is none. Raises Damaged where what is stored cannot be trusted."""
+    """A finished point, or None where there is none. Raises DamagedPoint where what is stored cannot be trusted."""
     facts, folder = read_facts(root, point), folder_of(root, point)
     if facts is None:
         return None
@@ -177,12 +177,12 @@ def _table(path: Path, checksum: str) -> pd.DataFrame:
         raise ValueError(f"{path.name} cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-def _damaged(folder: Path, error: Exception) -> Damaged:
-    return Damaged(f"{folder}: {type(error).__name__}: {error}")
+def _damaged(folder: Path, error: Exception) -> DamagedPoint:
+    return DamagedPoint(f"{folder}: {type(error).__name__}: {error}")
 
 
 def rollouts_of(root: Path, point: Point) -> list[Path]:
-    """Files with the rollouts of a finished language model. Raises Damaged where one is not what the run wrote."""
+    """Files with the rollouts of a finished language model. Raises DamagedPoint where one is not what the run wrote."""
     facts = read_facts(root, point)
     if facts is None:
         return []

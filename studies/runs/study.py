@@ -61,17 +61,17 @@ def read_study(root: Path, level: Level) -> Study:
     store.check_format(root)
     manifest = manifest_of(root, level)
     try:
-        asked = Study(**read_sealed(manifest, level))
-        _check_kinds(asked, level)
-        return study_of(*asked)
+        study = Study(**read_sealed(manifest, level))
+        _check_kinds(study, level)
+        return study_of(*study)
     except (OSError, ValueError, TypeError, UserError) as error:
         raise UserError(f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first") from None
 
 
-def _check_kinds(asked: Study, level: Level) -> None:
+def _check_kinds(study: Study, level: Level) -> None:
     """Raise UserError where a field of a file's study cannot be what `reproduce` wrote."""
-    check(asked.level == level, f"level; allowed: {level}")
-    check(isinstance(asked.pairs, list) and all(isinstance(name, str) for name in asked.pairs), "pairs; allowed: a list of names")
-    check(type(asked.seeds) is int, "seeds; allowed: a whole number")
-    check(asked.rounds is None or type(asked.rounds) is int, "rounds; allowed: a whole number or null")
-    check(isinstance(asked.whole_sets, bool), "whole_sets; allowed: true, false")
+    check(study.level == level, f"level; allowed: {level}")
+    check(isinstance(study.pairs, list) and all(isinstance(name, str) for name in study.pairs), "pairs; allowed: a list of names")
+    check(type(study.seeds) is int, "seeds; allowed: a whole number")
+    check(study.rounds is None or type(study.rounds) is int, "rounds; allowed: a whole number or null")
+    check(isinstance(study.whole_sets, bool), "whole_sets; allowed: true, false")

@@ -4,10 +4,10 @@ import numpy as np
 from scipy.special import beta
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh
-from rftlab.studies.theory.check import Check, Comparison, exact, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, sampled
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -33,7 +33,7 @@ FOUR_ARMS = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 """A softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
-def unbiased(mutant: bool) -> list[Comparison]:
+def unbiased(mutant: bool) -> list[MeasuredValue]:
     """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean."""
     greedy = FOUR_ARMS.correct[FOUR_ARMS.probs.argmax()]
     cases = {"raw": (RAW, None, 1), "RLOO": (MEAN if mutant else RLOO, None, 2), "ReMax": (MEAN, constant(greedy), 1), "baseline 1": (MEAN, constant(1.0), 1)}
@@ -53,7 +53,7 @@ def unbiased(mutant: bool) -> list[Comparison]:
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
 
-def group_mean(mutant: bool) -> list[Comparison]:
+def group_mean(mutant: bool) -> list[MeasuredValue]:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, Advantage("batch_mean"))
     found = [exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0]) for size in range(2, 6)]
@@ -73,11 +73,11 @@ def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> 
     estimator = estimator_of(advantage)
     for rewards in all_groups(2, n).astype(np.float64):
         batch = prepare(estimator, rewards, group, starts, logp, pool=Pool(rewards, starts[::size].copy()), n_rows=size)
-        total += np.where(rewards == 1, p, 1 - p).prod() * weigh(estimator, batch, logp).weight * (rewards - p)
+        total += np.where(rewards == 1, p, 1 - p).prod() * objective_and_weights(estimator, batch, logp).weight * (rewards - p)
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
-def group_std(mutant: bool) -> list[Comparison]:
+def group_std(mutant: bool) -> list[MeasuredValue]:
     """T3. K <= 5 by enumeration of all groups of a four-arm softmax, more by counts; K -> inf by extrapolation."""
     found, p, u = [], FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
     closed = {2: 1.0, 3: np.sqrt(2), 4: np.sqrt(3) - (2 * np.sqrt(3) - 3) * u, 5: float(zscore_factor(5, p, 0))}
@@ -94,7 +94,7 @@ def group_std(mutant: bool) -> list[Comparison]:
     return [*found, exact("integral of W from .1 to .9", 2 * np.arcsin(np.sqrt(0.9)) - 2 * np.arcsin(np.sqrt(0.1)), float(0.4 * chances @ limit), 1e-4)]
 
 
-def std_direction(mutant: bool) -> list[Comparison]:
+def std_direction(mutant: bool) -> list[MeasuredValue]:
     """T4."""
     ratio = {2: 1.0, 3: 1.0, **{size: float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)) for size in (4, 8)}}
     found = []
@@ -110,7 +110,7 @@ def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
     return binomial(size, p) @ (by_count(advantage, size).squares == 0.0)
 
 
-def zero_signal(mutant: bool) -> list[Comparison]:
+def zero_signal(mutant: bool) -> list[MeasuredValue]:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
     advantage = RAW if mutant else Advantage("group_mean", "group_std")
     found = [exact("p=.05, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.05)))]
@@ -120,7 +120,7 @@ def zero_signal(mutant: bool) -> list[Comparison]:
     return found
 
 
-def batch_std(mutant: bool) -> list[Comparison]:
+def batch_std(mutant: bool) -> list[MeasuredValue]:
     """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of advantages (whitened).
 
     Each comparison allows a relative bias of 0.1%, for a batch is finite.

@@ -23,7 +23,7 @@ ONE_SIDED = 3.0902
 """Standard normal quantile of 99.9%."""
 
 
-class Comparison(NamedTuple):
+class MeasuredValue(NamedTuple):
     """One number of the theory beside the number measured."""
 
     name: str
@@ -37,38 +37,38 @@ class Comparison(NamedTuple):
     """The theory only says that the number is above `expected`."""
 
 
-def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_ERROR) -> Comparison:
+def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_ERROR) -> MeasuredValue:
     """Both sides computed without sampling: the relative error must be at most `tolerance`."""
     error = abs(measured - expected) / max(abs(expected), 1e-300) if expected else abs(measured)
-    return Comparison(name, expected, measured, measured, measured, PASS if error <= tolerance else FAIL)
+    return MeasuredValue(name, expected, measured, measured, measured, PASS if error <= tolerance else FAIL)
 
 
-def sampled(name: str, expected: float, values: np.ndarray, slack: float = 0.0) -> Comparison:
+def sampled(name: str, expected: float, values: np.ndarray, slack: float = 0.0) -> MeasuredValue:
     """Mean of independent `values` against `expected`; `slack` is a relative bias that the theory allows (a finite step size, say)."""
     values = np.asarray(values, dtype=np.float64)
     return estimated(name, expected, float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)), slack)
 
 
-def estimated(name: str, expected: float, mean: float, error: float, slack: float = 0.0) -> Comparison:
+def estimated(name: str, expected: float, mean: float, error: float, slack: float = 0.0) -> MeasuredValue:
     """A mean with a known standard error against `expected`."""
     excess = float(np.maximum(0.0, abs(mean - expected) - slack * abs(expected)))
     verdict = FAIL if not excess < Z_LIMIT * error else INCONCLUSIVE if error > LARGEST_ERROR * abs(expected) else PASS
     if error == 0.0:
         verdict = PASS if excess == 0.0 else FAIL
-    return Comparison(name, expected, mean, mean - 1.96 * error, mean + 1.96 * error, verdict)
+    return MeasuredValue(name, expected, mean, mean - 1.96 * error, mean + 1.96 * error, verdict)
 
 
-def rate(name: str, expected: float, slope: float, low: float, high: float) -> Comparison:
+def rate(name: str, expected: float, slope: float, low: float, high: float) -> MeasuredValue:
     """A log-log slope with its bootstrap interval against the theory's exponent."""
     inside = expected - SLOPE_BAND <= low and high <= expected + SLOPE_BAND
     outside = high < expected - SLOPE_BAND or low > expected + SLOPE_BAND or not np.isfinite(slope)
-    return Comparison(name, expected, slope, low, high, PASS if inside else FAIL if outside else INCONCLUSIVE)
+    return MeasuredValue(name, expected, slope, low, high, PASS if inside else FAIL if outside else INCONCLUSIVE)
 
 
-def positive(name: str, mean: float, error: float = 0.0) -> Comparison:
+def positive(name: str, mean: float, error: float = 0.0) -> MeasuredValue:
     """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact."""
     low, high = mean - ONE_SIDED * error, mean + ONE_SIDED * error
-    return Comparison(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True)
+    return MeasuredValue(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True)
 
 
 def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:
@@ -95,14 +95,14 @@ class Check:
     kind: Literal["exact", "sampled", "rate", "inequality"]
     mutant: str
     """What is wrong in the mutant, in a few words."""
-    experiment: Callable[[bool], list[Comparison]]
+    experiment: Callable[[bool], list[MeasuredValue]]
     """experiment(False) runs the check, experiment(True) its mutant."""
     tier: Tier = "fast"
     corrects: str = ""
     """What the literature says otherwise, with the numbers; empty where it does not."""
 
 
-def verdict_of(comparisons: list[Comparison]) -> str:
+def verdict_of(comparisons: list[MeasuredValue]) -> str:
     """FAIL where one comparison fails, else INCONCLUSIVE where one is, else PASS."""
     verdicts = {comparison.verdict for comparison in comparisons}
     return next((verdict for verdict in (FAIL, INCONCLUSIVE) if verdict in verdicts), PASS if comparisons else INCONCLUSIVE)

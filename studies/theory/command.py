@@ -16,7 +16,7 @@ from rich.text import Text
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import check as require
 from rftlab.studies.theory import GROUPS
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, Comparison, verdict_of
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, MeasuredValue, verdict_of
 
 COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 CAUGHT = {FAIL: "green", PASS: "red", INCONCLUSIVE: "red"}
@@ -29,7 +29,7 @@ class Result(NamedTuple):
     """What came of a check or of its mutant."""
 
     check: Check
-    comparisons: list[Comparison]
+    comparisons: list[MeasuredValue]
     verdict: str
     seconds: float
 
@@ -69,7 +69,7 @@ def grouped(results: list[Result]) -> dict[str, list[Result]]:
     return {title: found for title, found in groups.items() if found}
 
 
-def headline(result: Result) -> Comparison | None:
+def headline(result: Result) -> MeasuredValue | None:
     """The comparison that decides: the first that did not pass, else the first."""
     return next((c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None))
 
@@ -79,12 +79,12 @@ def number(value: float) -> str:
     return f"{value:.5g}" if abs(value) > 1e-12 or value == 0 else f"{value:.1e}"
 
 
-def expected_text(comparison: Comparison) -> str:
+def expected_text(comparison: MeasuredValue) -> str:
     """What the theory says, in print."""
     return ("> " if comparison.is_bound else "") + number(comparison.expected)
 
 
-def interval_text(comparison: Comparison) -> str:
+def interval_text(comparison: MeasuredValue) -> str:
     """The interval of the measured number, in print; empty where it is exact."""
     low, high = comparison.low, comparison.high
     if low == high:

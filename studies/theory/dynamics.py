@@ -13,8 +13,8 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer
-from rftlab.sim.round.optimizer import ascend, rates_of
-from rftlab.studies.theory.check import Check, Comparison, exact, rate, sampled
+from rftlab.sim.round.optimizer import ascend, optimizer_rule
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, rate, sampled
 from rftlab.studies.theory.learners import (
     GROUP_MEAN,
     GRPO,
@@ -54,7 +54,7 @@ def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
     return float(quad(lambda p: 1 / (zscore_weight(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
 
 
-def time_of_learning(mutant: bool) -> list[Comparison]:
+def time_of_learning(mutant: bool) -> list[MeasuredValue]:
     """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
     limit, finite = (GROUP_MEAN, GROUP_MEAN) if mutant else (GRPO_POPULATION, GRPO)
     raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (reinforce_clock, grpo_clock, logit))
@@ -96,7 +96,7 @@ def plateau_times(p0: np.ndarray, mutant: bool = False) -> dict[str, np.ndarray]
     return times
 
 
-def plateau(mutant: bool) -> list[Comparison]:
+def plateau(mutant: bool) -> list[MeasuredValue]:
     """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
     p0 = np.array([1e-6, 1e-5])
     times = plateau_times(p0, mutant)
@@ -108,7 +108,7 @@ def plateau(mutant: bool) -> list[Comparison]:
     return found + [exact(f"{name}: prefactor", expected, times[name][0] * power, 1e-4) for name, (expected, power) in prefactors.items()]
 
 
-def end_phase(mutant: bool) -> list[Comparison]:
+def end_phase(mutant: bool) -> list[MeasuredValue]:
     """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
     q, k = 1e-6, 8 if mutant else np.inf
     raw, limit, finite = (time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q) for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8)))
@@ -124,7 +124,7 @@ def end_phase(mutant: bool) -> list[Comparison]:
 
 def spike(kind: str, first: int) -> float:
     """How far, in rates, one isolated gradient of 3.7 at update `first` moves a parameter."""
-    rates = rates_of(Optimizer(kind, rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
+    rates = optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
     gradient, mean, square, theta = (np.zeros(1) for _ in range(4))
     gradient[0] = 3.7
     for step in range(first, first + 400):
@@ -134,7 +134,7 @@ def spike(kind: str, first: int) -> float:
 
 def sparse_drift(kind: str, chance: float, n: int = 200, rounds: int = 2500) -> np.ndarray:
     """Drift per update, in rates, of n parameters whose gradient is 1 with this chance and else 0, at stationarity."""
-    rng, rates = np.random.default_rng(0), rates_of(Optimizer(kind, rate=1.0, eps=1e-12))
+    rng, rates = np.random.default_rng(0), optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12))
     gradient, mean, square, theta = np.zeros(n), np.full(n, chance), np.full(n, chance), np.zeros(n)
     for step in range(rounds):
         if step == 500:
@@ -144,7 +144,7 @@ def sparse_drift(kind: str, chance: float, n: int = 200, rounds: int = 2500) -> 
     return (theta - start) / (rounds - 500)
 
 
-def adam(mutant: bool) -> list[Comparison]:
+def adam(mutant: bool) -> list[MeasuredValue]:
     """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
     kind, finals = "sgd" if mutant else "adam", []
     long = replace(GROUP_MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
@@ -184,7 +184,7 @@ def forward_kl_point(beta: float, p0: float) -> float:
     return float(((1 - beta) + np.sqrt((1 - beta) ** 2 + 4 * beta * p0)) / 2)
 
 
-def kl_fixed_points(mutant: bool) -> list[Comparison]:
+def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
     """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
     kind, start = "k3" if mutant else "k2", float(logit(0.2))
     shifts = {

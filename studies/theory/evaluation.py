@@ -4,10 +4,11 @@ import numpy as np
 from scipy import stats
 from scipy.stats import binom
 
+from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
-from rftlab.studies.results.evalstats import expected_maximum, fixed_set_error, pass_at_k, power, sampling_error, seeds_needed, winners_curse
-from rftlab.studies.theory.check import Check, Comparison, estimated, exact, positive, sampled
+from rftlab.studies.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
+from rftlab.studies.theory.check import Check, MeasuredValue, estimated, exact, positive, sampled
 from rftlab.studies.theory.learners import RAW, Learners, two_arms
 
 
@@ -26,14 +27,14 @@ def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
     return np.array([pass_at_1(part, learners.plan, theta, learners.work, i, True) for i, part in enumerate(sets)])
 
 
-def spread(name: str, expected: float, values: np.ndarray) -> Comparison:
+def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
     """Standard deviation of values against its theory, with the error of a standard deviation (kurtosis counted)."""
     deviation = values.std(ddof=1)
     fourth = np.mean((values - values.mean()) ** 4) / deviation**4
     return estimated(name, expected, float(deviation), float(deviation * np.sqrt((fourth - 1) / (4 * values.size))))
 
 
-def pass_at_1_error(mutant: bool) -> list[Comparison]:
+def pass_at_1_error(mutant: bool) -> list[MeasuredValue]:
     """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so mean .5."""
     n, sets = 24, 5600
     rng = np.random.default_rng(0)
@@ -55,7 +56,7 @@ def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
     return 1 - (1 - correct / n) ** k
 
 
-def unbiased_pass_at_k(mutant: bool) -> list[Comparison]:
+def unbiased_pass_at_k(mutant: bool) -> list[MeasuredValue]:
     """S2. Expectation over the counts of n responses, and rewards of the simulator."""
     estimate, found = plug_in if mutant else pass_at_k, []
     for n, k, p in ((8, 4, 0.1), (8, 8, 0.1), (16, 4, 0.5), (64, 16, 0.01)):
@@ -88,7 +89,7 @@ def normal_power(seeds: int, effect: float, paired: bool) -> float:
     return float(stats.norm.cdf(effect * np.sqrt(seeds if paired else seeds / 2) - stats.norm.ppf(0.975)))
 
 
-def seeds_for_power(mutant: bool) -> list[Comparison]:
+def seeds_for_power(mutant: bool) -> list[MeasuredValue]:
     """S3. Seeds asked for, and power found by t tests on normal samples with so many seeds and with one fewer."""
     cases = ((0.01, False, 6), (0.015, False, 10), (0.02, False, 17), (0.025, False, 26), (0.02, True, 10))
     ask, chance = (normal_seeds, normal_power) if mutant else (seeds_needed, power)
@@ -110,7 +111,7 @@ def best_of(cells: int, tau: float, mutant: bool, runs: int = 9000) -> tuple[np.
     return np.take_along_axis(second if mutant else first, best, axis=1)[:, 0], true
 
 
-def best_cell(mutant: bool) -> list[Comparison]:
+def best_cell(mutant: bool) -> list[MeasuredValue]:
     """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's sampled Pass@1."""
     found = [sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0]) for cells in (5, 9, 10, 15)]
     excess, true = best_of(9, 1.0, mutant)

@@ -16,9 +16,9 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh
 from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
@@ -42,7 +42,7 @@ def weights_of(estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_
     n, k = rewards.shape
     group = np.repeat(np.arange(n), k)
     batch = prepare(estimator, rewards.ravel(), group, np.arange(n * k + 1), logp.ravel(), ref_logp.ravel(), pool=pool)
-    return weigh(estimator, batch, logp.ravel()).weight.reshape(n, k) * n
+    return objective_and_weights(estimator, batch, logp.ravel()).weight.reshape(n, k) * n
 
 
 def endless_pool(p: np.ndarray) -> Pool:
@@ -120,7 +120,7 @@ class Learners:
         n = len(base_logits)
         self.world = tabular_world(base_logits, correct)
         design = Design(n, rollouts, support, estimator=estimator, rounds=1, eval_every=1)
-        run = Simulation(Tabular(n_contexts=n), design, Optimizer(kind, rate=rate * n if kind == "sgd" else rate, **adam), seed=seed)
+        run = Simulation(Tabular(n_contexts=n), design, Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam), seed=seed)
         self.plan, self.rule = plan_of(run, self.world)._replace(chunk=n), rule_of(estimator)
         self.state, self.work = start_state(run, self.world), work_of(run, self.world)
         self.rounds, self.shape, self.correct = 0, (n, rollouts), np.asarray(correct)

@@ -14,9 +14,9 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Reinforce, Surrogate
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh
 
 REINFORCE = Reinforce()
 RAW, MEAN, RLOO = Advantage("none"), Advantage("group_mean"), Advantage("leave_one_out")
@@ -27,7 +27,7 @@ def zscore(ddof: int) -> Advantage:
     return Advantage("group_mean", "group_std", ddof=ddof, eps=0.0)
 
 
-class Policy(NamedTuple):
+class ExactPolicy(NamedTuple):
     """A policy over arms: probs (A,), correct (A,) 0 or 1, scores (A, d) = grad log pi of each arm."""
 
     probs: np.ndarray
@@ -45,21 +45,21 @@ class Policy(NamedTuple):
         return (self.probs * self.correct) @ self.scores
 
 
-def softmax(logits, correct) -> Policy:
+def softmax(logits, correct) -> ExactPolicy:
     """Tabular softmax: the parameters are the logits."""
     probs = np.exp(np.asarray(logits, dtype=np.float64))
     probs /= probs.sum()
-    return Policy(probs, np.asarray(correct, dtype=np.float64), np.eye(probs.size) - probs)
+    return ExactPolicy(probs, np.asarray(correct, dtype=np.float64), np.eye(probs.size) - probs)
 
 
-def one_correct(n_arms: int, p: float) -> Policy:
+def one_correct(n_arms: int, p: float) -> ExactPolicy:
     """Softmax with pass rate p, one correct arm, and wrong ones that are equally likely."""
     return softmax(np.log([p] + [(1 - p) / (n_arms - 1)] * (n_arms - 1)), [1] + [0] * (n_arms - 1))
 
 
-def one_logit(p: float) -> Policy:
+def one_logit(p: float) -> ExactPolicy:
     """logit p = theta: arms wrong and right."""
-    return Policy(np.array([1 - p, p]), np.array([0.0, 1.0]), np.array([[-p], [1 - p]]))
+    return ExactPolicy(np.array([1 - p, p]), np.array([0.0, 1.0]), np.array([[-p], [1 - p]]))
 
 
 def estimator_of(advantage: Advantage, surrogate: Surrogate = REINFORCE) -> Estimator:
@@ -78,7 +78,7 @@ def weights(advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | No
     factor = None if correction is None else np.ravel(correction)
     rows, starts = np.repeat(np.arange(n), size), np.arange(n * size + 1)
     batch = prepare(estimator, np.ravel(rewards), rows, starts, logp, pool=pool, correction=factor, n_rows=size)
-    return weigh(estimator, batch, logp).weight.reshape(n, size)
+    return objective_and_weights(estimator, batch, logp).weight.reshape(n, size)
 
 
 def constant(value: float) -> np.ndarray:
@@ -91,20 +91,20 @@ def all_groups(n_arms: int, size: int) -> np.ndarray:
     return np.ascontiguousarray(np.indices((n_arms,) * size).reshape(size, -1).T)
 
 
-def moments(policy: Policy, advantage: Advantage, size: int, baseline: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+def moments(policy: ExactPolicy, advantage: Advantage, size: int, baseline: np.ndarray | None = None) -> tuple[np.ndarray, float]:
     """Mean (d,) and total variance (trace) of the gradient of one group of `size` responses, by enumeration of all of them."""
     arms = all_groups(policy.probs.size, size)
     return weighted_moments(policy, arms, weights(advantage, policy.correct[arms], baseline))
 
 
-def weighted_moments(policy: Policy, arms: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, float]:
+def weighted_moments(policy: ExactPolicy, arms: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, float]:
     """Mean (d,) and total variance of sum_j weight_j score_j over groups of arms (n, K) with weights (n, K)."""
     chance, gradients = policy.probs[arms].prod(axis=1), np.einsum("nk,nkd->nd", weight, policy.scores[arms])
     mean = chance @ gradients
     return mean, float(chance @ ((gradients - mean) ** 2).sum(axis=1))
 
 
-def factor_of(policy: Policy, mean: np.ndarray) -> tuple[float, float]:
+def factor_of(policy: ExactPolicy, mean: np.ndarray) -> tuple[float, float]:
     """W and the part of the mean gradient that is not along grad p, relative: mean = W grad p + rest."""
     gradient = policy.gradient
     factor = float(mean @ gradient / (gradient @ gradient))

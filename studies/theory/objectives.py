@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh
 from rftlab.studies.cards import preset
 from rftlab.studies.theory.algebra import FOUR_ARMS
-from rftlab.studies.theory.check import Check, Comparison, exact, positive
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -28,7 +28,7 @@ P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
 """T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
 
 
-def downhill(mutant: bool) -> list[Comparison]:
+def downhill(mutant: bool) -> list[MeasuredValue]:
     """T7."""
     advantage, push = MEAN if mutant else zscore(1), SLOPE * P * (1 - P)
     true = float(push @ measured_factor(RAW, 4, P))
@@ -47,7 +47,7 @@ def pkpo(k: int, loo: bool = False) -> Advantage:
 BEST_MINUS_SECOND = Advantage("second_best")
 
 
-def pass_at_k(mutant: bool) -> list[Comparison]:
+def pass_at_k(mutant: bool) -> list[MeasuredValue]:
     """T8. J_k by complex step. The mutant credits right responses alone, k times their reward."""
     found, p, rest = [], FOUR_ARMS.pass_rate, 0.0
     steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
@@ -68,15 +68,15 @@ def pass_at_k(mutant: bool) -> list[Comparison]:
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
 
-def minimalist(mutant: bool) -> list[Comparison]:
+def minimalist(mutant: bool) -> list[MeasuredValue]:
     """T9. Groups of two, one right and one wrong, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
     plain = replace(estimator_of(MEAN if mutant else RAW), surrogate=preset("minimalist").surrogate)
     rewards, group, starts = np.tile([1.0, 0.0], 60), np.repeat(np.arange(60), 2), np.arange(121)
     logp, old = np.repeat(np.log(ratio), 2), np.zeros(120)
     batch = prepare(plain, rewards, group, starts, old, n_rows=1)
-    away, here = weigh(plain, batch, logp), weigh(plain, batch, old)
-    reinforce = weigh(estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old)
+    away, here = objective_and_weights(plain, batch, logp), objective_and_weights(plain, batch, old)
+    reinforce = objective_and_weights(estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old)
     return [
         exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective),
         exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max())),
@@ -89,7 +89,7 @@ def minimalist(mutant: bool) -> list[Comparison]:
     ]
 
 
-def ceiling(mutant: bool) -> list[Comparison]:
+def ceiling(mutant: bool) -> list[MeasuredValue]:
     """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
     found, p, advantage = [], np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant else 0)
     for size in (4, 8, 64):

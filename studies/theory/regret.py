@@ -17,7 +17,7 @@ from rftlab.studies.theory.bandits import (
     missed,
     worst_regret,
 )
-from rftlab.studies.theory.check import Check, Comparison, exact, positive, rate, sampled, slope_of
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, rate, sampled, slope_of
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
@@ -38,7 +38,7 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     return np.column_stack([worst_of(g ** (power - 1) * eliminated_regret(g, grid(horizon, m), runs, rng)) for g, horizon, m in pairs])
 
 
-def _minimax(mutant: bool) -> list[Comparison]:
+def _minimax(mutant: bool) -> list[MeasuredValue]:
     grid, found = equal_grid if mutant else minimax_grid, []
     for batches in (2, 3, 4, 5):
         log = 1.0 if batches == 2 else np.sqrt(np.log(2 * HORIZONS))
@@ -47,7 +47,7 @@ def _minimax(mutant: bool) -> list[Comparison]:
     return found
 
 
-def _geometric(mutant: bool) -> list[Comparison]:
+def _geometric(mutant: bool) -> list[MeasuredValue]:
     grid, found = minimax_grid if mutant else geometric_grid, []
     for batches in (3, 4):
         samples = _worst_regrets(grid, HORIZONS, batches, power=2) / np.log(2 * HORIZONS)
@@ -55,7 +55,7 @@ def _geometric(mutant: bool) -> list[Comparison]:
     return found
 
 
-def _few_batches(mutant: bool) -> list[Comparison]:
+def _few_batches(mutant: bool) -> list[MeasuredValue]:
     horizon, found, rng = 1e12, [], np.random.default_rng(28)
     for batches in (2, 3, 4, 5, 6):
         ends = minimax_grid(horizon, batches)
@@ -73,7 +73,7 @@ def _few_batches(mutant: bool) -> list[Comparison]:
     return [*found, rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))]
 
 
-def _contextual(mutant: bool) -> list[Comparison]:
+def _contextual(mutant: bool) -> list[MeasuredValue]:
     horizons, rng, found = np.logspace(4, 9, 6), np.random.default_rng(29), []
     for batches in (1, 2, 3, 4, 5):
         columns = []
@@ -112,7 +112,7 @@ def fitted(reference: np.ndarray, rewards: np.ndarray, beta: float, counts: np.n
 REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0.3, 0.1]), 0.3
 
 
-def _regularised(mutant: bool) -> list[Comparison]:
+def _regularised(mutant: bool) -> list[MeasuredValue]:
     rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant else REFERENCE
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
     gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
@@ -130,7 +130,7 @@ def _regularised(mutant: bool) -> list[Comparison]:
     return [*found, rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))]
 
 
-def _constant_batch(mutant: bool) -> list[Comparison]:
+def _constant_batch(mutant: bool) -> list[MeasuredValue]:
     horizon, rng, regrets = 4096, np.random.default_rng(31), {}
     for size in (8, 64, 256, 512, 1024):
         ends = (minimax_grid if mutant else equal_grid)(horizon, horizon // size)
@@ -143,7 +143,7 @@ def _constant_batch(mutant: bool) -> list[Comparison]:
     return found
 
 
-def _price_of_batches(mutant: bool) -> list[Comparison]:
+def _price_of_batches(mutant: bool) -> list[MeasuredValue]:
     horizon, norm, found = 2000.0, np.array([0.4]), []
     regret = {}
     for b in (1, 20, 400):
@@ -158,7 +158,7 @@ def _price_of_batches(mutant: bool) -> list[Comparison]:
     return found
 
 
-def _sampler(mutant: bool) -> list[Comparison]:
+def _sampler(mutant: bool) -> list[MeasuredValue]:
     reference, rewards, beta, n = np.array([0.01, 0.19, 0.3, 0.5]), np.array([0.9, 0.5, 0.3, 0.1]), 0.15, 400_000
     rng, best = np.random.default_rng(33), tilted(reference, rewards, beta)
     top = objective(best, reference, rewards, beta)

@@ -9,7 +9,7 @@ import numpy as np
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.pool import Pool
 from rftlab.shared.replay import empty_windows, push, window_pool
-from rftlab.studies.theory.check import Check, Comparison, exact, positive, rate, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, rate, sampled
 from rftlab.studies.theory.models import MEAN, RLOO, all_groups, binomial, constant, groups_by_count, softmax, weighted_moments, weights, zscore, zscore_factor
 
 
@@ -35,7 +35,7 @@ def replay_factor(advantage: Advantage, p: float, old: np.ndarray, trains_on_old
     return float(chance @ gradient / (p * (1 - p)))
 
 
-def stale_baseline(mutant: bool) -> list[Comparison]:
+def stale_baseline(mutant: bool) -> list[MeasuredValue]:
     """T16. One reward per visit; the old pass rates are equal, drifting, or as far off as can be."""
     found, drifting = [], np.array([0.05, 0.1, 0.2, 0.35, 0.6])
     for p in (0.5, 0.9):
@@ -88,7 +88,7 @@ def vertex(errors: np.ndarray) -> float:
     return i + 1 + 0.5 * (before - after) / (before - 2 * here + after)
 
 
-def window_length(mutant: bool) -> list[Comparison]:
+def window_length(mutant: bool) -> list[MeasuredValue]:
     """T17. The mutant measures at a constant pass rate."""
     found, drifts = [], np.array([0.001, 0.002, 0.004, 0.008])
     for p, drift, m, w in ((0.6, 0.05, 1, 6), (0.3, 0.04, 2, 3), (0.5, -0.1, 4, 2)):
@@ -112,7 +112,7 @@ def longest_useful(p: float, drift: float, m: int) -> float:
     return (np.sqrt(b**2 + 4 * c) - b) / 2
 
 
-def stale_gradient(mutant: bool) -> list[Comparison]:
+def stale_gradient(mutant: bool) -> list[MeasuredValue]:
     """T18. The mutant leaves the importance weights out."""
     found = []
     for p, old in ((0.6, 0.8), (0.3, 0.05)):
@@ -137,7 +137,7 @@ def stale_gradient(mutant: bool) -> list[Comparison]:
     return [*found, positive("smallest distance of the bias below 2√2 TV max|A|, 50 pairs of softmaxes", slack)]
 
 
-def too_long(mutant: bool) -> list[Comparison]:
+def too_long(mutant: bool) -> list[MeasuredValue]:
     """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score multiplies.
 
     The mutant measures at a constant pass rate.

@@ -9,7 +9,7 @@ from rftlab.sim.config import Optimizer, Simulation, Tabular
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.world import World, contexts_of
-from rftlab.studies.theory.check import Check, Comparison, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, sampled
 from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
 
 
@@ -52,7 +52,7 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
     return float(max(0.0, -np.diff(rates, axis=0).min()))
 
 
-def start(mutant: bool) -> list[Comparison]:
+def start(mutant: bool) -> list[MeasuredValue]:
     """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update."""
     replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
     successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
@@ -83,7 +83,7 @@ def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
     n, rate = p.size, 1e-9
     base = contexts_of(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
     world = World(base, base, 2, 1.0, 0.0)
-    run = Simulation(Tabular(n_contexts=n), Design(n, 4, estimator=RLOO, rounds=1, eval_every=1), Optimizer("sgd", rate=rate), seed=seed)
+    run = Simulation(Tabular(n_contexts=n), Design(n, 4, estimator=RLOO, rounds=1, eval_every=1), Optimizer("sgd", learning_rate=rate), seed=seed)
     state, work = start_state(run, world), work_of(run, world)
     train_rounds(base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, np.zeros(9))
     return float(state.theta[-1] / (rate * rounds))
@@ -94,7 +94,7 @@ def beta_moment(a: float, b: float, power: int) -> float:
     return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
 
 
-def learnability(mutant: bool) -> list[Comparison]:
+def learnability(mutant: bool) -> list[MeasuredValue]:
     """T25. Exact expected updates over Beta distributions of equal mean, and the simulator's gradients."""
     found, learned = [], {}
     for size in (0.02, 2.0, 100.0):
@@ -114,7 +114,7 @@ def learnability(mutant: bool) -> list[Comparison]:
     return [*found, sampled("shared direction, simulated, 200 contexts from Beta(.5, 1.5)", float((p * (1 - p)).mean()), np.array(gradients))]
 
 
-def planning(mutant: bool) -> list[Comparison]:
+def planning(mutant: bool) -> list[MeasuredValue]:
     """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
     trained = 1 + support if mutant else 1

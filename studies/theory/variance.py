@@ -11,13 +11,13 @@ from scipy.optimize import brentq
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.sim.run import batches
-from rftlab.studies.theory.check import Check, Comparison, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, sampled
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
     RLOO,
+    ExactPolicy,
     PassRates,
-    Policy,
     beta_rates,
     by_count,
     constant,
@@ -30,19 +30,19 @@ from rftlab.studies.theory.models import (
 )
 
 
-def spread(policy: Policy, baseline: float) -> float:
+def spread(policy: ExactPolicy, baseline: float) -> float:
     """Total variance of one response's gradient with a constant baseline."""
     return moments(policy, MEAN, 1, constant(baseline))[1]
 
 
-def best_baseline(policy: Policy) -> float:
+def best_baseline(policy: ExactPolicy) -> float:
     """The baseline of least variance: the vertex of the parabola through three measured variances."""
     none, half, one = (spread(policy, b) for b in (0.0, 0.5, 1.0))
     bend = 2 * (none - 2 * half + one)
     return 0.5 - (one - none) / (2 * bend)
 
 
-def optimal_baseline(mutant: bool) -> list[Comparison]:
+def optimal_baseline(mutant: bool) -> list[MeasuredValue]:
     """T10. The mutant divides by E[r], as a survey prints it."""
     policy, found = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), []
     norm = (policy.scores**2).sum(axis=1)
@@ -56,7 +56,7 @@ def optimal_baseline(mutant: bool) -> list[Comparison]:
     return found
 
 
-def value_baseline(mutant: bool) -> list[Comparison]:
+def value_baseline(mutant: bool) -> list[MeasuredValue]:
     """T11. The greedy response is right at p = .7, so ReMax's baseline is 1. The mutant's baseline is 1-p."""
     found, base = [], (lambda p: 1 - p) if mutant else (lambda p: p)
     for arms in (2, 3, 5, 10):
@@ -76,7 +76,7 @@ def crossing(difference: Callable[[float], float], low: float = 0.02, high: floa
     return brentq(difference, low, high, xtol=1e-14, rtol=1e-14) if difference(low) * difference(high) < 0 else float("nan")
 
 
-def leave_one_out(mutant: bool) -> list[Comparison]:
+def leave_one_out(mutant: bool) -> list[MeasuredValue]:
     """T12."""
     found, advantage = [], MEAN if mutant else RLOO
     for policy in (softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), softmax([1.2, 0.4, -0.7], [0, 0, 1])):
@@ -128,7 +128,7 @@ def best_size(measured: dict[int, float]) -> float:
 SIZES = (1, 2, 4, 8, 16)
 
 
-def split(mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> list[Comparison]:
+def split(mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> list[MeasuredValue]:
     """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at the K of `drawn`."""
     found, advantage = [], MEAN if mutant else RLOO
     for name, case in cases.items():
@@ -152,13 +152,13 @@ def drawn_deviations(advantage: Advantage, size: int, rates: PassRates, nuisance
     return budget * ((along - rates.mean(lambda p, q: p * q)) ** 2 + style.reshape(n, -1).mean(axis=1) ** 2)
 
 
-def budget(mutant: bool) -> list[Comparison]:
+def budget(mutant: bool) -> list[MeasuredValue]:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
     return split(mutant, {"Beta(8, 24), ρ=1": (some, 1.0, 0.0), "uniform, ρ=0": (uniform, 0.0, 0.0), "uniform, ρ=1": (uniform, 1.0, 0.0)}, (1, 4))
 
 
-def nuisance(mutant: bool) -> list[Comparison]:
+def nuisance(mutant: bool) -> list[MeasuredValue]:
     """T14."""
     rates, advantage = beta_rates(1, 3), MEAN if mutant else RLOO
     found = split(mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8))
@@ -171,7 +171,7 @@ def nuisance(mutant: bool) -> list[Comparison]:
 POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 
-def without_replacement(mutant: bool) -> list[Comparison]:
+def without_replacement(mutant: bool) -> list[MeasuredValue]:
     """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws contexts anew each time."""
     found, n = [], POPULATION.size
     mean, second, _ = logit_moments(by_count(RLOO, 4), POPULATION)
@@ -199,7 +199,7 @@ HISTOGRAMS = {
 }
 
 
-def best_split(mutant: bool) -> list[Comparison]:
+def best_split(mutant: bool) -> list[MeasuredValue]:
     """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
     found, sizes = [], range(2, 65)
     for name, rates in HISTOGRAMS.items():

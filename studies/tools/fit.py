@@ -26,14 +26,14 @@ _POSITIVE, _FRACTION = ("nuisance", "kappa"), ("align", "rho")
 
 def _encode(known: Simulation) -> np.ndarray:
     environment = known.environment
-    logs = [np.log(known.optimizer.rate), *(np.log(getattr(environment, name)) for name in _POSITIVE)]
+    logs = [np.log(known.optimizer.learning_rate), *(np.log(getattr(environment, name)) for name in _POSITIVE)]
     return np.array([*logs, *(logit(getattr(environment, name)) for name in _FRACTION), environment.base_format])
 
 
 def _decode(known: Simulation, x: np.ndarray) -> Simulation:
     names = dict(zip(_POSITIVE, np.exp(x[1:3]), strict=True)) | dict(zip(_FRACTION, expit(x[3:5]), strict=True))
     environment = replace(known.environment, base_format=float(x[5]), **{name: float(value) for name, value in names.items()})
-    return replace(known, environment=environment, optimizer=replace(known.optimizer, rate=float(np.exp(x[0]))))
+    return replace(known, environment=environment, optimizer=replace(known.optimizer, learning_rate=float(np.exp(x[0]))))
 
 
 def errors(known: Pair, run: Simulation, seed: int) -> np.ndarray:
@@ -65,7 +65,7 @@ def fit(name: str, evaluations: int, seed: int) -> Simulation:
         if value < best:
             best = value
             print(
-                f"{value:.4f} rate={candidate.optimizer.rate:.4g}",
+                f"{value:.4f} rate={candidate.optimizer.learning_rate:.4g}",
                 *(f"{k}={getattr(candidate.environment, k):.4g}" for k in (*_POSITIVE, *_FRACTION, "base_format")),
                 flush=True,
             )

@@ -32,7 +32,8 @@ def points_at(pair: str, rates: list[float], seeds: int) -> list[list[Point]]:
     start = replace(start, evaluation=replace(start.evaluation, split="validation"))
     designs = [replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every) for cell in CELLS]
     return [
-        [Point(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, rate=rate))) for d in designs for s in range(seeds)] for rate in rates
+        [Point(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, learning_rate=rate))) for d in designs for s in range(seeds)]
+        for rate in rates
     ]
 
 

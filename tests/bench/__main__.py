@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rftlab.shared.estimator import rule_of
+from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh_into
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
@@ -86,7 +86,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
         order_of.cache_clear()  # the peers draw their orders too
         found["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
-            found[name].append(module.run(theirs, same, rounds, [seed], known.optimizer.rate)["seconds"] / rounds)
+            found[name].append(module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"] / rounds)
     return {name: statistics.median(values) for name, values in found.items()}
 
 
@@ -115,16 +115,16 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
         console.print(f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x")
 
 
-def weigh_times(console: Console, n: int = 32_768) -> None:
+def objective_times(console: Console, n: int = 32_768) -> None:
     """Nanoseconds per token of the clipped surrogate with k3."""
     rng, estimator = np.random.default_rng(0), preset("paper_text")
     old = -rng.random(n)
     batch = prepare(estimator, rng.integers(0, 2, n), np.arange(n) // 8, np.arange(n + 1), old, old + 0.3 * rng.standard_normal(n))
     weight, rule = np.empty(n), rule_of(estimator)
     for name, logp in (("on-policy", old), ("off-policy", old + 0.1 * rng.standard_normal(n))):
-        weigh_into(rule, batch, logp, weight)
-        seconds = statistics.median(_seconds(lambda logp=logp: weigh_into(rule, batch, logp, weight)) for _ in range(100))
-        console.print(f"weigh, {name}: {1e9 * seconds / n:.1f} ns per token")
+        objective_and_weights_into(rule, batch, logp, weight)
+        seconds = statistics.median(_seconds(lambda logp=logp: objective_and_weights_into(rule, batch, logp, weight)) for _ in range(100))
+        console.print(f"objective_and_weights, {name}: {1e9 * seconds / n:.1f} ns per token")
 
 
 def grid(console: Console, threads: int, seeds: int) -> float:
@@ -153,7 +153,7 @@ def main() -> None:
     cores = os.sched_getaffinity(0)
     small = replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)
     simulate(Simulation(small), build(small))
-    weigh_times(console)
+    objective_times(console)
     walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}
     console.print(f"parallel efficiency on 2 threads: {walls[1] / (2 * walls[min(2, len(cores))]):.0%}")
     console.print(f"peak memory so far: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f} MB")

@@ -20,7 +20,7 @@ from rich.table import Table
 from rftlab.llm.budget.devices import Device, device_of
 from rftlab.llm.budget.duration import UTILISATION, Assumed, duration_of
 from rftlab.llm.budget.footprint import memory_of
-from rftlab.llm.budget.plan import Plan, plan_of
+from rftlab.llm.budget.plan import CostPlan, plan_of
 from rftlab.llm.budget.shapes import Shape, shape_of
 from rftlab.llm.config import LLMRun
 from rftlab.llm.meter import Meter
@@ -88,7 +88,7 @@ def measure(run: LLMRun, rounds: int) -> Measured:
 def as_long(run: LLMRun, found: Measured) -> LLMRun:
     """The run with limits no longer than what it met, and no more rows side by side than it sampled: that is what its memory is measured with."""
     rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
-    model = replace(run.model, prompt_limit=found.longest[0], response_limit=found.longest[1])
+    model = replace(run.model, max_prompt_length=found.longest[0], max_response_length=found.longest[1])
     return replace(run, model=model, compute=replace(run.compute, sample_rows=min(run.compute.sample_rows, rows)))
 
 
@@ -99,7 +99,7 @@ def needed(run: LLMRun, shape: Shape, assumed: Assumed) -> float:
     return duration_of(plain, shape, unit, assumed).phases["update"].seconds
 
 
-def show(console: Console, plan: Plan, found: Measured, rounds: int) -> None:
+def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None:
     """Print measured and planned."""
     run, meter, phases = plan.run, found.meter, plan.duration.phases
     console.print(

@@ -83,7 +83,7 @@ def run_of(arguments) -> LLMRun:
         logit_rows=arguments.logit_rows,
         gradient_checkpointing=arguments.checkpointing,
     )
-    model = Model(arguments.source, prompt_limit=arguments.prompt, response_limit=arguments.response)
+    model = Model(arguments.source, max_prompt_length=arguments.prompt, max_response_length=arguments.response)
     lora = LoRA(LORA_RANK if arguments.adapters else 0)
     return LLMRun(TaskConfig("words"), model, Design(arguments.batch, arguments.rollouts, estimator=estimator), compute=compute, lora=lora)
 
@@ -173,9 +173,9 @@ def _batch(run: LLMRun, rollouts, old: np.ndarray, anchor: np.ndarray):
 def _sample(run: LLMRun, policy: Policy):
     """Responses of full length to random prompts, of two lengths, so that there is padding."""
     rng = np.random.default_rng(0)
-    prompts = [tuple(rng.integers(3, 1000, run.model.prompt_limit - i % 2).tolist()) for i in range(run.design.batch_size)]
+    prompts = [tuple(rng.integers(3, 1000, run.model.max_prompt_length - i % 2).tolist()) for i in range(run.design.batch_size)]
     contexts, counts = np.arange(len(prompts)), np.full(len(prompts), run.design.rollouts)
-    return HFEngine(policy, NEVER).sample(prompts, contexts, counts, Draws(0, ROLLOUT, 0), 1.0, run.model.response_limit)
+    return HFEngine(policy, NEVER).sample(prompts, contexts, counts, Draws(0, ROLLOUT, 0), 1.0, run.model.max_response_length)
 
 
 def _watch_cache(memory: Memory) -> list[float]:

@@ -33,7 +33,7 @@ def run_of(case: Case, small: bool) -> LLMRun:
     design = Design(case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator)
     source = "tiny" if case.task == "mix97" else case.folder
     compute = replace(SMALL if small else Compute(), device=case.device, precision=case.precision)
-    return LLMRun(TaskConfig(case.task), Model(source, response_limit=case.limit), design, AdamW(case.rate), compute=compute)
+    return LLMRun(TaskConfig(case.task), Model(source, max_response_length=case.limit), design, AdamW(case.rate), compute=compute)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def left_over(responses: list[str], truths: list[str], pool: MathPool) -> float:
     ends = [responses[i::STEPS] for i in range(STEPS)], [truths[i::STEPS] for i in range(STEPS)]
     for ended in zip(*ends, strict=True):
         pairs = [in_doubt("math", response, truth) for response, truth in zip(*ended, strict=True)]
-        pool.ask([pair for pair in pairs if pair])
+        pool.submit([pair for pair in pairs if pair])
         time.sleep(STEP)
     began = time.perf_counter()
     score("math", responses, truths, pool)

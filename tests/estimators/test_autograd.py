@@ -86,8 +86,8 @@ def penalty(spec: KL, logp, ref_logp, ratio):
 
 def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
     """J and all of its derivatives, from one call of backward."""
-    frozen = api.freeze(estimator, batch.values, batch.starts, batch.old_logp, batch.ref_logp, correction=batch.correction)
-    weighed = api.weigh(estimator, frozen, batch.logp)
+    frozen = api.batch_from_advantages(estimator, batch.values, batch.starts, batch.old_logp, batch.ref_logp, correction=batch.correction)
+    found = api.objective_and_weights(estimator, frozen, batch.logp)
     advantage, share, kl_share, old, ref, row = (torch.from_numpy(np.ascontiguousarray(column)) for column in frozen)
     logp = torch.from_numpy(batch.logp.copy()).requires_grad_()
     x = logp - old
@@ -96,8 +96,8 @@ def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
     objective = (share * surrogate(estimator, advantage, logp, x, row) - kl_share * penalties).sum()
     objective.backward()
     scale = 1.0 + logp.grad.abs().sum().item() + (kl_share * penalties).abs().sum().item()
-    close(weighed.weight, logp.grad.numpy(), f"weights of {estimator}", EXACT * scale)
-    close(weighed.objective, objective.item(), f"objective of {estimator}", EXACT * (scale + abs(objective.item())))
+    close(found.weight, logp.grad.numpy(), f"weights of {estimator}", EXACT * scale)
+    close(found.objective, objective.item(), f"objective of {estimator}", EXACT * (scale + abs(objective.item())))
 
 
 def without_ties(batch: Batches) -> Batches:
@@ -131,11 +131,11 @@ def test_autograd(kind, choices, level):
 
 def test_wrong_weights_are_refused():
     """The comparison can fail: with weights of the other sign, and with PPO's clip, under which a clipped token stops learning, for CISPO's."""
-    flipped = replace(REAL, weigh=lambda *args: (lambda weighed: weighed._replace(weight=-weighed.weight))(REAL.weigh(*args)))
+    flipped = replace(REAL, objective_and_weights=lambda *args: (lambda found: found._replace(weight=-found.weight))(REAL.objective_and_weights(*args)))
     estimator, batch = Estimator(surrogate=Cispo()), random_batch(np.random.default_rng(0), spreads=(0.5,))
     check_autograd(REAL, estimator, batch)
     with pytest.raises(AssertionError, match="weights"):
         check_autograd(flipped, estimator, batch)
-    stopped = replace(REAL, weigh=lambda spec, *args: REAL.weigh(Estimator(surrogate=Clip()), *args))
+    stopped = replace(REAL, objective_and_weights=lambda spec, *args: REAL.objective_and_weights(Estimator(surrogate=Clip()), *args))
     with pytest.raises(AssertionError, match="weights"):
         check_autograd(stopped, estimator, batch)

@@ -46,5 +46,5 @@ def test_nor_in_a_response(spec, ratio):
     """Through a ratio that is shared it reaches every token of its response, and no other."""
     estimator = Estimator(Advantage("none"), spec, KL("none"), ratio=ratio)
     batch = REAL.prepare(estimator, np.ones(2), np.arange(2), np.array([0, 2, 4]), np.full(4, -1.0))
-    weighed = REAL.weigh(estimator, batch, np.array([-1.0, math.nan, -1.1, -1.0]))
-    assert np.isnan(weighed.weight[:2]).all() and np.isfinite(weighed.weight[2:]).all() and np.isnan(weighed.objective)
+    found = REAL.objective_and_weights(estimator, batch, np.array([-1.0, math.nan, -1.1, -1.0]))
+    assert np.isnan(found.weight[:2]).all() and np.isfinite(found.weight[2:]).all() and np.isnan(found.objective)

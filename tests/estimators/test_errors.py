@@ -23,6 +23,7 @@ from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Rein
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.evalstats import pass_at_k, sampling_error
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import Batch
 from rftlab.sim.config import Linear, Optimizer, Sampler, Tabular
@@ -216,17 +217,21 @@ CALLS: dict[str, Row] = {
     "prepare: no values": (lambda: prepare(no_kl(VALUE)), ("value", "baseline array is needed")),
     "prepare: ref_logp": (lambda: prepare(WITH_KL, ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
     "prepare: no ref_logp": (lambda: prepare(WITH_KL), ("KL penalty", "needs ref_logp")),
-    "freeze: advantage": (lambda: REAL.freeze(PLAIN, np.ones(4), STARTS, ZEROS), ("advantage (4,)", "one entry per token (3,)")),
+    "batch_from_advantages: advantage": (lambda: REAL.batch_from_advantages(PLAIN, np.ones(4), STARTS, ZEROS), ("advantage (4,)", "one entry per token (3,)")),
     "shaped_rewards: starts": (lambda: shaped(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
     "shaped_rewards: order": (lambda: shaped(starts=[0, 2, 1, 3]), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
     "shaped_rewards: old_logp": (lambda: shaped(old_logp=np.zeros(2)), ("old_logp (2,)", "one entry per token (3,)")),
     "shaped_rewards: ref_logp": (lambda: shaped(ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
     "shaped_rewards: no ref_logp": (partial(shaped, ref_logp=None), ("KL penalty", "needs ref_logp")),
-    # weigh
-    "weigh: logp": (lambda: REAL.weigh(PLAIN, BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
-    "masked: logp": (lambda: REAL.masked(no_kl(mask=Drift()), BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
-    "masked: no keys": (lambda: REAL.masked(no_kl(mask=ClipCov()), BATCH, ZEROS), ("ClipCov", "keys", "one random number per token")),
-    "masked: keys": (lambda: REAL.masked(no_kl(mask=ClipCov()), BATCH, ZEROS, np.ones(2)), ("keys (2,)", "one entry per token (3,)")),
+    # objective
+    "objective_and_weights: logp": (lambda: REAL.objective_and_weights(PLAIN, BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
+    "apply_mask: logp": (lambda: REAL.apply_mask(no_kl(mask=Drift()), BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
+    "apply_mask: no keys": (lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS), ("ClipCov", "keys", "one random number per token")),
+    # evalstats
+    "sampling_error: n": (lambda: sampling_error(0.5, 0), ("n = 0", "allowed: 1 or more")),
+    "pass_at_k: k": (lambda: pass_at_k(4, 1, 5), ("k = 5", "allowed: 1 to n = 4")),
+    "pass_at_k: correct": (lambda: pass_at_k(4, 5, 2), ("correct", "0 .. n")),
+    "apply_mask: keys": (lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS, np.ones(2)), ("keys (2,)", "one entry per token (3,)")),
 }
 ROWS = FIELDS | CALLS
 
@@ -244,7 +249,7 @@ FINITE = {
     "surrogate.lam_positive": lambda value: Vespo(lam_positive=value),
     "surrogate.lam_negative": lambda value: Vespo(lam_negative=value),
     "surrogate.k_negative": lambda value: Vespo(k_negative=value),
-    "optimizer.rate": lambda value: Optimizer(rate=value),
+    "optimizer.learning_rate": lambda value: Optimizer(learning_rate=value),
     "optimizer.eps": lambda value: Optimizer(eps=value),
     "sampler.noise": lambda value: Sampler(noise=value),
     "environment.base_scale": lambda value: Tabular(base_scale=value),
@@ -317,4 +322,4 @@ def test_good_input_passes():
     assert advantages(Advantage(singleton="zero"), group=[0, 1, 0], pool=two_groups).tolist() == [0.0, 0.0, 0.0]
     assert advantages(Advantage(singleton="error"), pool=two_groups).tolist() == [0.0, 0.0, 0.0]
     assert advantages(Advantage("none", credit="pass_at_k", k=3)).tolist() == [3.0, 3.0, 3.0]
-    assert REAL.weigh(PLAIN, prepare(), ZEROS).weight.tolist() == [0.0, 0.0, 0.0]
+    assert REAL.objective_and_weights(PLAIN, prepare(), ZEROS).weight.tolist() == [0.0, 0.0, 0.0]

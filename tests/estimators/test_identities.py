@@ -42,7 +42,7 @@ def test_presets_run(name):
     rest = {"baseline": baseline_for(estimator.advantage, batch), "ref_logp": batch.ref_logp, "sampler_logp": batch.sampler_logp}
     prepared = REAL.prepare(estimator, **arguments(batch, rewards), **rest)
     policies = (batch.old_logp, np.minimum(batch.logp, 0.0))
-    weights = [REAL.weigh(estimator, REAL.masked(estimator, prepared, logp, batch.keys), logp).weight for logp in policies]
+    weights = [REAL.objective_and_weights(estimator, REAL.apply_mask(estimator, prepared, logp, batch.keys), logp).weight for logp in policies]
     assert np.isfinite(weights).all() and np.abs(weights[0]).max() > 0
     assert isinstance(estimator.surrogate, Reinforce) or not np.array_equal(*weights)
 

@@ -91,7 +91,7 @@ OF_ADVANTAGES: dict[str, Row] = {
         ("adv_grpo", "adv_opo", "adv_grpo_passk", *ADVANTAGES, "check_shift", "check_scale", "check_leave_one_out", "check_constant_groups"),
     ),
     "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), ("adv_opo", *ADVANTAGES)),
-    "lengths weighed where none are": (swap("advantage", "baseline", "group_mean", "length_weighted"), ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES)),
+    "lengths found where none are": (swap("advantage", "baseline", "group_mean", "length_weighted"), ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES)),
     "second best is the mean of the others": (
         swap("advantage", "baseline", "second_best", "leave_one_out", singleton="raw"),
         ("adv_grpo_passk", "adv_grpo_passk_nostd", *ADVANTAGES),

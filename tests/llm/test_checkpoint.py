@@ -20,7 +20,7 @@ import rftlab.llm.train
 import rftlab.llm.training.checkpoint
 import rftlab.shared.files
 from rftlab.llm.lock import LOCK, Busy
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
@@ -29,7 +29,7 @@ from tests.support.vectors import ROOT
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
-    "averages": {"estimator": Estimator(Advantage("moving_average")), "epochs": 2, "minibatches": 2, "warmup": 20},
+    "averages": {"estimator": Estimator(Advantage("moving_average")), "epochs": 2, "minibatches": 2, "warmup_steps": 20},
 }
 
 
@@ -45,7 +45,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     for rounds in kills:
         killed_at(run, tmp_path / "parts", rounds)
     rounds = []
-    resumed = train(run, tmp_path / "parts", Report(rounds=rounds.append))
+    resumed = train(run, tmp_path / "parts", TrainingCallbacks(rounds=rounds.append))
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
     a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
@@ -56,7 +56,7 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
 def test_a_finished_run_is_only_read(tmp_path):
     run = run_of(rounds=4)
     first = train(run, tmp_path)
-    again = train(run, tmp_path, Report(rounds=lambda done: pytest.fail("it trained again")))
+    again = train(run, tmp_path, TrainingCallbacks(rounds=lambda done: pytest.fail("it trained again")))
     assert same(first, again) and first.curve.seconds[-1] == again.curve.seconds[-1]
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(file, tmp_path):
     data = victim.read_bytes()
     victim.write_bytes(data[: len(data) // 2])
     remarks, rounds = [], []
-    assert same(whole, train(run, tmp_path / "hurt", Report(remark=remarks.append, rounds=rounds.append)))
+    assert same(whole, train(run, tmp_path / "hurt", TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
     assert rounds == [5, 6, 7, 8] and len(remarks) == 1 and "damaged, the checkpoint before it is used: " in remarks[0]
 
 
@@ -109,7 +109,7 @@ def test_with_every_checkpoint_damaged_it_starts_again(tmp_path):
     for path in (tmp_path / "checkpoints").rglob("state.json"):
         path.unlink()
     remarks = []
-    assert same(whole, train(run, tmp_path, Report(remark=remarks.append))) and len(remarks) == 2
+    assert same(whole, train(run, tmp_path, TrainingCallbacks(remark=remarks.append))) and len(remarks) == 2
 
 
 def test_after_damage_new_checkpoints_are_kept(tmp_path):
@@ -120,7 +120,7 @@ def test_after_damage_new_checkpoints_are_kept(tmp_path):
         path.write_bytes(path.read_bytes()[:-3])
     killed_at(run, tmp_path, 5)
     remarks, rounds = [], []
-    assert same(whole, train(run, tmp_path, Report(remark=remarks.append, rounds=rounds.append)))
+    assert same(whole, train(run, tmp_path, TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
     assert remarks == [] and rounds == [5, 6, 7, 8]
 
 
@@ -260,12 +260,12 @@ import sys
 from pathlib import Path
 import torch
 import rftlab.llm.training.samples
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from tests.support.tiny_runs import even, run_of
 torch.set_num_threads(1)
 rftlab.llm.training.samples.score = even
 print("ready", flush=True)
-train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), Report(rounds=lambda done: print(done, flush=True)))
+train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), TrainingCallbacks(rounds=lambda done: print(done, flush=True)))
 """
 
 
@@ -292,7 +292,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path):
         time.sleep(wait)
         kill(child)
     remarks, rounds = [], []
-    resumed = train(run, tmp_path / "parts", Report(remark=remarks.append, rounds=rounds.append))
+    resumed = train(run, tmp_path / "parts", TrainingCallbacks(remark=remarks.append, rounds=rounds.append))
     assert same(whole, resumed) and remarks == [] and rounds[-1:] in ([], [40])
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
 

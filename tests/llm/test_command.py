@@ -9,15 +9,16 @@ import pytest
 from rich.console import Console
 
 from rftlab.llm.tracking import tracker_of
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
+from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.cli.train import Train, parse_train
 from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
 def execute(run, folder, tracker):
     console = Console(file=StringIO(), width=200)
-    assert Train(folder, tracker=tracker, quiet=True, run=run).execute(console) == 0
+    assert Train(folder=folder, tracker=tracker, quiet=True, design=run.design, seed=run.seed, flags=LLMFlags(**flags_of(run))).execute(console) == 0
     return console.file.getvalue()
 
 
@@ -40,7 +41,7 @@ def rounds_of(opened):
 
 def test_an_evaluation_tells_the_columns_of_curve_and_metrics(tmp_path):
     told, run = [], run_of(rounds=8, eval_every=4)
-    outcome = train(run, tmp_path / "told", Report(evaluated=lambda round, columns: told.append((round, columns))))
+    outcome = train(run, tmp_path / "told", TrainingCallbacks(evaluated=lambda round, columns: told.append((round, columns))))
     assert [round for round, _ in told] == [0, 4, 8] and same(outcome, train(run, tmp_path / "alone"))
     for row, (_, columns) in enumerate(told):
         expected = {name: values[row] for name, values in outcome.curve._asdict().items()} | dict(outcome.metrics.iloc[row])
@@ -70,7 +71,7 @@ def test_a_killed_run_purges_what_it_evaluates_again(opened, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(run, tmp_path, Report(evaluated=die))
+        train(run, tmp_path, TrainingCallbacks(evaluated=die))
     execute(run, tmp_path, "tensorboard")
     assert rounds_of(opened) == [0, 0, 4, 8, 8, 8, 12]
     assert opened[4] == 8 and opened[3] == opened[5]

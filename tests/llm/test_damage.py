@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_folder
 from rftlab.shared.folders import entries
@@ -64,7 +64,7 @@ def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
 def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text):
     whole, before, remarks, rounds = train(run_of(**RUN), half.with_name("whole")), (half / "config.json").read_bytes(), [], []
     (half / "config.json").write_text(text)
-    assert same(whole, train(run_of(**RUN), half, Report(remark=remarks.append, rounds=rounds.append)))
+    assert same(whole, train(run_of(**RUN), half, TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
     assert rounds == [5, 6, 7, 8] and f"damaged, written again: {half / 'config.json'}" in remarks and (half / "config.json").read_bytes() == before
 
 
@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_not_taken(tmp_path, outside, kind):
     LAST[kind](tmp_path / "run" / "checkpoints" / "000008", outside)
     before, rounds = content(outside), []
     with no_hang():
-        assert same(whole, train(run_of(**RUN), tmp_path / "run", Report(rounds=rounds.append)))
+        assert same(whole, train(run_of(**RUN), tmp_path / "run", TrainingCallbacks(rounds=rounds.append)))
     assert rounds == [5, 6, 7, 8] and content(outside) == before
 
 
@@ -118,5 +118,5 @@ def test_only_plain_numbers_are_checkpoints(half, outside):
         (half / "checkpoints" / name).symlink_to(outside)
     (half / "checkpoints" / "7²").mkdir()
     before, rounds = content(outside), []
-    train(run_of(**RUN), half, Report(rounds=rounds.append))
+    train(run_of(**RUN), half, TrainingCallbacks(rounds=rounds.append))
     assert rounds == [5, 6, 7, 8] and content(outside) == before and (half / "checkpoints" / "7²") in entries(half / "checkpoints")

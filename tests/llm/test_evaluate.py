@@ -8,14 +8,14 @@ import pytest
 import rftlab.llm.evaluate
 import rftlab.llm.training.samples
 from rftlab.llm.engines.rollouts import Rollouts, ignore
-from rftlab.llm.evaluate import UNSEEN, fixed_set_error, pass_at_k, subset
+from rftlab.llm.evaluate import UNSEEN, subset
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores, score
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.errors import UserError
-from rftlab.studies.results import evalstats
+from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k
 from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
 
 
@@ -23,10 +23,9 @@ def test_pass_at_k_is_the_mean_over_all_subsets():
     right = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1.0]])
     for k in range(1, 5):
         expected = [np.mean([max(row[list(s)]) for s in itertools.combinations(range(4), k)]) for row in right]
-        np.testing.assert_allclose(pass_at_k(right, k), expected, atol=1e-15)
-        np.testing.assert_allclose(pass_at_k(right, k), evalstats.pass_at_k(4, right.sum(1).astype(int), k), atol=1e-12)
-    with pytest.raises(UserError, match="k = 5; allowed: 1 to 4"):
-        pass_at_k(right, 5)
+        np.testing.assert_allclose(pass_at_k(4, right.sum(1), k), expected, atol=1e-15)
+    with pytest.raises(UserError, match="k = 5; allowed: 1 to n = 4"):
+        pass_at_k(4, right.sum(1), 5)
 
 
 def test_standard_errors_are_those_of_a_fixed_set():
@@ -34,10 +33,10 @@ def test_standard_errors_are_those_of_a_fixed_set():
     rates = rng.beta(0.5, 0.8, 200)
     draws = [(rng.random((200, 4)) < rates[:, None]).astype(float) for _ in range(2000)]
     truth = np.std([d.mean() for d in draws])
-    assert np.mean([fixed_set_error(d) for d in draws]) == pytest.approx(truth, rel=0.05)
-    assert truth == pytest.approx(evalstats.fixed_set_error(rates, 4), rel=0.05)
+    assert np.mean([measured_set_error(d) for d in draws]) == pytest.approx(truth, rel=0.05)
+    assert truth == pytest.approx(fixed_set_error(rates, 4), rel=0.05)
     single = [d[:, :1] for d in draws]
-    assert np.mean([fixed_set_error(d) for d in single]) > np.std([d.mean() for d in single])
+    assert np.mean([measured_set_error(d) for d in single]) > np.std([d.mean() for d in single])
 
 
 def test_the_training_questions_are_always_the_same():
@@ -65,7 +64,7 @@ def test_what_an_evaluation_asks(tmp_path, monkeypatch):
         *[(n, s, c, t, 2) for n, s, c, t in ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))],
     ]
     row, table = outcome.metrics.iloc[-1], asked[-2][5]
-    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1] and row.test_strict_error == fixed_set_error(table)
+    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1] and row.test_strict_error == measured_set_error(table)
     assert row.test_strict_pass_at_1 == pytest.approx(row.test_strict) and row.test_strict_pass_at_3 == table.max(1).mean()
     assert row.test_greedy_strict == asked[-1][5].mean() and row.train_greedy_flexible >= row.train_greedy_strict
     assert row.test_flexible >= row.test_strict > 0
@@ -83,14 +82,14 @@ def test_a_run_without_a_signal_says_so_and_goes_on(tmp_path, monkeypatch):
 
     said = []
     monkeypatch.setattr(rftlab.llm.training.samples, "score", never)
-    outcome = train(run_of(rounds=4, eval_every=2), tmp_path / "silent", Report(remark=said.append))
+    outcome = train(run_of(rounds=4, eval_every=2), tmp_path / "silent", TrainingCallbacks(remark=said.append))
     assert outcome.curve.zero_signal_fraction[1:].tolist() == [1, 1] and outcome.diverged_at is None
     assert len(said) == 1 and said[0].startswith("round 2: 100% of the groups since the last evaluation had no signal")
 
 
 def test_a_run_with_a_signal_does_not(tmp_path):
     said = []
-    train(run_of(rounds=4, eval_every=2), tmp_path, Report(remark=said.append))
+    train(run_of(rounds=4, eval_every=2), tmp_path, TrainingCallbacks(remark=said.append))
     assert said == []
 
 
@@ -100,7 +99,7 @@ class Listening:
     def __init__(self):
         self.early, self.late = [], []
 
-    def ask(self, pairs):
+    def submit(self, pairs):
         self.early += pairs
 
     def equivalent(self, pairs):

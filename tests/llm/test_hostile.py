@@ -50,7 +50,7 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tm
     """A user who answers yes to a question of transformers must not have been asked one."""
     place = with_code(folder, tmp_path / "model", file)
     flags = {"folder": tmp_path / "run", "pair": "qwen-gsm8k", "model.source": place, "task.source": data, "compute.device": "cpu"}
-    flags |= {"compute.precision": "fp32", "design.batch-size": 4, "design.rounds": 1, "design.eval-every": 1}
+    flags |= {"compute.precision": "fp32", "batch-size": 4, "rounds": 1, "eval-every": 1}
     command = [
         sys.executable,
         "-m",

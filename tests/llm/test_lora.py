@@ -54,7 +54,7 @@ def difference(a, b):
 
 def updated(policy, times=3):
     """The policy after updates towards the responses."""
-    spec = AdamW(rate=1e-2)
+    spec = AdamW(learning_rate=1e-2)
     optimizer = optimizer_of(policy, spec)
     for index in range(times):
         (-policy.log_probs(RESPONSES, ALL)[0].mean()).backward()
@@ -168,10 +168,10 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
     """dB = s dW A^T and dA = s B^T dW, with dW from autograd on a model that has the whole weights."""
     policy = adapted_policy(dtype=torch.float64, **compute)
     twin = plain_policy(policy)
-    weigh = torch.from_numpy(np.random.default_rng(1).standard_normal(len(RESPONSES.tokens)))
+    coefficients = torch.from_numpy(np.random.default_rng(1).standard_normal(len(RESPONSES.tokens)))
     for each in (policy, twin):
         for rows in each.micro_batches(RESPONSES):
-            (each.log_probs(RESPONSES, rows)[0] * weigh[token_indices(RESPONSES.starts, rows)]).sum().backward()
+            (each.log_probs(RESPONSES, rows)[0] * coefficients[token_indices(RESPONSES.starts, rows)]).sum().backward()
     whole, checked = dict(twin.named_parameters()), 0
     for name, layer in policy.model.named_modules():
         if hasattr(layer, "lora_A"):
@@ -188,7 +188,7 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
 
 
 def lora_run(**more):
-    return run_of(**{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "rate": 1e-2, "greedy": False} | more)
+    return run_of(**{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "learning_rate": 1e-2, "greedy": False} | more)
 
 
 def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
@@ -227,7 +227,7 @@ def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
 
 def test_bf16_runs_beside_fp32_adapters(tmp_path):
     outcome = train(lora_run(rounds=2, eval_every=2, precision="bf16"), tmp_path)
-    assert 1e-5 < outcome.metrics.canary[1] < 0.06
+    assert 1e-5 < outcome.metrics.mismatch[1] < 0.06
     weights = rftlab.llm.moments.load_file(tmp_path / "checkpoints" / "000002" / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 

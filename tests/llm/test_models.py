@@ -16,7 +16,7 @@ import rftlab.llm.models.tiny
 import rftlab.llm.training.samples
 from rftlab.llm.config import Compute, Tiny
 from rftlab.llm.models.load import load_data, load_model
-from rftlab.llm.models.tiny import batch_rows, build, look, pretrained
+from rftlab.llm.models.tiny import batch_rows, build, pretrained, validation_pass_at_1
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks.config import TaskConfig
@@ -33,7 +33,7 @@ from tests.support.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  
 def test_a_folder_with_a_chat_model_is_trained(folder, data, tmp_path):
     run = chat_run(folder, data)
     outcome = train(run, tmp_path)
-    assert outcome.curve.round.tolist() == [0, 1, 2] and outcome.metrics.canary[2] < 1e-5
+    assert outcome.curve.round.tolist() == [0, 1, 2] and outcome.metrics.mismatch[2] < 1e-5
     records = pd.read_parquet(tmp_path / "rollouts")
     ended = records[records.finished]
     assert set(ended.tokens.map(lambda ids: ids[-1])) == {2, 3} and "<" not in "".join(ended.text)
@@ -193,9 +193,9 @@ def test_reading_is_stopped_at_the_target_and_kept(monkeypatch):
     assert steps[-1][1] >= 0.05 and all(rate < 0.05 for _, rate in steps[:-1])
     again = pretrained(task, tiny, lambda step, rate: pytest.fail("it was trained again"))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
-    assert look(Policy(again, Compute()), load(task)["validation"], steps[-1][0]) == steps[-1][1]
-    with pytest.raises(UserError, match=r"tiny\.target = 0\.99: Pass@1 is 0\.\d+ after tiny\.most_steps = 20 steps"):
-        pretrained(task, replace(tiny, target=0.99, most_steps=20))
+    assert validation_pass_at_1(Policy(again, Compute()), load(task)["validation"], steps[-1][0]) == steps[-1][1]
+    with pytest.raises(UserError, match=r"tiny\.target = 0\.99: Pass@1 is 0\.\d+ after tiny\.max_steps = 20 steps"):
+        pretrained(task, replace(tiny, target=0.99, max_steps=20))
 
 
 def test_the_two_sums_have_base_models_of_their_own():

@@ -113,10 +113,10 @@ def test_weights_reach_autograd_in_any_number_type(dtype):
     estimator, responses = Estimator(), random_responses(5)
     batch, _ = batch_of(estimator, responses)
     logp = torch.tensor(batch.old_logp + 0.1).to(dtype).requires_grad_()
-    value, weighed = objective(estimator, batch, logp)
+    value, found = objective(estimator, batch, logp)
     (2 * value).backward()
-    assert value.dtype == torch.float64 and float(value.detach()) == weighed.objective and logp.grad.dtype == dtype
-    torch.testing.assert_close(logp.grad, torch.tensor(2 * weighed.weight).to(dtype))
+    assert value.dtype == torch.float64 and float(value.detach()) == found.objective and logp.grad.dtype == dtype
+    torch.testing.assert_close(logp.grad, torch.tensor(2 * found.weight).to(dtype))
 
 
 def of_totals(totals, copies=1):
@@ -192,8 +192,8 @@ def test_gradient_checkpointing_changes_nothing(checkpointing):
 
 
 def test_warm_up_and_clipping():
-    spec = AdamW(rate=0.5, warmup=4, clip=0.01)
-    assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5] and rate_at(AdamW(rate=0.5), 0) == 0.5
+    spec = AdamW(learning_rate=0.5, warmup_steps=4, max_grad_norm=0.01)
+    assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5] and rate_at(AdamW(learning_rate=0.5), 0) == 0.5
     policy = small_policy(0)
     before = [p.detach().clone() for _, p in policy.named_parameters()]
     for _, p in policy.named_parameters():
@@ -241,7 +241,7 @@ def test_a_step_lands_where_the_simulators_does(name):
     rng = np.random.default_rng(8)
     base, correct = rng.standard_normal((6, 5)), rng.random((6, 5)) < 0.4
     world = tabular_world(base, correct)
-    run = Simulation(design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}), optimizer=Optimizer(kind, rate=0.05, eps=1e-3), seed=2)
+    run = Simulation(design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}), optimizer=Optimizer(kind, learning_rate=0.05, eps=1e-3), seed=2)
     plan, state, work = plan_of(run, world), start_state(run, world), work_of(run, world)
     contexts = np.arange(6)[None]
     train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, np.zeros(9))
@@ -259,7 +259,7 @@ def test_a_step_lands_where_the_simulators_does(name):
         if design.minibatches > 1:
             part = part._replace(share=part.share * design.minibatches, kl_share=part.kl_share * design.minibatches)
         accumulate(table, design.estimator, part, everything.take(rows))
-        step(table, optimizer, AdamW(rate=0.05, clip=math.inf), u)
+        step(table, optimizer, AdamW(learning_rate=0.05, max_grad_norm=math.inf), u)
     expected = state.theta[:-1].reshape(6, 5)
     assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(table.shift.detach().numpy(), expected, rtol=0, atol=1e-12)

@@ -200,7 +200,7 @@ def test_a_run_that_fits_prints_no_change():
 
 
 def test_a_run_that_does_not_fit_prints_a_change_that_fits():
-    line = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40", "--design.rollouts", 8, "--compute.no-gradient-checkpointing")
+    line = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40", "--rollouts", 8, "--compute.no-gradient-checkpointing")
     status, printed = rftlab(*line, "--compute.micro-tokens", 32768)
     assert status == 1 and "fits as it is on: " in printed
     flags = printed.split("smallest change that makes it fit: ")[1].split(" (peak")[0].split()

@@ -123,14 +123,14 @@ def test_pairs_that_were_asked_early_are_known_in_time():
     pairs = [(f"{i}.0", "3") for i in range(6)]
     with MathPool(1, timeout=30) as pool:
         expected = pool.equivalent(pairs)
-        pool.ask(pairs[:4])
+        pool.submit(pairs[:4])
         assert pool._busy(), "nobody has begun"
         while pool._busy():
-            pool.ask([])
+            pool.submit([])
         assert set(pool._replies) == set(pairs[:4]) and not pool._queue
         equal, checks = pool.equivalent(pairs)
         assert equal.tolist() == expected[0].tolist() and checks == expected[1]
-        pool.ask(pairs[:1])
+        pool.submit(pairs[:1])
         assert pool.equivalent(pairs[1:2])[1] == Checks(asked=1), "what was asked early and never wanted is no part of another answer"
         assert not pool._replies and not pool._queue and not pool._busy()
 
@@ -139,9 +139,9 @@ def test_pairs_that_were_asked_early_are_known_in_time():
 def test_a_child_that_dies_or_hangs_over_an_early_pair_is_replaced():
     with MathPool(1, timeout=1.0) as pool:
         assert pool.equivalent([("1.0", "1")])[0].all()
-        pool.ask([("9^{9^{9}}", "1"), ("2.0", "2")])
+        pool.submit([("9^{9^{9}}", "1"), ("2.0", "2")])
         time.sleep(1.5)
-        pool.ask([])
+        pool.submit([])
         equal, checks = pool.equivalent([("9^{9^{9}}", "1"), ("2.0", "2")])
     assert equal.tolist() == [False, True] and checks == Checks(asked=2, timed_out=1)
 

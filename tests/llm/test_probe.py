@@ -13,9 +13,9 @@ from rich.console import Console
 
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
-from rftlab.llm.ask import BLOCKS, Ask
 from rftlab.llm.policy.responses import Responses
-from rftlab.llm.probe import CENTRED, RAW, Told, gradient, probe, products
+from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, probe, products
+from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.shared.errors import UserError
 from rftlab.studies.paper.pairs import PAIRS, Pair
 from rftlab.studies.pilot import run as pilot_run
@@ -28,7 +28,7 @@ from rftlab.studies.runs.runner import collect
 from tests.support.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
 
-SMALL = Ask(train_questions=16, test_questions=8, samples=4)
+SMALL = ProbeConfig(train_questions=16, test_questions=8, samples=4)
 
 
 def exact(policy, responses, weights):
@@ -125,7 +125,7 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
 
 def test_a_probe_is_repeatable_and_whole():
     run, told = run_of(), []
-    first, again = (probe(run, SMALL, Told(step=lambda done, total: told.append((done, total)))) for _ in range(2))
+    first, again = (probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2))
     assert told[-1] == (16 * 3 + 8, 16 * 3 + 8) and [done for done, _ in told[: len(told) // 2]] == sorted(done for done, _ in told[: len(told) // 2])
     for name, available, n in (("train", 30, 16), ("test", 20, 8)):
         a, b = getattr(first, name), getattr(again, name)
@@ -140,7 +140,7 @@ def test_a_probe_is_repeatable_and_whole():
 
 
 def test_all_questions_are_asked_where_there_are_fewer_and_too_few_are_named():
-    found = probe(run_of(), Ask(train_questions=500, test_questions=500, samples=4))
+    found = probe(run_of(), ProbeConfig(train_questions=500, test_questions=500, samples=4))
     assert len(found.train.strict) == 30 and len(found.test.strict) == 20
     run = run_of(batch_size=4)
     small = replace(run, task=replace(run.task, sizes=replace(run.task.sizes, train=15)))

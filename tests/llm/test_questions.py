@@ -12,7 +12,7 @@ from rftlab.studies.cli.commands import _parse
 from rftlab.studies.cli.plan import assumed_of
 from rftlab.studies.cli.reproduce import _questions
 from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.paper.questions import Asked, evaluated_on, on_whole_sets, questions_of, subset_error
+from rftlab.studies.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
 from rftlab.studies.runs.seal import sealed
 from rftlab.studies.runs.store import open_store
 from rftlab.studies.runs.study import Study, manifest_of, read_study, study_of, write_study
@@ -22,13 +22,13 @@ QWEN = start_at("qwen-gsm8k", "llm")
 
 
 def test_the_questions_of_a_run():
-    assert questions_of(QWEN) == {"train": Asked(500, 7473), "test": Asked(1319, 1319)}
-    assert questions_of(on_whole_sets(QWEN)) == {"train": Asked(7473, 7473), "test": Asked(1319, 1319)}
+    assert questions_of(QWEN) == {"train": QuestionCount(500, 7473), "test": QuestionCount(1319, 1319)}
+    assert questions_of(on_whole_sets(QWEN)) == {"train": QuestionCount(7473, 7473), "test": QuestionCount(1319, 1319)}
     assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(samples=3, train_subset=0)
     tiny = start_at("tiny-mix97", "llm")
     assert questions_of(replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))) == {
-        "train": Asked(2048, 2048),
-        "test": Asked(30, 250),
+        "train": QuestionCount(2048, 2048),
+        "test": QuestionCount(30, 250),
     }
 
 
@@ -44,7 +44,7 @@ def test_local_files_have_the_questions_that_they_have(tmp_path):
     for split, count in (("train", 7), ("test", 3)):
         (tmp_path / f"{split}.jsonl").write_text('{"question": "What?", "answer": "#### 1"}\n' * count)
     local = replace(QWEN, task=replace(QWEN.task, source=str(tmp_path)))
-    assert questions_of(local) == {"train": Asked(7, 7), "test": Asked(3, 3)}
+    assert questions_of(local) == {"train": QuestionCount(7, 7), "test": QuestionCount(3, 3)}
     assert evaluated_on(local) == "Pass@1 on all 7 training questions; on all 3 unseen questions"
 
 

@@ -23,7 +23,7 @@ from rftlab.studies.runs import ray_runner, store
 from rftlab.studies.runs.llm_runner import run_llm_points
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
-from rftlab.studies.runs.runner import Report, collect, run_points
+from rftlab.studies.runs.runner import StudyCallbacks, collect, run_points
 from tests.support.processes import hear_interrupts
 from tests.support.stores import point_of as simulated
 from tests.support.tiny_runs import run_of
@@ -82,7 +82,7 @@ def kill_in_the_middle(root, killed):
 def spread(tmp_path_factory, model_cache):
     root, killed = store.open_store(tmp_path_factory.mktemp("ray") / "results"), []
     finished, advanced, remarks = [], [], []
-    report = Report(lambda point, stored: finished.append((point, stored)), advanced.append, lambda text: None, remarks.append)
+    report = StudyCallbacks(lambda point, stored: finished.append((point, stored)), advanced.append, lambda text: None, remarks.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
         patch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))
@@ -99,7 +99,7 @@ def spread(tmp_path_factory, model_cache):
 @pytest.fixture(scope="module")
 def local(tmp_path_factory, model_cache):
     """The same runs by the local runners."""
-    root, quiet = store.open_store(tmp_path_factory.mktemp("local") / "results"), Report(*[lambda *what: None] * 4)
+    root, quiet = store.open_store(tmp_path_factory.mktemp("local") / "results"), StudyCallbacks(*[lambda *what: None] * 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
         run_points(root, SIMS, 1, quiet)

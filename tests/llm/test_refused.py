@@ -7,7 +7,7 @@ import pytest
 
 import rftlab.llm.training.trainer
 from rftlab.llm.config import Compute, Model
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
 from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
 
@@ -16,7 +16,7 @@ REFUSED = {
     "device": replace(RUN, compute=Compute(device="cuda:99")),
     "batch": replace(RUN, design=replace(RUN.design, batch_size=31)),
     "adapters": replace(RUN, lora=replace(RUN.lora, rank=4, targets=("nope",))),
-    "prompts": replace(RUN, model=replace(RUN.model, prompt_limit=1)),
+    "prompts": replace(RUN, model=replace(RUN.model, max_prompt_length=1)),
     "model": replace(RUN, model=Model("/no/such/model"), task=replace(RUN.task, name="words")),
 }
 
@@ -53,7 +53,7 @@ def test_the_first_rounds_that_are_kept_take_the_folder(tmp_path):
 
     run = replace(RUN, checkpoint_every=1)
     with pytest.raises(Killed):
-        train(run, tmp_path, Report(rounds=lambda done: die(done) if done == 2 else None))
+        train(run, tmp_path, TrainingCallbacks(rounds=lambda done: die(done) if done == 2 else None))
     with pytest.raises(UserError, match="seed = 0 there, 1 here; name another folder"):
         train(replace(run, seed=1), tmp_path)
 

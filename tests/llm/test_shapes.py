@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 import rftlab.llm.budget.shapes
-from rftlab.llm.budget.footprint import Pass, cache_bytes, kept_bytes, pass_of, responses_in_sequence
+from rftlab.llm.budget.footprint import Pass, cache_bytes, pass_of, responses_in_sequence, saved_bytes
 from rftlab.llm.budget.shapes import KNOWN, Shape, adapted, shape_from, shape_of
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.models.tiny import build
@@ -125,7 +125,7 @@ def test_kept_bytes_are_those_that_autograd_keeps(kind, precision, shared, check
         compute_again(model)
     narrow = 2 if precision == "bf16" else 4
     copies = 2 * shape.body_products if narrow == 2 and not checkpointing else 0
-    predicted = kept_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
+    predicted = saved_bytes(shape, Pass(3 * 40, 40, shared), narrow, checkpointing) + copies
     assert predicted == pytest.approx(kept_by_autograd(model, compute, 3, 40, shared), rel=0.01)
 
 
@@ -141,7 +141,7 @@ def test_kept_bytes_beside_frozen_weights_are_those_that_autograd_keeps(kind, pr
     if checkpointing:
         compute_again(model)
     copies = 2 * (shape.body_products + shape.adapters) if narrow == 2 else 0
-    predicted = kept_bytes(shape, Pass(3 * 40, 40, False), narrow, checkpointing) + copies
+    predicted = saved_bytes(shape, Pass(3 * 40, 40, False), narrow, checkpointing) + copies
     assert predicted == pytest.approx(kept_by_autograd(model, Compute(precision=precision), 3, 40, False), rel=0.05)
 
 

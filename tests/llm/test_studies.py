@@ -11,14 +11,13 @@ import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.config import Model
 from rftlab.llm.lock import locked
-from rftlab.llm.train import Report as Told
-from rftlab.llm.train import train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.studies.runs import store
 from rftlab.studies.runs.llm_runner import run_llm_points, train_point
 from rftlab.studies.runs.points import Point, points_of
-from rftlab.studies.runs.runner import Report, collect, split
+from rftlab.studies.runs.runner import StudyCallbacks, collect, split
 from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
 
 MOVES = Estimator(entropy=0.1)
@@ -36,8 +35,8 @@ def real_scores(one_cache, monkeypatch):
 
 
 def quiet(**heard):
-    silent = {name: lambda *what: None for name in Report._fields}
-    return Report(**silent | heard)
+    silent = {name: lambda *what: None for name in StudyCallbacks._fields}
+    return StudyCallbacks(**silent | heard)
 
 
 @pytest.fixture
@@ -104,12 +103,12 @@ MEASURED = {"checkpoints/000004/state.json", "checkpoints/000004/checksums.json"
 
 def test_of_a_finished_run_what_was_measured_stays_and_writes_a_damaged_table_again(root):
     point, remarks = point_of(), []
-    train_point(root, point, Told())
+    train_point(root, point, TrainingCallbacks())
     before, folder = collect(root, [point]).curves, store.folder_of(root, point)
     assert files_of(folder) == MEASURED
     (folder / "curve.parquet").write_bytes(b"damaged")
     assert split(root, [point], remarks.append)[1] == [point] and "curve.parquet" in remarks[0]
-    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
+    train_point(root, point, TrainingCallbacks(rounds=lambda done: pytest.fail("it trained again")))
     pd.testing.assert_frame_equal(collect(root, [point]).curves, before)
     assert files_of(folder) == MEASURED
 
@@ -118,16 +117,16 @@ def test_a_process_that_dies_before_its_run_is_declared_finished_loses_nothing(r
     point = point_of()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(store, "seal", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt()))
-        train_point(root, point, Told())
+        train_point(root, point, TrainingCallbacks())
     assert store.read(root, point) is None and files_of(store.folder_of(root, point)) == MEASURED
-    train_point(root, point, Told(rounds=lambda done: pytest.fail("it trained again")))
+    train_point(root, point, TrainingCallbacks(rounds=lambda done: pytest.fail("it trained again")))
     assert store.read(root, point).curve.round.tolist() == [0, 2, 4]
 
 
 def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
     point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
     monkeypatch.setattr("rftlab.llm.training.trainer.step", lambda *arguments: next(norms))
-    train_point(root, point, Told())
+    train_point(root, point, TrainingCallbacks())
     assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(store.folder_of(root, point))
 
 

@@ -20,7 +20,7 @@ from rftlab.shared.errors import UserError
 from tests.support.tiny_runs import SIZES, TINY
 from tests.support.vectors import ROOT
 
-TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_every=5, most_steps=40)
+TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_every=5, max_steps=40)
 """A target out of reach: each of 40 steps is taken, 5 between two checkpoints."""
 PROGRAM = """
 import torch
@@ -42,10 +42,12 @@ def cache(tmp_path, monkeypatch):
 def trained(monkeypatch, **more):
     """The weights after the last step, which counts as good enough, and the steps at which progress was told."""
     steps = []
-    real = rftlab.llm.models.tiny.look
-    monkeypatch.setattr(rftlab.llm.models.tiny, "look", lambda policy, split, step: 1.0 if step == LONG.most_steps else real(policy, split, step))
+    real = rftlab.llm.models.tiny.validation_pass_at_1
+    monkeypatch.setattr(
+        rftlab.llm.models.tiny, "validation_pass_at_1", lambda policy, split, step: 1.0 if step == LONG.max_steps else real(policy, split, step)
+    )
     model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
-    monkeypatch.setattr(rftlab.llm.models.tiny, "look", real)
+    monkeypatch.setattr(rftlab.llm.models.tiny, "validation_pass_at_1", real)
     return [parameter.detach() for parameter in model.parameters()], steps
 
 
@@ -69,7 +71,7 @@ def test_a_killed_training_goes_on_and_ends_at_the_same_bits(cache, monkeypatch)
 def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
     whole, _ = trained(monkeypatch)
     shutil.rmtree(cache)
-    with pytest.raises(UserError, match=r"after tiny\.most_steps = 40 steps; allowed: a target that is reached"):
+    with pytest.raises(UserError, match=r"after tiny\.max_steps = 40 steps; allowed: a target that is reached"):
         pretrained(TASK, LONG)
     victim = next(cache.glob("*.reading/last/optimizer.safetensors"))
     victim.write_bytes(victim.read_bytes()[:-3])
@@ -82,14 +84,14 @@ def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
 def test_a_target_out_of_reach_is_told_again_at_once():
     for told in ([5, 10], []):
         steps = []
-        with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.most_steps = 10 steps"):
-            pretrained(TASK, replace(LONG, most_steps=10), lambda step, rate, steps=steps: steps.append(step))
+        with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.max_steps = 10 steps"):
+            pretrained(TASK, replace(LONG, max_steps=10), lambda step, rate, steps=steps: steps.append(step))
         assert steps == told
 
 
 def test_fewer_steps_than_there_are_between_looks_end_with_a_look():
-    with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.most_steps = 3 steps"):
-        pretrained(TASK, replace(LONG, most_steps=3))
+    with pytest.raises(UserError, match=r"Pass@1 is 0\.\d+ after tiny.max_steps = 3 steps"):
+        pretrained(TASK, replace(LONG, max_steps=3))
 
 
 HOLDER = """

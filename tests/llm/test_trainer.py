@@ -9,7 +9,7 @@ import pytest
 import rftlab.llm.training.trainer
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, Model, Tiny, config_of
 from rftlab.llm.tasks.config import TaskConfig
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Samples, baseline_sets, chosen, joined, with_signal
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -134,7 +134,7 @@ def test_every_update_has_its_own_shares_and_the_rounds_advantages(correction, t
 
 def test_it_learns(tmp_path):
     """The reward of these tests, an even digit behind the marker, is within reach of 60 rounds."""
-    run = run_of(rollouts=8, rounds=60, eval_every=60, rate=3e-3, greedy=False, batch_size=10, task="mod97")
+    run = run_of(rollouts=8, rounds=60, eval_every=60, learning_rate=3e-3, greedy=False, batch_size=10, task="mod97")
     outcome = train(run, tmp_path)
     assert outcome.curve.train_pass_at_1[-1] > outcome.curve.train_pass_at_1[0] + 0.05
 
@@ -158,7 +158,7 @@ def test_on_policy_the_update_finds_the_old_log_probabilities(anchor, tmp_path, 
 
 def test_bf16_runs_beside_fp32_weights(tmp_path):
     outcome = train(run_of(rounds=2, eval_every=2, precision="bf16"), tmp_path)
-    assert 1e-5 < outcome.metrics.canary[1] < 0.06
+    assert 1e-5 < outcome.metrics.mismatch[1] < 0.06
 
 
 def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
@@ -168,13 +168,13 @@ def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
 
 def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
     """The gradient of the first round is finite, what a step along it makes is not."""
-    outcome = train(run_of(rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
+    outcome = train(run_of(learning_rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
     assert outcome.diverged_at == 0 and outcome.curve.round.tolist() == [0] and not list(tmp_path.rglob("model.safetensors"))
 
 
 def test_a_run_that_diverges_ends(tmp_path):
     remarks = []
-    outcome = train(run_of(rate=1e30, clip=float("inf"), rounds=8), tmp_path, Report(remark=remarks.append))
+    outcome = train(run_of(learning_rate=1e30, max_grad_norm=float("inf"), rounds=8), tmp_path, TrainingCallbacks(remark=remarks.append))
     assert outcome.diverged_at is not None and outcome.curve.round.tolist() == [0]
     assert "weights or gradient are not finite" in remarks[-1]
 
@@ -200,7 +200,7 @@ def test_memory_and_time_by_phase(tmp_path):
         (lambda: Evaluation(split="dev"), "evaluation.split = 'dev' is unknown; allowed: test, validation"),
         (lambda: Compute(precision="fp8"), "compute.precision = 'fp8' is unknown; allowed: fp32, bf16"),
         (lambda: Tiny(heads=3), "tiny.heads = 3; twice as many must divide tiny.width = 64"),
-        (lambda: AdamW(clip=0), "optimizer.clip = 0; allowed: more than 0"),
+        (lambda: AdamW(max_grad_norm=0), "optimizer.max_grad_norm = 0; allowed: more than 0"),
         (lambda: replace(run_of(), temperature=0.0), "temperature = 0.0; allowed: more than 0"),
         (lambda: run_of(seed=2**63), "seed = 9223372036854775808; allowed: 0 to 2^63 - 1"),
         (lambda: replace(run_of(sampling=Sampling(tries=2)), design=Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))), "sampling.tries = 2"),
@@ -215,8 +215,11 @@ def test_configurations_are_checked(make, message):
 def test_bad_sizes_are_one_line(tmp_path):
     cases = [
         (run_of(batch_size=31), "batch_size = 31 is larger than the training set; allowed: 1 to 30"),
-        (replace(run_of(), model=replace(run_of().model, prompt_limit=3)), "prompt limit = 3 tokens; each of the 30 prompts is longer"),
-        (replace(run_of(), model=replace(run_of().model, response_limit=4000)), "model.prompt_limit + model.response_limit = 4016; allowed: at most"),
+        (replace(run_of(), model=replace(run_of().model, max_prompt_length=3)), "prompt limit = 3 tokens; each of the 30 prompts is longer"),
+        (
+            replace(run_of(), model=replace(run_of().model, max_response_length=4000)),
+            "model.max_prompt_length + model.max_response_length = 4016; allowed: at most",
+        ),
         (replace(run_of(), compute=Compute(device="cuda:99")), "compute.device = 'cuda:99': "),
     ]
     for i, (run, message) in enumerate(cases):
@@ -227,8 +230,8 @@ def test_bad_sizes_are_one_line(tmp_path):
 
 def test_long_prompts_are_left_out_and_counted(tmp_path):
     run, remarks = run_of(rounds=1, eval_every=1, batch_size=2), []
-    train(replace(run, model=replace(run.model, prompt_limit=6)), tmp_path, Report(remark=remarks.append))
-    assert remarks[1].startswith("test: ") and remarks[0].startswith("train: ") and "prompts longer than model.prompt_limit = 6 tokens" in remarks[0]
+    train(replace(run, model=replace(run.model, max_prompt_length=6)), tmp_path, TrainingCallbacks(remark=remarks.append))
+    assert remarks[1].startswith("test: ") and remarks[0].startswith("train: ") and "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
 
 
 def test_the_configuration_says_everything():

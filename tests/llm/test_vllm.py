@@ -47,7 +47,7 @@ def model_of(name="Llama", tied=True):
 
 def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
     """An engine beside the policy whose weights it has."""
-    run = LLMRun(model=Model(prompt_limit=64, response_limit=32), compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute))
+    run = LLMRun(model=Model(max_prompt_length=64, max_response_length=32), compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute))
     policy = Policy(model, run.compute, temperature)
     return kind(run, policy, Codec()), policy
 
@@ -160,7 +160,7 @@ def vllm_run(**more):
 def test_runs_are_equal_and_a_killed_one_goes_on_as_if_it_had_not_been(tmp_path):
     run = vllm_run(rounds=8)
     whole = train(run, tmp_path / "whole")
-    assert whole.metrics.canary.iloc[-1] < 1e-4 and whole.curve.round.tolist() == [0, 4, 8]
+    assert whole.metrics.mismatch.iloc[-1] < 1e-4 and whole.curve.round.tolist() == [0, 4, 8]
 
     class Killed(Exception):
         """In place of a signal."""
@@ -176,7 +176,7 @@ def test_runs_are_equal_and_a_killed_one_goes_on_as_if_it_had_not_been(tmp_path)
     assert same(train(run, tmp_path / "killed"), whole)
 
 
-def test_the_canary_catches_a_skipped_sync(tmp_path):
+def test_a_mismatch_catches_a_skipped_sync(tmp_path):
     class Stale(VLLMEngine):
         """Takes over the weights once."""
 
@@ -186,7 +186,7 @@ def test_the_canary_catches_a_skipped_sync(tmp_path):
                 self.synced = True
 
     run = vllm_run(rounds=4)
-    with pytest.raises(UserError, match=r"canary: in round 2 .* the sampler may hold old weights"):
+    with pytest.raises(UserError, match=r"mismatch: in round 2 .* the sampler may hold old weights"):
         train(run, tmp_path, engine_of=lambda policy, codec: Stale(run, policy, codec))
 
 

@@ -129,7 +129,7 @@ def test_the_greedy_response_is_charged():
 def test_the_critic_learns_the_mean_reward_of_a_context():
     """With nothing else that moves, its mean is the pass rate and its variance rate / (2 - rate) p (1 - p) / K."""
     logits, right, rate = np.array([0.5, -0.3, 0.8]), np.array([True, False, False]), 0.2
-    learner, p = learner_of(equal_world(logits, right), estimator_of("value"), 4, rate=0.0, critic_rate=rate), softmax(logits)[0]
+    learner, p = learner_of(equal_world(logits, right), estimator_of("value"), 4, rate=0.0, critic_learning_rate=rate), softmax(logits)[0]
     for round_index in range(60):
         _, found = latest(learner, round_index)
         if round_index == 0:
@@ -139,11 +139,11 @@ def test_the_critic_learns_the_mean_reward_of_a_context():
 
 
 def test_a_linear_critic_takes_off_its_part_of_an_error_and_learns_what_it_can():
-    """Where every response is right the critic's value is 1 everywhere; one visit takes away `critic_rate` of a context's error."""
+    """Where every response is right the critic's value is 1 everywhere; one visit takes away `critic_learning_rate` of a context's error."""
     linear = build(SMALL)
     train = contexts_of(linear.train.features, linear.train.base_logits, np.full(40, 50.0, dtype=np.float32), np.ones((40, 6), dtype=bool))
     world = linear._replace(train=train)
-    run = replace(styled_run(advantage=Advantage("value")), environment=SMALL, optimizer=Optimizer(rate=0.0), critic_rate=0.3)
+    run = replace(styled_run(advantage=Advantage("value")), environment=SMALL, optimizer=Optimizer(learning_rate=0.0), critic_learning_rate=0.3)
     run = replace(run, design=replace(run.design, batch_size=1, epochs=1, minibatches=1))
     learner, features = General(run, world), np.hstack([train.features, np.ones((40, 1))]).astype(np.float64)
     for round_index in range(1200):

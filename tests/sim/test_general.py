@@ -51,7 +51,7 @@ def test_with_one_token_it_is_the_fast_round_bit_for_bit(monkeypatch, name, worl
     fast, general = simulate(run, world).curve, forced(monkeypatch, run, world).curve
     assert same(fast, general)
     assert np.ptp(fast.train_pass_at_1) > 1e-3
-    other = replace(run, optimizer=replace(run.optimizer, rate=run.optimizer.rate * (1 + 1e-6)))
+    other = replace(run, optimizer=replace(run.optimizer, learning_rate=run.optimizer.learning_rate * (1 + 1e-6)))
     assert not same(fast, forced(monkeypatch, other, world).curve)
 
 
@@ -157,7 +157,7 @@ LINEAR = {
 def test_the_linear_environment_follows_its_slow_twin(name):
     sampler, knobs = LINEAR[name]
     environment = SMALL if name.startswith("Gaussian") else STYLED
-    run = replace(styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(rate=0.02, eps=1e-3))
+    run = replace(styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3))
     world = build(environment)
     columns = general_curve(run, world)
     found = differences(run, columns, world)
@@ -195,12 +195,12 @@ def test_the_pieces_of_a_run_change_no_bit(name, monkeypatch):
 
 
 def test_a_diverging_run_says_where(monkeypatch):
-    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", rate=1e38))
+    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", learning_rate=1e38))
     fast, general = simulate(run, build(SMALL)), forced(monkeypatch, run, build(SMALL))
     assert fast.diverged_at == general.diverged_at > 0 and same(fast.curve, general.curve)
     stale = simulate(replace(run, sampler=Sampler(1, 0.1)), build(SMALL))
     assert stale.diverged_at > 0 and stale.curve.round[-1] <= stale.diverged_at < stale.curve.round[-1] + run.design.eval_every
-    assert simulate(replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", rate=1.0)), build(SMALL)).diverged_at is None
+    assert simulate(replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", learning_rate=1.0)), build(SMALL)).diverged_at is None
 
 
 PAIR, RAW = Advantage("group_mean"), Advantage("none")
@@ -241,8 +241,8 @@ BAD = {
         lambda: Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage("none", credit="pass_at_k", k=3))),
         "advantage.k = 3; allowed: at most .* 2",
     ),
-    "critic rate": (lambda: Simulation(critic_rate=0.0), "critic_rate = 0.0; allowed: more than 0, less than 2"),
-    "critic rate 2": (lambda: Simulation(critic_rate=2.0), "critic_rate = 2.0; allowed: more than 0, less than 2"),
+    "critic rate": (lambda: Simulation(critic_learning_rate=0.0), "critic_learning_rate = 0.0; allowed: more than 0, less than 2"),
+    "critic rate 2": (lambda: Simulation(critic_learning_rate=2.0), "critic_learning_rate = 2.0; allowed: more than 0, less than 2"),
     "gamma": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("none", gamma=0.9)))), "advantage.gamma, lam = 0.9, 1.0; allowed: 1 in the sim"),
     "lam": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("value", lam=0.9)))), "advantage.gamma, lam = 1.0, 0.9; allowed: 1 in the sim"),
     "style tokens": (lambda: Linear(style_tokens=-1.0), "environment.style_tokens = -1.0; allowed: 0 to 1000"),
@@ -264,4 +264,4 @@ def test_what_borders_on_bad_input_is_allowed():
     assert Design(8, 2, sampling=Sampling(tries=9, keep=2, budget="difficulty")).smallest_set == 1
     assert Design(8, 4, 1, replay_window=4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))).smallest_set == 5
     assert Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage(singleton="error"))).smallest_set == 2
-    assert Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0) and Simulation(critic_rate=1.99) and Sampler(0, 0.0) == Sampler()
+    assert Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0) and Simulation(critic_learning_rate=1.99) and Sampler(0, 0.0) == Sampler()

@@ -33,7 +33,7 @@ def test_kernels_own_no_arrays():
         if hasattr(value, "overloads")
     ]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
-    assert rftlab.sim.round.plain.look in kernels and rftlab.sim.lanes.random.uniforms in kernels
+    assert rftlab.sim.round.plain.policy_forward in kernels and rftlab.sim.lanes.random.uniforms in kernels
     assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
 
 
@@ -55,8 +55,8 @@ def test_kernels_use_no_methods_of_arrays():
 
 
 def test_python_is_told_that_it_cannot_call_an_inner_function():
-    with pytest.raises(TypeError, match=r"sim\.round\.plain\.look is for compiled code"):
-        rftlab.sim.round.plain.look(None, None, None, None, None)
+    with pytest.raises(TypeError, match=r"sim\.round\.plain\.policy_forward is for compiled code"):
+        rftlab.sim.round.plain.policy_forward(None, None, None, None, None)
 
 
 def test_vectors_are_loaded_from_one_cache_line():

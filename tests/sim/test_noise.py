@@ -16,9 +16,9 @@ from rftlab.shared.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation, Tabular
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.random import INTERFERENCE, ROLLOUT
-from rftlab.sim.policy.forgetting import kept
+from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.round.evaluation import pass_at_1
-from rftlab.sim.round.plain import CHUNK, look
+from rftlab.sim.round.plain import CHUNK, policy_forward
 from rftlab.sim.run import General, Plain, simulate
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.world import World, contexts_of
@@ -157,7 +157,7 @@ def answers_of(world):
 
 @jit
 def _look(contexts, plan, theta, batch, work):
-    look(contexts, plan, theta, batch, work)
+    policy_forward(contexts, plan, theta, batch, work)
 
 
 def looked_at(environment):
@@ -209,7 +209,7 @@ def test_average_gradient_is_the_exact_gradient(name):
 
 def test_a_random_answer_of_two_tokens_is_right_once_in_64():
     environment = Linear(n_train=4000, n_test=10, n_styles=1, answer_tokens=2, align=0.0, kappa=1.0, base_format=30.0)
-    run = Simulation(environment, Design(rounds=1, eval_every=1), Optimizer(rate=0.0))
+    run = Simulation(environment, Design(rounds=1, eval_every=1), Optimizer(learning_rate=0.0))
     assert abs(64 * simulate(run, build(environment)).curve.train_pass_at_1[0] - 1) < 0.1
 
 
@@ -238,7 +238,7 @@ def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
 def test_a_distance_that_rounds_to_below_zero_is_none():
     world = tabular(400, 3, 4, surprise=1.0)
     world = world._replace(train=contexts_of(np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3))
-    learner = Plain(Simulation(Tabular(400), Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer(rate=0.0)), world)
+    learner = Plain(Simulation(Tabular(400), Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer(learning_rate=0.0)), world)
     assert learner.advance(0, 1, np.zeros(9)) == 1 and np.all(np.isfinite(learner.state.mean))
     _look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
     p, distance = learner.work.probs[:400], np.full(400, 3.0)
@@ -263,7 +263,7 @@ def first_gradient(interference, rollouts, round_index=0):
     contexts = contexts_of(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
     world = World(contexts, contexts, 4, 0.0, 0.0, interference=interference)
     learner = Plain(
-        Simulation(Tabular(40), Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer("sgd", rate=1.0)), world
+        Simulation(Tabular(40), Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer("sgd", learning_rate=1.0)), world
     )
     assert learner.advance(round_index, 1, np.zeros(9)) == 1
     return learner.state.theta[:-1].reshape(40, 4)
@@ -315,8 +315,8 @@ def test_every_token_of_every_context_has_the_margin(margin):
 def test_what_is_kept_of_the_base_policy():
     """exp(-2 / 4 (1 + 9 + 4)) of a matrix with these squares, the format's parameter aside; never nothing."""
     theta = np.array([1.0, 3.0, 0.0, 2.0, 50.0])
-    assert kept(2.0 / 4, theta) == pytest.approx(np.exp(-7.0)) and kept(0.0, theta) == 1.0
-    assert kept(1e9, theta) == 1e-6
+    assert base_logit_scale(2.0 / 4, theta) == pytest.approx(np.exp(-7.0)) and base_logit_scale(0.0, theta) == 1.0
+    assert base_logit_scale(1e9, theta) == 1e-6
 
 
 def test_arms_that_do_not_exist_stay_out_of_reach_where_all_is_forgotten():
@@ -339,7 +339,7 @@ def test_every_token_of_an_answer_is_charged():
 
 
 FIELDS = {"answer_tokens": 2, "surprise": 0.5, "interference": 0.5, "forgetting": 0.5}
-FURTHER = {
+GENERAL = {
     "sampler": lambda run: replace(run, sampler=Sampler(noise=0.1)),
     "sampling": lambda run: replace(run, design=replace(run.design, sampling=Sampling(tries=2))),
     "environment.style_tokens": lambda run: replace(run, environment=replace(run.environment, style_tokens=4.0)),
@@ -353,12 +353,12 @@ FURTHER = {
 }
 
 
-@pytest.mark.parametrize("further", FURTHER)
+@pytest.mark.parametrize("general", GENERAL)
 @pytest.mark.parametrize("field", FIELDS)
-def test_what_no_round_does_together_is_refused(field, further):
+def test_what_no_round_does_together_is_refused(field, general):
     run = run_of(DESIGNS["group"], replace(SMALL, n_answers=3, **{field: FIELDS[field]}))
-    with pytest.raises(UserError, match=f"environment.{field} = {FIELDS[field]} with {further}; allowed: one or the other"):
-        FURTHER[further](run)
+    with pytest.raises(UserError, match=f"environment.{field} = {FIELDS[field]} with {general}; allowed: one or the other"):
+        GENERAL[general](run)
 
 
 @pytest.mark.parametrize("field", FIELDS)

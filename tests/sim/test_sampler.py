@@ -149,5 +149,5 @@ def test_a_sampler_that_looks_again_but_sees_the_same_changes_nothing(monkeypatc
     assert same(plain, simulate(replace(run, sampler=Sampler(noise=1e-30)), world).curve)
     assert not same(plain, simulate(replace(run, sampler=Sampler(noise=0.3)), world).curve)
     assert not same(plain, simulate(replace(run, sampler=Sampler(lag=1)), world).curve)
-    still = replace(run, optimizer=Optimizer(rate=0.0))
+    still = replace(run, optimizer=Optimizer(learning_rate=0.0))
     assert same(simulate(still, world).curve, simulate(replace(still, sampler=Sampler(lag=3)), world).curve)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import rftlab.shared.weigh
+import rftlab.shared.objective
 import rftlab.sim.round.plain
 import rftlab.sim.run
 from rftlab.shared.config.advantage import Advantage
@@ -52,7 +52,7 @@ def test_batches_of_several_chunks_follow_their_slow_twin(name):
 
 
 def test_sgd_follows_its_slow_twin():
-    run = replace(run_of(DESIGNS["group"]), optimizer=Optimizer("sgd", rate=0.5))
+    run = replace(run_of(DESIGNS["group"]), optimizer=Optimizer("sgd", learning_rate=0.5))
     world = build(run.environment)
     np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
 
@@ -62,7 +62,7 @@ def test_the_twin_tells_runs_apart(change):
     run = run_of(DESIGNS["window"], seed=3)
     other = {
         "seed": replace(run, seed=4),
-        "rate": replace(run, optimizer=Optimizer(rate=0.021, eps=1e-3)),
+        "rate": replace(run, optimizer=Optimizer(learning_rate=0.021, eps=1e-3)),
         "nuisance": replace(run, environment=replace(SMALL, nuisance=1.4)),
         "window": replace(run, design=replace(run.design, replay_window=2)),
     }[change]
@@ -93,7 +93,7 @@ def test_average_gradient_check_can_fail():
 
 
 def test_the_simulator_calls_the_estimators_of_shared():
-    assert rftlab.sim.round.plain.weigh_into is rftlab.shared.weigh.weigh_into
+    assert rftlab.sim.round.plain.objective_and_weights_into is rftlab.shared.objective.objective_and_weights_into
     assert rftlab.sim.round.plain.advantages_into.__module__ == "rftlab.shared.advantage"
 
 
@@ -115,7 +115,7 @@ def test_evaluation_points_do_not_change_the_run():
 
 def test_designs_share_their_random_numbers():
     """With a rate of 0 the same contexts give the same first rollouts, whatever else is sampled."""
-    world, still = build(SMALL), Optimizer(rate=0.0)
+    world, still = build(SMALL), Optimizer(learning_rate=0.0)
     rewards = []
     for design in (Design(8, 1, estimator=preset("minimalist")), Design(8, 1, 7, estimator=preset("paper_text"))):
         rewards.append(simulate(Simulation(SMALL, replace(design, rounds=20, eval_every=1), still), world).curve.reward[1:])
@@ -125,7 +125,7 @@ def test_designs_share_their_random_numbers():
 def test_several_updates_move_ratios_and_clip():
     world = build(SMALL)
     runs = [replace(DESIGNS["group"], epochs=epochs) for epochs in (1, 6)]
-    once, often = (simulate(replace(run_of(design), optimizer=Optimizer(rate=0.05)), world).curve for design in runs)
+    once, often = (simulate(replace(run_of(design), optimizer=Optimizer(learning_rate=0.05)), world).curve for design in runs)
     assert np.all(once.clip_fraction[1:] == 0)
     assert often.clip_fraction[1:].max() > 0.01
 
@@ -175,7 +175,7 @@ def test_a_long_run_holds_few_batches_and_can_be_stopped(monkeypatch):
 
 
 def test_a_diverging_run_says_where():
-    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", rate=1e38))
+    run = replace(run_of(DESIGNS["raw"]), optimizer=Optimizer("sgd", learning_rate=1e38))
     outcome = simulate(run, build(SMALL))
     assert outcome.diverged_at is not None and outcome.diverged_at < 12
     assert outcome.curve.round[-1] <= outcome.diverged_at
@@ -183,7 +183,7 @@ def test_a_diverging_run_says_where():
 
 @pytest.mark.parametrize("evaluation", ["exact", "sampled"])
 def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(evaluation):
-    run = replace(run_of(DESIGNS["raw"], evaluation=evaluation, seed=1), optimizer=Optimizer("sgd", rate=1e38))
+    run = replace(run_of(DESIGNS["raw"], evaluation=evaluation, seed=1), optimizer=Optimizer("sgd", learning_rate=1e38))
     run = replace(run, design=replace(run.design, rounds=1, eval_every=1))
     outcome = simulate(run, build(SMALL))
     assert outcome.diverged_at == 1 and outcome.curve.round.tolist() == [0]
@@ -236,7 +236,7 @@ BAD = {
     "window": (lambda: Design(rollouts=4, replay_window=3), "replay_window = 3.*at least rollouts = 4"),
     "eval": (lambda: Design(rounds=10, eval_every=3), "eval_every = 3.*divide rounds = 10"),
     "minibatches": (lambda: Design(batch_size=8, minibatches=3), "minibatches = 3.*divide batch_size = 8"),
-    "rate": (lambda: Optimizer(rate=-1.0), "optimizer.rate = -1.0; allowed: 0 or more"),
+    "rate": (lambda: Optimizer(learning_rate=-1.0), "optimizer.learning_rate = -1.0; allowed: 0 or more"),
     "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
     "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
     "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),

@@ -13,7 +13,7 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.sampling import MOST, allocate
+from rftlab.shared.sampling import MAX, allocate
 from rftlab.sim.environments import build
 from rftlab.sim.run import General, batches, simulate
 from tests.support.general import BASE, RUNS, WORLD, styled_run
@@ -175,7 +175,7 @@ def test_budgets_follow_the_difficulty_within_their_limits():
     learner.advance(0, 1, np.zeros(9))
     found = seen(learner)
     count = np.diff(found.first)
-    assert count.sum() == 256 * 4 and count.min() == 1 and count.max() <= MOST * 4
+    assert count.sum() == 256 * 4 and count.min() == 1 and count.max() <= MAX * 4
     spread = np.sqrt(rate * (1 - rate))[found.context]
     assert np.abs(count - spread / spread.mean() * 4).max() < 1.5
     assert count[np.argmin(np.abs(rate[found.context] - 0.5))] == count.max() > count[np.argmin(rate[found.context])]
@@ -200,7 +200,7 @@ def test_penalties_that_leave_the_unit_interval_do_not_break_budgets():
     run = styled_run(sampling=Sampling(budget="difficulty"), length=Length(5.0, 4, 4))
     for found, *_ in rounds_of(run, WORLD, 9):
         assert found.reward.min() < -1
-        assert np.diff(found.first).sum() == 24 and np.diff(found.first).max() <= MOST * 4
+        assert np.diff(found.first).sum() == 24 and np.diff(found.first).max() <= MAX * 4
 
 
 @pytest.mark.parametrize("tries", [4, 30])
@@ -224,7 +224,7 @@ def test_tries_of_uneven_budgets_find_room(tries):
 def test_allocations_are_nearly_the_best_of_all(p, mean):
     """No other allocation brings the neediest context nearer to its part, and hardly any a lower sum of variances p (1-p) / n (Neyman)."""
     spread = np.sqrt(np.array(p) * (1 - np.array(p)))
-    counts = (np.array(c) for c in itertools.product(range(1, MOST * mean + 1), repeat=len(p)) if sum(c) == mean * len(p))
+    counts = (np.array(c) for c in itertools.product(range(1, MAX * mean + 1), repeat=len(p)) if sum(c) == mean * len(p))
     every = [((spread / c).max(), (spread**2 / c).sum()) for c in counts]
     found = allocate(p, mean)
     neediest, variance = (spread / found).max(), (spread**2 / found).sum()

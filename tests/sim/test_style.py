@@ -92,7 +92,7 @@ def test_nuisance_adds_what_the_theory_says_to_the_variance(tokens):
 # --- coins, directions, lengths ---
 
 
-def lean_of(world, found, theta):
+def style_logit_of(world, found, theta):
     return world.style.slope * found.signs[found.style] @ theta
 
 
@@ -106,10 +106,10 @@ def test_the_base_policy_tosses_fair_coins_and_a_moved_one_leans():
     assert np.all(found.old[found.style] == np.log(0.5))
     gradients(learner, 1, 4 * MOVED)
     found = seen(learner)
-    coin, lean = found.coin[found.style], lean_of(world, found, 4 * MOVED)
-    heads = 1 / (1 + np.exp(-lean))
-    assert z_scores((coin - heads) * lean, 0.0) < 4.5
-    assert z_scores((coin - 0.5) * lean, 0.0) > 10
+    coin, style_logit = found.coin[found.style], style_logit_of(world, found, 4 * MOVED)
+    heads = 1 / (1 + np.exp(-style_logit))
+    assert z_scores((coin - heads) * style_logit, 0.0) < 4.5
+    assert z_scores((coin - 0.5) * style_logit, 0.0) > 10
     np.testing.assert_allclose(found.old[found.style], np.log(np.where(coin, heads, 1 - heads)), rtol=1e-9)
 
 
@@ -257,7 +257,7 @@ def entropy_gradient(run, world, w, theta_f, part):
 def test_the_entropy_bonus_is_the_gradient_of_the_entropy(environment, aggregation):
     world = mixed_world() if environment == "tabular" else build(LINEAR)
     design = with_estimator(replace(BASE, epochs=1, minibatches=1), aggregation=aggregation)
-    run = Simulation(Tabular(15, 5) if environment == "tabular" else LINEAR, design, Optimizer("sgd", rate=1.0), seed=3)
+    run = Simulation(Tabular(15, 5) if environment == "tabular" else LINEAR, design, Optimizer("sgd", learning_rate=1.0), seed=3)
     d, a = (15, 5) if environment == "tabular" else (32, 6)
     rng = np.random.default_rng(1)
     w, theta_f = 0.2 * rng.standard_normal((d, a)) * (np.arange(d) < 19)[:, None], 0.02

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rftlab.shared.design import Design
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import weigh
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGETS, target_of
@@ -29,7 +29,7 @@ DESIGNS = {
     "groups": Design(batch_size=3, rollouts=37, estimator=preset("paper_text")),
     "window": Design(batch_size=64, rollouts=1, replay_window=8, estimator=preset("paper_text")),
     "again": Design(batch_size=8, rollouts=9, epochs=2, minibatches=2, estimator=preset("gspo")),
-    "masked": Design(batch_size=8, rollouts=4, estimator=preset("clip_cov")),
+    "apply_mask": Design(batch_size=8, rollouts=4, estimator=preset("clip_cov")),
 }
 
 
@@ -49,7 +49,7 @@ def _weighed(estimator):
     rng, n = np.random.default_rng(0), 600
     old = -rng.random(n)
     batch = prepare(estimator, rng.integers(0, 2, n // 3), np.arange(n // 3) // 8, np.arange(0, n + 1, 3), old, old + 0.3 * rng.standard_normal(n))
-    found = weigh(estimator, batch, old + 0.1 * rng.standard_normal(n))
+    found = objective_and_weights(estimator, batch, old + 0.1 * rng.standard_normal(n))
     return np.float64(found.objective), found.weight, np.float64(found.kl)
 
 

@@ -13,7 +13,7 @@ from rftlab.sim.environments import build
 from rftlab.studies.forecast import calibrate as module
 from rftlab.studies.forecast.calibrate import calibrate, log_likelihood
 from rftlab.studies.forecast.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
-from rftlab.studies.forecast.knobs import LONG, SHORT, Effort, Facts, Knob, answer_rates, informed, paced, world_of
+from rftlab.studies.forecast.knobs import LONG, SHORT, Effort, Facts, SimulatorKnob, answer_rates, informed, paced, world_of
 from rftlab.studies.forecast.paper import paper_evidence
 from rftlab.studies.forecast.posterior import _sum, calibrated, identity
 from rftlab.studies.paper.pairs import PAIRS
@@ -107,9 +107,9 @@ def test_what_no_base_policy_can_be_has_no_likelihood_and_is_refused():
 
 
 def test_knobs_go_from_coordinates_to_values_and_around_others():
-    knob = Knob("rho", "logit", 0.9, 1.0)
+    knob = SimulatorKnob("rho", "logit", 0.9, 1.0)
     assert knob.value(np.zeros(1))[0] == pytest.approx(0.9) and 0.9 < knob.value(np.ones(1))[0] < 1
-    assert Knob("rate", "log", 1.0, 0.5).around([0.01, 0.04]).median == pytest.approx(0.02)
+    assert SimulatorKnob("rate", "log", 1.0, 0.5).around([0.01, 0.04]).median == pytest.approx(0.02)
 
 
 def test_the_rate_s_prior_is_that_of_the_rounds():
@@ -124,7 +124,7 @@ def test_the_prior_of_a_published_pair_does_not_know_its_own_preset():
     found = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
     others = [PAIRS[name].sim for name in ("llama-gsm8k", "olmo-gsm8k")]
     assert found == {knob.name: knob.median for knob in informed(LONG, others).knobs}
-    assert found["rate"] == pytest.approx(np.sqrt(others[0].optimizer.rate * others[1].optimizer.rate))
+    assert found["rate"] == pytest.approx(np.sqrt(others[0].optimizer.learning_rate * others[1].optimizer.learning_rate))
 
 
 def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):

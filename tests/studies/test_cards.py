@@ -27,9 +27,9 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip, Dro, Reinforce
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.pool import pool_of
 from rftlab.shared.prepare import prepare
-from rftlab.shared.weigh import masked, weigh
 from rftlab.studies.cards import CARDS, PRESETS, name_of, preset
 from rftlab.studies.cards.card import all_knobs
 from rftlab.studies.cards.libraries import AGG_MODES
@@ -144,8 +144,8 @@ class Tokens:
 
     def weights(self, estimator: Estimator) -> np.ndarray:
         """Weights off-policy, with a sampler that is not the trainer."""
-        batch = masked(estimator, self.prepared(estimator, self.sampler), self.logp, self.keys)
-        return weigh(estimator, batch, self.logp).weight
+        batch = apply_mask(estimator, self.prepared(estimator, self.sampler), self.logp, self.keys)
+        return objective_and_weights(estimator, batch, self.logp).weight
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -155,8 +155,8 @@ def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
     for tokens in (Tokens(seed, spread=0.8) for seed in range(5)):
         batch = tokens.prepared(estimator)
         assert np.isfinite(tokens.weights(PRESETS[name])).all() and np.any(batch.advantage > 0)
-        np.testing.assert_array_equal(np.sign(weigh(estimator, batch, tokens.old).weight), np.sign(batch.advantage))
-        off_policy = weigh(estimator, masked(estimator, batch, tokens.logp, tokens.keys), tokens.logp).weight
+        np.testing.assert_array_equal(np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage))
+        off_policy = objective_and_weights(estimator, apply_mask(estimator, batch, tokens.logp, tokens.keys), tokens.logp).weight
         assert isinstance(estimator.surrogate, Dro) or (off_policy * batch.advantage >= 0).all()
 
 

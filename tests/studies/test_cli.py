@@ -61,7 +61,7 @@ BAD = {
     "field that the study sets": (("run", "rollouts", "--batch-size", 64), "batch_size = 64: study rollouts sets it"),
     "filter that keeps all": (("run", "batch", "--preset", "gfpo"), "sampling.keep = 8 of rollouts = 8 filters nothing; allowed: fewer than rollouts, or 0"),
     "filter of one design": (("run", "cell", "--preset", "gfpo", "--rollouts", 8), "sampling.keep = 8 of rollouts = 8 filters nothing"),
-    "filter of a trained run": (("train", "--preset", "gfpo", "--design.rollouts", 8, "--dry-run"), "sampling.keep = 8 of rollouts = 8 filters nothing"),
+    "filter of a trained run": (("train", "--preset", "gfpo", "--rollouts", 8, "--dry-run"), "sampling.keep = 8 of rollouts = 8 filters nothing"),
     "no pair named": (("reproduce", "--pairs"), "pairs names none; allowed: one or more of qwen-gsm8k"),
     "no pair named, by its other name": (("reproduce", "--pair", "--quiet"), "pairs names none; allowed: one or more of qwen-gsm8k"),
     "pair of another level": (("reproduce", "--pair", "tiny-mix97"), "pair = 'tiny-mix97' does not run at level sim; allowed: qwen-gsm8k"),

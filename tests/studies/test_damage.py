@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rftlab.llm.ask import Ask
+from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_file
@@ -36,7 +36,7 @@ from tests.support.planted import planted
 SIM, LLM = "qwen-gsm8k", "tiny-mix97"
 STUDIES = {"sim": Study("sim", [SIM], 2, 2), "llm": Study("llm", [LLM], 2, 2)}
 FEW = {name: EXPERIMENTS[name] for name in ("baseline", "advantage")}
-WANTED = pilot_run.wanted(LLM, PILOT_CELLS, None, Ask())
+WANTED = pilot_run.wanted(LLM, PILOT_CELLS, None, ProbeConfig())
 EVIDENCE = planted()
 SILENT = Console(quiet=True)
 
@@ -113,8 +113,8 @@ def pass_rates(console, root):
     """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
     points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
     try:
-        return [str(compare.pass_rates(levels._measured(levels.Asked("llm", LLM), points, root), point.cell, root)) for point in points]
-    except store.Damaged as damage:
+        return [str(compare.pass_rates(levels._measured(levels.LevelName("llm", LLM), points, root), point.cell, root)) for point in points]
+    except store.DamagedPoint as damage:
         return console.print(f"damaged: {damage}")
 
 

@@ -12,7 +12,7 @@ from rftlab.studies.compare.diagnostics import BINS, EDGES, decomposed, relative
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.store import Damaged, folder_of, seal
+from rftlab.studies.runs.store import DamagedPoint, folder_of, seal
 
 
 def test_relatives_differ_in_the_batch_size_alone():
@@ -48,7 +48,7 @@ def test_the_law_of_norms_holds_in_the_simulator():
     world, squares = build(start.environment), {}
     for size in (32, 64, 128):
         design = replace(EXPERIMENTS["batch"].cells[0], batch_size=size, rounds=400, eval_every=200)
-        run = replace(start, design=design, optimizer=replace(start.optimizer, rate=0.0))
+        run = replace(start, design=design, optimizer=replace(start.optimizer, learning_rate=0.0))
         squares[size] = (simulate(run, world).curve.grad_norm[1:] ** 2).mean()
     signal, noise = decomposed(np.array([[squares[32]], [squares[128]]]), np.array([32, 128]))
     assert float((signal + noise / 64)[0]) == pytest.approx(squares[64], rel=0.08)
@@ -82,5 +82,5 @@ def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_res
     seal(tmp_path, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     assert {at: list(found) for at, found in sampled_rates(point, tmp_path).items()} == {10: [0.25], 20: [1.0]}
     (folder / "000011-000020.parquet").write_bytes((folder / "000001-000010.parquet").read_bytes())
-    with pytest.raises(Damaged, match=r"rollouts/000011-000020\.parquet does not match its checksum"):
+    with pytest.raises(DamagedPoint, match=r"rollouts/000011-000020\.parquet does not match its checksum"):
         sampled_rates(point, tmp_path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rftlab.llm.ask import Ask
+from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.errors import UserError
 from rftlab.studies.forecast.score import whole_pairs
 from rftlab.studies.paper.experiments import EXPERIMENTS
@@ -19,10 +19,10 @@ from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.noise import analysed, parts_of
-from rftlab.studies.pilot.pilot import Gradient, Pilot, pilot_from, rollouts_of
+from rftlab.studies.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
 from rftlab.studies.pilot.run import answers_of, wanted
 from rftlab.studies.pilot.show import show, spark
-from rftlab.studies.pilot.store import Damaged, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from rftlab.studies.pilot.store import DamagedPilot, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.seal import sealed
@@ -53,7 +53,7 @@ def test_shipped_runs_make_a_pilot(pilot):
         own = curves[curves["cell"] == run.cell]
         assert run.curve.test_pass_at_1.tolist() == own["test_pass_at_1"].tolist() and run.test_flexible.tolist() == own["test_flexible"].tolist()
         assert run.design == replace(CELLS[run.cell], rounds=usual.rounds, eval_every=usual.eval_every) and not run.diverged
-        assert (run.train_questions, run.test_questions, run.responses, run.asked) == (500, 500, 1, 13 * 1000 * 2)
+        assert (run.train_questions, run.test_questions, run.responses, run.evaluated) == (500, 500, 1, 13 * 1000 * 2)
         assert run.spent.rollouts == usual.rounds * rollouts_of(run.design) == own["rollouts"].max()
     assert pilot.total.rollouts == 576 * 600 + 16 * 1012 == sum(spent.rollouts for spent in pilot.spent.values())
     assert pilot.fraction == pytest.approx(pilot.total.rollouts / (12_288 * 600))
@@ -145,11 +145,11 @@ def test_a_noise_scale_is_noise_over_signal():
 
 def test_a_file_comes_back(pilot, tmp_path):
     place = file_of(tmp_path, PAIR)
-    assert read(place, Pilot) is None
+    assert read(place, PilotMeasurements) is None
     write(place, pilot, {"a": 1})
-    found = read(place, Pilot, {"a": 1})
+    found = read(place, PilotMeasurements, {"a": 1})
     assert repr(found) == repr(pilot) and found.base.train.strict.dtype.kind == "i"
-    assert read(place, Pilot, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(pilot)
+    assert read(place, PilotMeasurements, {"a": 2}) is None and repr(read_pilot(tmp_path, PAIR)) == repr(pilot)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_damaged_file_is_named(pilot, tmp_path, damage):
     place = file_of(tmp_path, PAIR)
     write(place, pilot, {})
     place.write_text(damage(place.read_text()))
-    with pytest.raises(Damaged, match=r"pilot\.json"):
-        read(place, Pilot)
+    with pytest.raises(DamagedPilot, match=r"pilot\.json"):
+        read(place, PilotMeasurements)
     with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
         read_pilot(tmp_path, PAIR)
 
@@ -184,7 +184,7 @@ def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
     }
     for said, content in wrong.items():
         write(place, content, {})
-        with pytest.raises(Damaged, match=said):
+        with pytest.raises(DamagedPilot, match=said):
             read(place, type(content))
 
 
@@ -203,7 +203,7 @@ def test_measurements_are_shipped(pilot, tmp_path, monkeypatch):
 
 
 def test_requests_are_checked():
-    ask = Ask()
+    ask = ProbeConfig()
     with pytest.raises(UserError, match="pair = 'nobody' is unknown"):
         wanted("nobody", PILOT_CELLS, None, ask)
     with pytest.raises(UserError, match="design = '32x9' is unknown; allowed: "):
@@ -213,11 +213,11 @@ def test_requests_are_checked():
             wanted(PAIR, PILOT_CELLS, rounds, ask)
     for samples in (1, 2, 5):
         with pytest.raises(UserError, match=f"samples = {samples}; allowed: 4 or more, and even"):
-            Ask(samples=samples)
+            ProbeConfig(samples=samples)
     with pytest.raises(UserError, match="train_questions = 15; allowed: 16 or more"):
-        Ask(train_questions=15)
+        ProbeConfig(train_questions=15)
     with pytest.raises(UserError, match="test_questions = 1; allowed: 2 or more"):
-        Ask(test_questions=1)
+        ProbeConfig(test_questions=1)
 
 
 def test_a_pair_without_a_language_model_is_refused(monkeypatch):
@@ -225,16 +225,18 @@ def test_a_pair_without_a_language_model_is_refused(monkeypatch):
 
     monkeypatch.setitem(PAIRS, "simulated", replace(PAIRS["qwen-math"], llm=None))
     with pytest.raises(UserError, match="pair = 'simulated' does not run at level llm; allowed: "):
-        wanted("simulated", PILOT_CELLS, None, Ask())
+        wanted("simulated", PILOT_CELLS, None, ProbeConfig())
 
 
 def test_runs_of_a_pilot_are_those_of_the_grid():
     grid = {point.id for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
-    assert {point.id for point in wanted(PAIR, PILOT_CELLS, None, Ask()).points()} < grid
-    short = wanted(PAIR, PILOT_CELLS, 20, Ask())
+    assert {point.id for point in wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).points()} < grid
+    short = wanted(PAIR, PILOT_CELLS, 20, ProbeConfig())
     assert not {point.id for point in short.points()} & grid and {point.run.design.rounds for point in short.points()} == {20}
-    assert short.config() != wanted(PAIR, PILOT_CELLS, None, Ask()).config() and short.base_config() == wanted(PAIR, (), None, Ask()).base_config()
-    assert short.base_config() != wanted(PAIR, (), None, Ask(samples=8)).base_config()
+    assert (
+        short.config() != wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).config() and short.base_config() == wanted(PAIR, (), None, ProbeConfig()).base_config()
+    )
+    assert short.base_config() != wanted(PAIR, (), None, ProbeConfig(samples=8)).base_config()
     assert json.loads(json.dumps(short.config())) == short.config()
 
 
@@ -281,15 +283,15 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         "dangling link": lambda: place.symlink_to("nowhere"),
         "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
         "base for pilot": lambda: write(place, pilot.base, {}),
-        "other types": lambda: place.write_bytes(sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "Pilot"])),
+        "other types": lambda: place.write_bytes(sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])),
     }
     makers[kind]()
-    with pytest.raises(Damaged, match=r"pilot\.json"):
-        read(place, Pilot)
+    with pytest.raises(DamagedPilot, match=r"pilot\.json"):
+        read(place, PilotMeasurements)
     with pytest.raises(UserError, match=f"damaged: .*; run `rftlab pilot --pair {PAIR} --results .*` again"):
         read_pilot(tmp_path, PAIR)
     discard(place)
-    assert read(place, Pilot) is None and other.is_file()
+    assert read(place, PilotMeasurements) is None and other.is_file()
 
 
 def test_a_folder_of_pilots_that_is_a_link_is_refused(pilot, tmp_path):

@@ -15,7 +15,7 @@ from rich.console import Console
 from rftlab.shared.curve import Curve
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_whole
-from rftlab.studies.report.report import VERDICTS, Part, terminal_summary, write_report
+from rftlab.studies.report.report import VERDICTS, ReportPart, terminal_summary, write_report
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.language import PHASES, costs, gains
 from rftlab.studies.results.stats import interval
@@ -49,7 +49,7 @@ def with_metrics(curves):
 
 def part(curves, text="plain", level="sim", **changes):
     pairs = list(dict.fromkeys(curves["pair"]))
-    return Part(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(**changes)
+    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(**changes)
 
 
 def findings_of(pairs, text="a < b"):

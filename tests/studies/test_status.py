@@ -12,7 +12,7 @@ from rich.console import Console
 from rftlab.llm.lock import Busy, held, locked
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_file
-from rftlab.studies.cli.status import duration, look, seconds_left, seconds_left_now, show
+from rftlab.studies.cli.status import duration, run_status, seconds_left, seconds_left_now, show
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.study import study_of, write_study
@@ -93,7 +93,7 @@ def test_each_state_is_seen_and_nothing_is_written(root, hold):
     hold(interrupt(root, todo[3], None))
     interrupt(root, todo[4], None, curve=False)
     before = everything(root)
-    found = [look(root, point) for point in todo]
+    found = [run_status(root, point) for point in todo]
     assert [(run.state, run.round) for run in found[:6]] == [
         ("done", None),
         ("running", 150),
@@ -115,7 +115,7 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
     finish(root, todo[0], 3 * todo[0].cost)
     hold(interrupt(root, todo[1], 150))
     hold(interrupt(root, todo[2], 450))
-    found = [look(root, point) for point in todo]
+    found = [run_status(root, point) for point in todo]
     left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
     assert seconds_left(found) == pytest.approx(left)
     assert seconds_left_now(found) == pytest.approx(left / 2)
@@ -124,12 +124,12 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
 
 def test_what_is_not_known_is_not_guessed(root):
     todo = points("llm", "tiny-mix97")
-    found = [look(root, point) for point in todo]
+    found = [run_status(root, point) for point in todo]
     assert seconds_left(found) is None and seconds_left_now(found) is None
     finish(root, todo[0], 60.0)
     for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
         (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
-        found = [look(root, point) for point in todo]
+        found = [run_status(root, point) for point in todo]
         assert found[0].state == "interrupted" and str(store.folder_of(root, todo[0])) in found[0].damage and seconds_left(found) is None
 
 
@@ -138,7 +138,7 @@ def test_simulations_are_done_or_to_do(root):
     for point in todo[:2]:
         finish(root, point, 2.0)
     assert rows(printed(root))["qwen-gsm8k"][:4] == ["2", "0", "0", str(len(todo) - 2)]
-    found = [look(root, point) for point in todo]
+    found = [run_status(root, point) for point in todo]
     assert seconds_left(found[:2]) == 0.0 and seconds_left_now(found) is None
 
 
@@ -208,7 +208,7 @@ def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
         "dangling link": lambda: target.symlink_to("nowhere"),
     }
     makers[kind]()
-    found = look(root, todo[0])
+    found = run_status(root, todo[0])
     assert found.state == ("interrupted" if rest else "to do") and found.seconds is None
     if rest != ["lock"]:
         assert str(folder) in found.damage and f"damaged, `rftlab reproduce` redoes it: {found.damage}" in printed(root)

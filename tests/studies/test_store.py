@@ -43,7 +43,7 @@ def test_identity_covers_every_field_and_the_label_follows_the_configuration():
     point = point_of()
     changed = [
         replace(point, run=replace(point.run, seed=1)),
-        replace(point, run=replace(point.run, optimizer=Optimizer(rate=1e-3))),
+        replace(point, run=replace(point.run, optimizer=Optimizer(learning_rate=1e-3))),
         replace(point, run=replace(point.run, evaluation="sampled")),
         replace(point, run=replace(point.run, environment=replace(SMALL, rho=0.5))),
         replace(point, run=replace(point.run, design=replace(point.run.design, rounds=6))),
@@ -181,7 +181,7 @@ def test_a_full_disk_or_a_forbidden_write_keeps_what_is_finished(root, monkeypat
 
 
 def test_a_diverged_run_is_marked_and_the_others_go_on(root):
-    wild = replace(point_of(), run=replace(point_of().run, optimizer=Optimizer("sgd", rate=1e38)))
+    wild = replace(point_of(), run=replace(point_of().run, optimizer=Optimizer("sgd", learning_rate=1e38)))
     todo = [wild, *points(1)]
     run_all(root, todo)
     results = collect(root, todo)

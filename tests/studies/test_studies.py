@@ -14,7 +14,7 @@ from rftlab.studies.cli.run import parse_run
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, experiment, label
 from rftlab.studies.paper.pairs import PAIRS, pair
 from rftlab.studies.paper.published import endpoints, published
-from rftlab.studies.results.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, Part, judge, verdict_of
+from rftlab.studies.results.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, ClaimPart, judge, verdict_of
 from rftlab.studies.results.endpoints import agreement, endpoint_table, finals
 from rftlab.studies.results.stats import interval
 
@@ -85,11 +85,11 @@ def test_interval_covers_as_often_as_it_says():
     ],
 )
 def test_a_part_holds_fails_or_is_undecided(values, low, high, verdict):
-    assert verdict_of([Part("x", pd.Series(values, dtype=float), low, high)]) == verdict
+    assert verdict_of([ClaimPart("x", pd.Series(values, dtype=float), low, high)]) == verdict
 
 
 def test_a_claim_needs_all_its_parts():
-    yes, no, maybe = (Part("x", pd.Series(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
+    yes, no, maybe = (ClaimPart("x", pd.Series(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
     assert verdict_of([yes, yes]) == HOLDS
     assert verdict_of([yes, maybe]) == UNDECIDED
     assert verdict_of([yes, maybe, no]) == FAILS
@@ -215,7 +215,7 @@ SHORT = ("--rounds", "2", "--eval-every", "2")
         ((), ""),
         (("--preset", "dapo", *SHORT), "nothing published"),
         (SHORT, "rounds"),
-        ((*SHORT, "--environment.n-train", "200", "--optimizer.rate", "1e-3"), "rounds, environment, optimizer"),
+        ((*SHORT, "--environment.n-train", "200", "--optimizer.learning-rate", "1e-3"), "rounds, environment, optimizer"),
         ((*SHORT, "--sampling.tries", "2", "--sampler.lag", "1"), "rounds, sampling, sampler"),
     ],
 )

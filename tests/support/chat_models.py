@@ -42,6 +42,6 @@ def data(tmp_path_factory):
 
 
 def chat_run(folder, data, **more):
-    model = Model(str(folder), prompt_limit=40, response_limit=8)
+    model = Model(str(folder), max_prompt_length=40, max_response_length=8)
     design = Design(4, 2, estimator=GRPO, rounds=2, eval_every=1)
     return LLMRun(TaskConfig("gsm8k", source=str(data)), model, design, evaluation=Evaluation(greedy=False), **more)

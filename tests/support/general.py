@@ -32,7 +32,7 @@ WORLD, OTHER_SAMPLER = mixed_world(), Sampler(3, 0.4)
 def styled_run(sampler=None, design=BASE, sampling=None, seed=3, **estimator):
     """A run of the mixed world: BASE with other knobs."""
     design = replace(with_estimator(design, **estimator), sampling=sampling or Sampling())
-    return Simulation(Tabular(15, 5), design, Optimizer(rate=0.1, eps=1e-3), sampler or Sampler(), seed=seed)
+    return Simulation(Tabular(15, 5), design, Optimizer(learning_rate=0.1, eps=1e-3), sampler or Sampler(), seed=seed)
 
 
 def corrected(**more):

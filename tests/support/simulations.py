@@ -34,7 +34,7 @@ DESIGNS = {
 
 
 def run_of(design, environment=SMALL, rounds=12, **more):
-    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(rate=0.02, eps=1e-3), **more)
+    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(learning_rate=0.02, eps=1e-3), **more)
 
 
 LOGITS = np.array([[0.3, -0.2, 0.9, 0.1], [1.2, 0.4, -0.7, 0.2], [-0.5, 0.6, 0.1, -1.0]])
@@ -47,7 +47,7 @@ def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
     design = Design(3, rollouts, estimator=estimator, rounds=rounds, eval_every=rounds)
     found = []
     for seed in range(seeds):
-        run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", rate=rate), seed=seed)
+        run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", learning_rate=rate), seed=seed)
         state = start_state(run, world)
         train_rounds(world.train, plan_of(run, world), rule_of(estimator), state, work_of(run, world), batches(3, 3, seed, 0, rounds), 0, np.zeros(9))
         found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))

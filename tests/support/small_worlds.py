@@ -47,7 +47,7 @@ def learner_of(world, estimator, rollouts=1, seed=0, theta=None, rate=1.0, **mor
     n = len(world.train.base_format)
     knobs = {"batch_size": n} | {name: more.pop(name) for name in tuple(more) if name in Design.__dataclass_fields__}
     design = Design(rollouts=rollouts, estimator=estimator, rounds=1, eval_every=1, **knobs)
-    learner = General(Simulation(Tabular(n), design, Optimizer("sgd", rate=rate), seed=seed, **more), world)
+    learner = General(Simulation(Tabular(n), design, Optimizer("sgd", learning_rate=rate), seed=seed, **more), world)
     put(learner, theta)
     return learner
 
@@ -150,4 +150,6 @@ def seen(learner):
     style[starts[:-1]] = False
     ints = (r.ints[ragged.ARM, responses], *(r.numbers[row, responses] for row in (ragged.SCORE, ragged.GIVEN, ragged.ADVANTAGE)))
     logps = (r.tokens[row, tokens].copy() for row in (ragged.OLD, ragged.NOW))
-    return Seen(r.rows[ragged.CONTEXT, :n].copy(), first, *(part.copy() for part in ints), starts, signs, r.marks[ragged.COIN, tokens] != 0, *logps, style)
+    return Seen(
+        r.rows[ragged.CONTEXT, :n].copy(), first, *(part.copy() for part in ints), starts, signs, r.marks[ragged.STYLE_TOKEN, tokens] != 0, *logps, style
+    )

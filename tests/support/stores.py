@@ -9,11 +9,11 @@ from rftlab.sim.config import Linear, Simulation
 from rftlab.studies.cards import preset
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point, canonical
-from rftlab.studies.runs.runner import Report, run_points
+from rftlab.studies.runs.runner import StudyCallbacks, run_points
 from rftlab.studies.runs.seal import read_sealed, sealed
 
 SMALL = Linear(n_train=40, n_test=30, n_features=16, base_format=2.0)
-QUIET = Report(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
+QUIET = StudyCallbacks(lambda point, outcome: None, lambda seconds: None, lambda text: None, lambda text: None)
 
 
 def point_of(seed=0, rounds=4, **design):

@@ -10,7 +10,7 @@ from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.pools import Sizes
-from rftlab.llm.train import Report, train
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
@@ -26,9 +26,9 @@ def run_of(rollouts=4, rounds=8, task="mix97", eval_every=4, **more):
     places = {"evaluation": Evaluation, "compute": Compute, "lora": LoRA, "optimizer": AdamW, "design": Design}
     parts = {name: {key: more.pop(key) for key in list(more) if key in kind.__dataclass_fields__ and key != "device"} for name, kind in places.items()}
     parts["design"] = {"batch_size": 6, "rollouts": rollouts, "rounds": rounds, "eval_every": eval_every, "estimator": GRPO} | parts["design"]
-    parts["optimizer"] = {"rate": 3e-3} | parts["optimizer"]
+    parts["optimizer"] = {"learning_rate": 3e-3} | parts["optimizer"]
     built = {name: kind(**parts[name]) for name, kind in places.items()}
-    return LLMRun(TaskConfig(task, sizes=SIZES), Model(tiny=TINY, prompt_limit=16, response_limit=12), **built, **more)
+    return LLMRun(TaskConfig(task, sizes=SIZES), Model(tiny=TINY, max_prompt_length=16, max_response_length=12), **built, **more)
 
 
 def even(verifier, responses, truths, pool):
@@ -64,4 +64,4 @@ def killed_at(run, folder, rounds):
             raise Killed
 
     with pytest.raises(Killed):
-        train(run, folder, Report(rounds=stop))
+        train(run, folder, TrainingCallbacks(rounds=stop))

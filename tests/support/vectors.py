@@ -25,12 +25,12 @@ from rftlab.shared.correction import corrections
 from rftlab.shared.credit import optimal_token_baseline, token_advantages
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.kl import kl_penalty
+from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.pool import pool_of
-from rftlab.shared.prepare import freeze, prepare, shaped_rewards
+from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
 from rftlab.shared.surrogate import surrogate
-from rftlab.shared.weigh import masked, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBSET = ROOT / "tests" / "golden"
@@ -77,11 +77,11 @@ class Api:
     keep_shortest: Callable = keep_shortest
     shares: Callable = shares
     corrections: Callable = corrections
-    freeze: Callable = freeze
+    batch_from_advantages: Callable = batch_from_advantages
     prepare: Callable = prepare
     shaped_rewards: Callable = shaped_rewards
-    masked: Callable = masked
-    weigh: Callable = weigh
+    apply_mask: Callable = apply_mask
+    objective_and_weights: Callable = objective_and_weights
     surrogate: Callable = token_surrogate
     kl_penalty: Callable = token_penalty
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 import rftlab.studies.theory.command as command
 from rftlab.shared.errors import UserError
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison, estimated, exact, positive
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue, estimated, exact, positive
 from rftlab.studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
 from tests.support.theory import made
 
@@ -112,8 +112,8 @@ def test_inequalities_print_as_such():
     assert expected_text(positive("a > b", 0.3)) == "> 0"
     assert expected_text(exact("a = 0", 0.0, 1e-14)) == "0"
     assert interval_text(exact("a", 1.0, 1.0)) == ""
-    assert interval_text(Comparison("a", 1.0, 1.0, 0.9, 1.1, PASS)) == "[0.9, 1.1]"
-    assert interval_text(Comparison("a", 0.5, 0.5, 0.49998, 0.50003, PASS)) == "[0.49998, 0.50003]"
+    assert interval_text(MeasuredValue("a", 1.0, 1.0, 0.9, 1.1, PASS)) == "[0.9, 1.1]"
+    assert interval_text(MeasuredValue("a", 0.5, 0.5, 0.49998, 0.50003, PASS)) == "[0.49998, 0.50003]"
 
 
 def test_groups_hold_every_check_once():

@@ -8,7 +8,7 @@ import pytest
 import rftlab.studies.theory.command as command
 from rftlab.studies.report.figures import save
 from rftlab.studies.theory import curves, page
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Comparison
+from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result
 from rftlab.studies.theory.page import FIGURES, mathml, scripts, theory_section
 from tests.support.theory import made
@@ -50,7 +50,7 @@ def section(monkeypatch):
 
 
 def result(check, *verdicts):
-    rows = [Comparison(f"number {i} <b>", 1.0, 1.25, 1.0, 1.5, verdict) for i, verdict in enumerate(verdicts)]
+    rows = [MeasuredValue(f"number {i} <b>", 1.0, 1.25, 1.0, 1.5, verdict) for i, verdict in enumerate(verdicts)]
     return Result(check, rows, verdicts[0], 0.1)
 
 

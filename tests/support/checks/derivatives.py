@@ -156,14 +156,14 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
         baseline=baseline,
         pool=pool_for(api, batch, rewards),
     )
-    weighed = api.weigh(estimator, prepared, batch.logp)
-    scale = float(np.abs(weighed.weight).max())
+    found = api.objective_and_weights(estimator, prepared, batch.logp)
+    scale = float(np.abs(found.weight).max())
     for t in range(batch.logp.size):
 
         def along(x, t=t):
-            return api.weigh(estimator, prepared, np.concatenate([batch.logp[:t], [x], batch.logp[t + 1 :]])).objective
+            return api.objective_and_weights(estimator, prepared, np.concatenate([batch.logp[:t], [x], batch.logp[t + 1 :]])).objective
 
-        agree(weighed.weight[t], difference(along, batch.logp[t]), scale, f"{name}: weight of token {t}")
+        agree(found.weight[t], difference(along, batch.logp[t]), scale, f"{name}: weight of token {t}")
 
 
 def pool_for(api: Api, batch: Batches, rewards: np.ndarray):

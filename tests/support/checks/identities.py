@@ -24,14 +24,14 @@ def arguments(batch: Batches, rewards=None) -> dict:
     return {"rewards": batch.rewards if rewards is None else rewards, "group": batch.group, "starts": batch.starts, "old_logp": batch.old_logp}
 
 
-def weighed_parts(api: Api, estimator: Estimator, prepared, logp: np.ndarray, bounds: list[int]) -> list:
+def objectives_of_parts(api: Api, estimator: Estimator, prepared, logp: np.ndarray, bounds: list[int]) -> list:
     """What mask and weigh make of the micro-batches between `bounds`; a mask that compares tokens sees the whole batch first."""
     by_itself = isinstance(estimator.mask, (Divergence, Drift))
-    whole = prepared if by_itself else api.masked(estimator, prepared, logp, np.cos(np.arange(logp.size)))
+    whole = prepared if by_itself else api.apply_mask(estimator, prepared, logp, np.cos(np.arange(logp.size)))
     parts = []
     for a, b in pairwise(bounds):
         part = part_of(whole, a, b)
-        parts.append(api.weigh(estimator, api.masked(estimator, part, logp[a:b]) if by_itself else part, logp[a:b]))
+        parts.append(api.objective_and_weights(estimator, api.apply_mask(estimator, part, logp[a:b]) if by_itself else part, logp[a:b]))
     return parts
 
 
@@ -50,9 +50,9 @@ def check_one_split(api: Api, estimator: Estimator, batch: Batches, rng: np.rand
     batch = batch._replace(logp=np.minimum(batch.logp, 0.0))
     prepared = api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, correction=batch.correction)
     size = batch.logp.size
-    whole = weighed_parts(api, estimator, prepared, batch.logp, [0, size])[0]
+    whole = objectives_of_parts(api, estimator, prepared, batch.logp, [0, size])[0]
     bounds = sorted({0, size, *rng.choice(batch.starts, 3).tolist()})
-    parts = weighed_parts(api, estimator, prepared, batch.logp, bounds)
+    parts = objectives_of_parts(api, estimator, prepared, batch.logp, bounds)
     same(np.concatenate([part.weight for part in parts]), whole.weight, f"weights of micro-batches {bounds}, {estimator}")
     scale = 1.0 + float(np.abs(whole.weight).sum()) + abs(whole.objective) + abs(whole.kl)
     close(sum(part.objective for part in parts), whole.objective, f"objective of micro-batches {bounds}", EXACT * scale)
@@ -74,13 +74,13 @@ def check_prepared_apart(api: Api) -> None:
         apart = []
         for half in (first, second):
             prepared = api.prepare(estimator, **arguments(half), ref_logp=half.ref_logp, sampler_logp=half.sampler_logp, **counts)
-            apart.append(api.weigh(estimator, prepared, half.logp).weight)
+            apart.append(api.objective_and_weights(estimator, prepared, half.logp).weight)
         keys = ("rewards", "old_logp", "ref_logp", "sampler_logp", "logp")
         columns = {key: np.concatenate([getattr(half, key) for half in (first, second)]) for key in keys}
         logp = columns.pop("logp")
         group = np.concatenate([first.group, second.group + first.n_groups])
         starts = np.concatenate([first.starts, second.starts[1:] + first.starts[-1]])
-        together = api.weigh(estimator, api.prepare(estimator, group=group, starts=starts, **columns), logp)
+        together = api.objective_and_weights(estimator, api.prepare(estimator, group=group, starts=starts, **columns), logp)
         same(np.concatenate(apart), together.weight, f"weights of halves prepared apart, {estimator.aggregation}")
 
 
@@ -94,7 +94,7 @@ def check_one_token(api: Api) -> None:
         for kind in ("token_mean", "seq_mean_token_sum", "seq_mean_token_mean"):
             estimator = no_kl(Advantage("batch_mean"), aggregation=Aggregation(kind))
             pool = api.pool_of(3, (rewards, group))
-            weights.append(api.weigh(estimator, api.prepare(estimator, rewards, group, np.arange(n + 1), old, pool=pool), old + 0.05).weight)
+            weights.append(api.objective_and_weights(estimator, api.prepare(estimator, rewards, group, np.arange(n + 1), old, pool=pool), old + 0.05).weight)
         same(weights[1], weights[0], "seq_mean_token_sum and token_mean")
         same(weights[2], weights[0], "seq_mean_token_mean and token_mean")
 
@@ -122,8 +122,8 @@ def check_kl_in_reward(api: Api) -> None:
         shaped = api.shaped_rewards(estimator, batch.rewards, batch.starts, batch.old_logp, batch.ref_logp)
         same(batch.rewards, given, "the rewards that were given")
         close(shaped, by_hand, "shaped rewards", EXACT)
-        ours = api.weigh(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp), batch.logp)
-        hand = api.weigh(plain, api.prepare(plain, **arguments(batch, by_hand)), batch.logp)
+        ours = api.objective_and_weights(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp), batch.logp)
+        hand = api.objective_and_weights(plain, api.prepare(plain, **arguments(batch, by_hand)), batch.logp)
         scale = 1.0 + float(np.abs(hand.weight).sum())
         close(ours.weight, hand.weight, "weights of shaped rewards", EXACT * scale)
         close(ours.objective, hand.objective, "objective of shaped rewards", EXACT * scale)
@@ -143,8 +143,8 @@ def check_kl_in_loss(api: Api) -> None:
         batch, plain = random_batch(rng), no_kl(CENTRED)
         estimator = replace(plain, kl=KL("k2", 0.3))
         rest = {"correction": batch.correction}
-        ours = api.weigh(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, **rest), batch.logp)
-        free = api.weigh(plain, api.prepare(plain, **arguments(batch), **rest), batch.logp)
+        ours = api.objective_and_weights(estimator, api.prepare(estimator, **arguments(batch), ref_logp=batch.ref_logp, **rest), batch.logp)
+        free = api.objective_and_weights(plain, api.prepare(plain, **arguments(batch), **rest), batch.logp)
         d, share = batch.logp - batch.ref_logp, api.shares(plain.aggregation, batch.starts)
         scale = 1.0 + float(np.abs(free.weight).sum() + np.abs(d).sum())
         close(ours.weight, free.weight - 0.3 * share * d, "weights with a KL penalty", EXACT * scale)
@@ -159,7 +159,7 @@ def check_weighted_kl(api: Api) -> None:
         for kind in ("k1", "k2", "k3"):
             plain, weighted = (Estimator(CENTRED, Clip(), KL(kind, 0.3, weighted=flag)) for flag in (False, True))
             prepared = api.prepare(plain, **arguments(batch), ref_logp=batch.ref_logp)
-            before, after = (api.weigh(estimator, prepared, batch.old_logp) for estimator in (plain, weighted))
+            before, after = (api.objective_and_weights(estimator, prepared, batch.old_logp) for estimator in (plain, weighted))
             scale = 1.0 + float(np.abs(before.weight).sum()) + abs(before.objective) + abs(before.kl)
             close([after.objective, after.kl], [before.objective, before.kl], f"value of {kind}, weighted, where the policy has not moved", EXACT * scale)
             values = [api.kl_penalty(plain.kl, logp, ref)[0] for logp, ref in zip(batch.old_logp, batch.ref_logp, strict=True)]
@@ -173,8 +173,12 @@ def check_anchor(api: Api) -> None:
         base, old = (Estimator(CENTRED, Clip(), KL("k2", 0.3, anchor=anchor)) for anchor in ("base", "old"))
         ours = api.prepare(old, **arguments(batch), ref_logp=batch.ref_logp)
         hand = api.prepare(base, **arguments(batch), ref_logp=batch.old_logp)
-        same(api.weigh(old, ours, batch.logp).weight, api.weigh(base, hand, batch.logp).weight, "weights with the old policy as anchor")
-        same(api.weigh(old, ours, batch.old_logp).kl, 0.0, "KL to the old policy where it has not moved")
+        same(
+            api.objective_and_weights(old, ours, batch.logp).weight,
+            api.objective_and_weights(base, hand, batch.logp).weight,
+            "weights with the old policy as anchor",
+        )
+        same(api.objective_and_weights(old, ours, batch.old_logp).kl, 0.0, "KL to the old policy where it has not moved")
 
 
 def check_correction_ends(api: Api) -> None:
@@ -203,7 +207,11 @@ def check_ratio_to_the_sampler(api: Api) -> None:
         estimator = replace(no_kl(CENTRED), correction=Correction("ratio"))
         ours = api.prepare(estimator, **arguments(batch), sampler_logp=batch.sampler_logp)
         hand = api.prepare(no_kl(CENTRED), **arguments(batch) | {"old_logp": batch.sampler_logp})
-        same(api.weigh(estimator, ours, batch.logp).weight, api.weigh(no_kl(CENTRED), hand, batch.logp).weight, "weights with ratios to the sampler")
+        same(
+            api.objective_and_weights(estimator, ours, batch.logp).weight,
+            api.objective_and_weights(no_kl(CENTRED), hand, batch.logp).weight,
+            "weights with ratios to the sampler",
+        )
         anchored = replace(estimator, kl=KL("k2", 0.3, anchor="old"))
         same(
             api.prepare(anchored, **arguments(batch), ref_logp=batch.ref_logp, sampler_logp=batch.sampler_logp).ref_logp,

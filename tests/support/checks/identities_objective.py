@@ -24,12 +24,15 @@ UNBOUNDED = {"floor": -math.inf, "cap": math.inf}
 def frozen_pair(api: Api, batch: Batches, *estimators: Estimator, **rest):
     """The batch, frozen for each of the estimators from the same advantages, one per response."""
     advantage = np.repeat(np.cos(3.0 * np.arange(batch.group.size)), np.diff(batch.starts))
-    return [api.freeze(estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest) for estimator in estimators]
+    return [api.batch_from_advantages(estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest) for estimator in estimators]
 
 
 def equal_objectives(api: Api, batch: Batches, first: Estimator, second: Estimator, what: str, exact: bool = True, **second_rest) -> None:
     """Both estimators have the same weights, and the same objective."""
-    ours, theirs = (api.weigh(estimator, frozen_pair(api, batch, estimator, **rest)[0], batch.logp) for estimator, rest in ((first, {}), (second, second_rest)))
+    ours, theirs = (
+        api.objective_and_weights(estimator, frozen_pair(api, batch, estimator, **rest)[0], batch.logp)
+        for estimator, rest in ((first, {}), (second, second_rest))
+    )
     if exact:
         same(ours.weight, theirs.weight, f"weights: {what}")
     scale = 1.0 + float(np.abs(theirs.weight).sum()) + abs(theirs.objective)
@@ -45,10 +48,10 @@ def check_unclipped(api: Api) -> None:
         prepared = frozen_pair(api, batch, estimator)[0]
         logp = np.clip(batch.logp, batch.old_logp - 19.0, batch.old_logp + 19.0)
         expected = prepared.share * prepared.advantage * np.exp(logp - batch.old_logp)
-        weighed = api.weigh(estimator, prepared, logp)
-        close(weighed.weight, expected, "weights without clipping", EXACT)
-        close(weighed.objective, expected.sum(), "objective without clipping", EXACT * (1.0 + float(np.abs(expected).sum())))
-        same((weighed.clipped, weighed.dual_clipped), (0, 0), "clipped tokens without clipping")
+        found = api.objective_and_weights(estimator, prepared, logp)
+        close(found.weight, expected, "weights without clipping", EXACT)
+        close(found.objective, expected.sum(), "objective without clipping", EXACT * (1.0 + float(np.abs(expected).sum())))
+        same((found.clipped, found.dual_clipped), (0, 0), "clipped tokens without clipping")
 
 
 def check_on_policy(api: Api) -> None:
@@ -61,8 +64,8 @@ def check_on_policy(api: Api) -> None:
             ratio = Ratio("product") if isinstance(surrogate, Vespo) else Ratio()
             estimator = no_kl(CENTRED, surrogate, ratio=ratio)
             prepared = frozen_pair(api, batch, estimator)[0]
-            weights = api.weigh(estimator, prepared, batch.old_logp).weight
-            close(weights, api.weigh(reinforce, prepared, batch.old_logp).weight, f"{surrogate} on-policy and REINFORCE", EXACT)
+            weights = api.objective_and_weights(estimator, prepared, batch.old_logp).weight
+            close(weights, api.objective_and_weights(reinforce, prepared, batch.old_logp).weight, f"{surrogate} on-policy and REINFORCE", EXACT)
             close(weights, prepared.share * prepared.advantage, f"{surrogate} on-policy: share A", EXACT)
 
 
@@ -132,10 +135,10 @@ def check_clip_stops(api: Api) -> None:
     starts, old, log_ratio = np.arange(5), np.full(4, -2.0), np.log([1.3, 1.6, 0.8, 0.95])
     for sign, free in ((1.0, [True, False, True, True]), (-1.0, [True, True, False, True])):
         batch = api.prepare(estimator, np.full(4, sign), np.arange(4), starts, old)
-        weighed = api.weigh(estimator, batch, old + log_ratio)
-        close(weighed.weight, np.where(free, sign * np.exp(log_ratio), 0.0), f"weights with advantage {sign}", EXACT)
-        same(weighed.clipped, free.count(False), f"clipped tokens with advantage {sign}")
-        learning = api.weigh(replace(estimator, surrogate=Cispo(0.1, 0.5)), batch, old + log_ratio)
+        found = api.objective_and_weights(estimator, batch, old + log_ratio)
+        close(found.weight, np.where(free, sign * np.exp(log_ratio), 0.0), f"weights with advantage {sign}", EXACT)
+        same(found.clipped, free.count(False), f"clipped tokens with advantage {sign}")
+        learning = api.objective_and_weights(replace(estimator, surrogate=Cispo(0.1, 0.5)), batch, old + log_ratio)
         close(learning.weight, sign * np.clip(np.exp(log_ratio), 0.9, 1.5), f"weights of CISPO with advantage {sign}", EXACT)
 
 
@@ -175,8 +178,8 @@ def check_equal_ratios(api: Api) -> None:
         shift = np.repeat(rng.normal(0.0, 0.3, lengths.size), lengths)
         for level, by in (("sequence_token", 1.0), ("product", np.repeat(lengths, lengths).astype(np.float64))):
             moved, as_tokens = batch._replace(logp=batch.old_logp + shift), batch._replace(logp=batch.old_logp + by * shift)
-            ours = api.weigh(no_kl(surrogate=surrogate, ratio=Ratio(level)), frozen_pair(api, moved, no_kl())[0], moved.logp)
-            tokens = api.weigh(no_kl(surrogate=surrogate), frozen_pair(api, as_tokens, no_kl())[0], as_tokens.logp)
+            ours = api.objective_and_weights(no_kl(surrogate=surrogate, ratio=Ratio(level)), frozen_pair(api, moved, no_kl())[0], moved.logp)
+            tokens = api.objective_and_weights(no_kl(surrogate=surrogate), frozen_pair(api, as_tokens, no_kl())[0], as_tokens.logp)
             if not isinstance(surrogate, Cispo):  # its value has logp itself
                 close(ours.objective, tokens.objective, f"objective at level {level}, {surrogate}", 1e-9)
             if isinstance(surrogate, Cispo) or level == "sequence_token":
@@ -190,10 +193,10 @@ def check_masks_on_policy(api: Api) -> None:
         for mask in (Divergence("tv", 0.0, 0.0), Divergence("kl", 0.0, 0.0), Drift(0.0), ClipCov(1.0, 5.0, 5.0)):
             estimator = no_kl(mask=mask)
             frozen = frozen_pair(api, batch, estimator)[0]
-            same(api.masked(estimator, frozen, batch.old_logp, batch.keys).share, frozen.share, f"shares on-policy, {mask}")
+            same(api.apply_mask(estimator, frozen, batch.old_logp, batch.keys).share, frozen.share, f"shares on-policy, {mask}")
         estimator = no_kl(mask=ClipCov(1.0, 5.0, 5.0))
         frozen = frozen_pair(api, batch, estimator)[0]
-        same(api.masked(estimator, frozen, batch.logp, batch.keys).share, frozen.share, "shares with an empty range of covariances")
+        same(api.apply_mask(estimator, frozen, batch.logp, batch.keys).share, frozen.share, "shares with an empty range of covariances")
 
 
 def check_sides(api: Api) -> None:
@@ -203,12 +206,12 @@ def check_sides(api: Api) -> None:
     batch = api.prepare(estimator, np.array([1.0, -1.0, 1.0, -1.0]), np.arange(4), starts, old)
     moved = {"tv": [True, True, False, False, False, False, True, True], "kl": [True, True, False, False, False, False, True, True]}
     for measure, dropped in moved.items():
-        masked = api.masked(replace(estimator, mask=Divergence(measure, 0.01, 0.01)), batch, logp)
+        masked = api.apply_mask(replace(estimator, mask=Divergence(measure, 0.01, 0.01)), batch, logp)
         same(masked.share == 0.0, dropped, f"tokens that {measure} drops")
-        one_sided = api.masked(replace(estimator, mask=Divergence(measure, 5.0, 0.01)), batch, logp)
+        one_sided = api.apply_mask(replace(estimator, mask=Divergence(measure, 5.0, 0.01)), batch, logp)
         same(one_sided.share == 0.0, [*dropped[:4], *[False] * 4], f"tokens that {measure} drops with a wide lower threshold")
     for threshold, dropped in ((0.74, [False] * 6 + [True] * 2), (0.76, [False] * 8)):
-        masked = api.masked(replace(estimator, mask=Drift(threshold)), batch, logp)
+        masked = api.apply_mask(replace(estimator, mask=Drift(threshold)), batch, logp)
         same(masked.share == 0.0, dropped, f"tokens of responses that drifted by 0.75 at threshold {threshold}")
 
 
@@ -218,16 +221,16 @@ def check_cov_fractions(api: Api) -> None:
         batch = random_batch(rng, shortest=1, longest=6)
         plain = Estimator(Advantage("none"), Clip(), KL("abs", 0.5, anchor="old"))
         n, frozen = batch.logp.size, frozen_pair(api, batch, plain)[0]
-        whole = api.masked(replace(plain, mask=KLCov(1.0)), frozen, batch.logp)
+        whole = api.apply_mask(replace(plain, mask=KLCov(1.0)), frozen, batch.logp)
         same(whole.kl_share, frozen.kl_share, "penalty on all tokens")
-        some = api.masked(replace(plain, mask=KLCov(0.4)), frozen, batch.logp)
+        some = api.apply_mask(replace(plain, mask=KLCov(0.4)), frozen, batch.logp)
         covariance, kept = (frozen.advantage - frozen.advantage.mean()) * (batch.logp - batch.logp.mean()), some.kl_share != 0.0
         same(kept.sum(), max(1, int(0.4 * n)), "penalised tokens")
         same(some.share, frozen.share, "tokens in the surrogate")
         if not covariance[kept].min() >= covariance[~kept].max(initial=-math.inf) - 1e-12:
             raise AssertionError(f"covariances with a penalty {covariance[kept]} and without {covariance[~kept]}")
         open_range = replace(no_kl(surrogate=UNCLIPPED), mask=ClipCov(0.4, -math.inf, math.inf))
-        drawn = np.flatnonzero(api.masked(open_range, frozen, batch.logp, batch.keys).share == 0.0)
+        drawn = np.flatnonzero(api.apply_mask(open_range, frozen, batch.logp, batch.keys).share == 0.0)
         same(drawn, np.sort(np.argsort(batch.keys)[: max(1, int(0.4 * n))]), "tokens with the smallest keys")
 
 

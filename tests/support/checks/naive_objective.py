@@ -92,24 +92,24 @@ def compare(api: Api, estimator: Estimator, batch: Batches, frozen, advantage, *
     """Mask and weigh a batch that is frozen already, and the same by the twins."""
     old, starts, logp = frozen.old_logp, batch.starts.tolist(), batch.logp
     kept = naive_objective.masks(estimator, advantage, starts, old, logp, batch.keys)
-    masked = api.masked(estimator, frozen, logp, batch.keys)
+    masked = api.apply_mask(estimator, frozen, logp, batch.keys)
     same(masked.share != 0.0, kept[0] & (frozen.share != 0.0), f"tokens that {estimator.mask} keeps")
     same(masked.kl_share != 0.0, kept[1] & (frozen.kl_share != 0.0), f"penalties that {estimator.mask} keeps")
-    weighed = api.weigh(estimator, masked, logp)
+    found = api.objective_and_weights(estimator, masked, logp)
     reference = batch.old_logp if estimator.kl.anchor == "old" else batch.ref_logp
     arguments = {"old_logp": old, "ref_logp": reference, "logp": logp, "kept": kept, **rest}
     objective, clipped, dual_clipped, kl = naive_objective.objective(estimator, advantage, starts, **arguments)
     weights = np.array(naive_objective.weights(estimator, advantage, starts, **arguments))
     # a sum is as exact as its largest terms
     scale = 1.0 + float(np.abs(weights).sum()) + abs(kl)
-    close(weighed.weight, weights, f"weights of {estimator}", EXACT * scale)
-    close(weighed.objective, objective.real, f"objective of {estimator}", EXACT * (scale + abs(objective.real)))
-    close(weighed.kl, kl, f"KL of {estimator}", EXACT * (1.0 + abs(kl) + np.abs(logp - reference).sum()))
-    same((weighed.clipped, weighed.dual_clipped), (clipped, dual_clipped), f"clipped tokens of {estimator}")
+    close(found.weight, weights, f"weights of {estimator}", EXACT * scale)
+    close(found.objective, objective.real, f"objective of {estimator}", EXACT * (scale + abs(objective.real)))
+    close(found.kl, kl, f"KL of {estimator}", EXACT * (1.0 + abs(kl) + np.abs(logp - reference).sum()))
+    same((found.clipped, found.dual_clipped), (clipped, dual_clipped), f"clipped tokens of {estimator}")
 
 
 def check_objectives(api: Api) -> None:
-    """Advantages that vary by token, everything else random too: freeze, masked, weigh."""
+    """Advantages that vary by token, everything else random too: batch_from_advantages, apply_mask, objective_and_weights."""
     for rng in seeds(5000, 1000):
         estimator, batch = random_estimator(rng), random_batch(rng, longest=5)
         advantage = batch.values
@@ -121,7 +121,7 @@ def check_objectives(api: Api) -> None:
             continue
         rest = {"correction": batch.correction} if rng.integers(2) else {}
         counts = {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        frozen = api.freeze(estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest, **counts)
+        frozen = api.batch_from_advantages(estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest, **counts)
         compare(api, estimator, batch, frozen, advantage, **rest, **counts)
 
 
@@ -170,7 +170,7 @@ def is_unclear(spec: Advantage, batch: Batches, token_rewards) -> bool:
 
 
 def check_pipeline(api: Api) -> None:
-    """Penalties on the reward, baseline sets, every advantage, rewards at tokens, sampler and trainer apart: prepare, masked, weigh."""
+    """Penalties on the reward, baseline sets, every advantage, rewards at tokens, sampler and trainer apart: prepare, apply_mask, objective_and_weights."""
     for rng in seeds(6000, 1200):
         estimator = random_estimator(rng, mask=lambda rng: Unmasked())
         spec = estimator.advantage

@@ -1,4 +1,4 @@
-"""Adapters of the reference vectors that hold losses of verl: value, derivative and metrics through freeze, masked and weigh.
+"""Adapters of the reference vectors that hold losses of verl: value, derivative and metrics through the public functions.
 
 Losses are minimised and objectives are maximised, hence the minus signs. An adapter returns how many numbers it compared.
 """
@@ -16,8 +16,8 @@ from rftlab.shared.config.mask import ClipCov, Divergence, KLCov
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
-from rftlab.shared.weigh import Weighed
 from tests.support.vectors import Api, Case, Packed, close, no_kl, part_of, same
 
 RAW = Advantage("none")
@@ -69,35 +69,35 @@ def tokens_of(case: Case) -> Tokens:
 
 
 def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray | None, params: dict) -> Batch:
-    """A batch by `freeze`; where each row has one advantage, `prepare` gives the same with that as reward."""
+    """A batch by `batch_from_advantages`; where each row has one advantage, `prepare` gives the same with that as reward."""
     rest = {"correction": tokens.correction, **counts(params)}
-    batch = api.freeze(estimator, tokens.advantage, tokens.rows.starts, tokens.old, reference, **rest)
+    batch = api.batch_from_advantages(estimator, tokens.advantage, tokens.rows.starts, tokens.old, reference, **rest)
     if all(np.unique(row).size <= 1 for row in tokens.by_row):
         rewards = np.array([row[0] if row.size else 0.0 for row in tokens.by_row])
         prepared = api.prepare(estimator, rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference, **rest)
         for field in batch._fields:
-            same(getattr(prepared, field), getattr(batch, field), f"{field} by prepare and by freeze")
+            same(getattr(prepared, field), getattr(batch, field), f"{field} by prepare and by batch_from_advantages")
     return batch
 
 
 def masked_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Which tokens the mask takes out of the surrogate, and which out of the penalty, whatever their shares are."""
     ones = np.ones_like(batch.share)
-    masked = api.masked(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
+    masked = api.apply_mask(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
     return masked.share == 0.0, masked.kl_share == 0.0
 
 
-def weighed_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray) -> Weighed:
-    """What `weigh` makes of some tokens alone."""
-    return api.weigh(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
+def objective_of_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray) -> ObjectiveAndWeights:
+    """What `objective_and_weights` makes of some tokens alone."""
+    return api.objective_and_weights(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
 
 
-def compare(case: Case, tokens: Tokens, weighed: Weighed, **metrics) -> int:
+def compare(case: Case, tokens: Tokens, found: ObjectiveAndWeights, **metrics) -> int:
     """Loss, derivative, and the metrics that a loss reports, which divide by the number of tokens plus 1e-8."""
     scale, total = case.params.get("dp_size") or 1, tokens.new.size + 1e-8
-    compared = close(-scale * weighed.objective, case.outputs["loss"], f"{case.name}: loss")
-    compared += close(-scale * tokens.rows.unpack(weighed.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
-    for name, count in ({"approx_kl": -weighed.kl} | metrics).items():
+    compared = close(-scale * found.objective, case.outputs["loss"], f"{case.name}: loss")
+    compared += close(-scale * tokens.rows.unpack(found.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+    for name, count in ({"approx_kl": -found.kl} | metrics).items():
         if case.outputs[name] is not None:
             compared += close(count / total, case.outputs[name], f"{case.name}: {name}")
     return compared
@@ -113,8 +113,8 @@ def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bo
     estimator = Estimator(RAW, **fields)
     reference = np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0) if bounded else tokens.old
     batch = frozen(api, estimator, tokens, reference, case.params)
-    weighed = api.weigh(estimator, batch, tokens.new)
-    return compare(case, tokens, weighed, clip_frac=weighed.clipped, clip_frac_lower=weighed.dual_clipped)
+    found = api.objective_and_weights(estimator, batch, tokens.new)
+    return compare(case, tokens, found, clip_frac=found.clipped, clip_frac_lower=found.dual_clipped)
 
 
 def vanilla(params: dict) -> dict:
@@ -154,9 +154,9 @@ def check_dppo(api: Api, case: Case, measure: str) -> int:
         mask=Divergence(measure, params["clip_ratio_low"], params["clip_ratio_high"]),
     )
     plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
-    batch, (dropped, _) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
-    capped = weighed_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
-    return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum(), clip_frac_lower=capped)
+    batch, (dropped, _) = api.apply_mask(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    capped = objective_of_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
+    return compare(case, tokens, api.objective_and_weights(estimator, batch, tokens.new), clip_frac=dropped.sum(), clip_frac_lower=capped)
 
 
 def check_geo_mean(api: Api, case: Case) -> int:
@@ -169,8 +169,8 @@ def check_geo_mean(api: Api, case: Case) -> int:
         means = [math.exp(row.sum() / (row.size + 1e-8)) for row in logs]
         tokens = tokens._replace(correction=tokens.rows.per_token(means))
     batch = frozen(api, estimator, tokens, tokens.old, {})
-    weighed = api.weigh(estimator, batch, tokens.new)
-    return compare(case._replace(params={}), tokens, weighed, clip_frac=weighed.clipped, clip_frac_lower=weighed.dual_clipped)
+    found = api.objective_and_weights(estimator, batch, tokens.new)
+    return compare(case._replace(params={}), tokens, found, clip_frac=found.clipped, clip_frac_lower=found.dual_clipped)
 
 
 def candidates_of(case: Case, tokens: Tokens) -> np.ndarray:
@@ -199,10 +199,10 @@ def check_clip_cov(api: Api, case: Case) -> int:
     for place, candidate in enumerate(case.outputs["perm"] or []):
         keys[candidates[candidate]] = place
     plain = frozen(api, estimator, tokens, tokens.old, params)
-    batch, (dropped, _) = api.masked(estimator, plain, tokens.new, keys), masked_tokens(api, estimator, plain, tokens.new, keys)
+    batch, (dropped, _) = api.apply_mask(estimator, plain, tokens.new, keys), masked_tokens(api, estimator, plain, tokens.new, keys)
     same(selected_of(tokens, dropped), sorted(case.outputs["selected"]), f"{case.name}: selected")
     same(dropped.sum(), min(case.outputs["clip_num"], candidates.size), f"{case.name}: clip_num")
-    return compare(case, tokens, api.weigh(estimator, batch, tokens.new), clip_frac=dropped.sum())
+    return compare(case, tokens, api.objective_and_weights(estimator, batch, tokens.new), clip_frac=dropped.sum())
 
 
 def selected_of(tokens: Tokens, chosen: np.ndarray) -> list[list[int]]:
@@ -217,10 +217,10 @@ def check_kl_cov(api: Api, case: Case) -> int:
     aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
     estimator = Estimator(RAW, UNCLIPPED, penalty, aggregation, UNBOUNDED, KLCov(params["kl_cov_ratio"]))
     plain = frozen(api, estimator, tokens, None, params)
-    batch, (_, unpenalised) = api.masked(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    batch, (_, unpenalised) = api.apply_mask(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
     same(selected_of(tokens, ~unpenalised), sorted(case.outputs["selected"]), f"{case.name}: selected")
-    weighed = api.weigh(estimator, batch, tokens.new)
-    return compare(case, tokens, weighed._replace(kl=-weighed.kl))
+    found = api.objective_and_weights(estimator, batch, tokens.new)
+    return compare(case, tokens, found._replace(kl=-found.kl))
 
 
 KL_NAMES = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
@@ -232,10 +232,10 @@ def check_kl_penalty(api: Api, case: Case) -> int:
     spec = KL(KL_NAMES[name.removesuffix("+")], 1.0, "loss", straight_through=name.endswith("+"))
     estimator = Estimator(RAW, Reinforce(), spec, Aggregation("token_sum"))
     batch = api.prepare(estimator, np.zeros(new.size), np.arange(new.size), np.arange(new.size + 1), new, ref)
-    tokens = [api.weigh(estimator, part_of(batch, t, t + 1), new[t : t + 1]) for t in range(new.size)]
+    tokens = [api.objective_and_weights(estimator, part_of(batch, t, t + 1), new[t : t + 1]) for t in range(new.size)]
     compared = close([token.kl for token in tokens], case.outputs["value"], f"{case.name}: value as a metric")
     compared += close([-token.objective for token in tokens], case.outputs["value"], f"{case.name}: value in the objective")
-    compared += close(-api.weigh(estimator, batch, new).weight, case.outputs["grad_log_prob"], f"{case.name}: derivative")
+    compared += close(-api.objective_and_weights(estimator, batch, new).weight, case.outputs["grad_log_prob"], f"{case.name}: derivative")
     in_reward = Estimator(kl=KL(spec.kind, 1.0, "reward"))
     shaped = api.shaped_rewards(in_reward, np.zeros(new.size), np.arange(new.size + 1), new, ref)
     return compared + close(-shaped, case.outputs["value"], f"{case.name}: value in the reward")
@@ -252,10 +252,10 @@ def check_agg_modes(api: Api, case: Case) -> int:
         by_sum = version == "verl_0.8.0.dev" and params["agg_mode"] == "seq-mean-token-sum-norm"
         scale = 1 if by_sum else params.get("dp_size") or 1
         batch = api.prepare(estimator, np.ones(n), np.arange(n), rows.starts, loss, **counts(params))
-        weighed = api.weigh(estimator, batch, loss)
-        same(weighed.weight, api.shares(estimator.aggregation, rows.starts, **counts(params)), f"{case.name}: shares of {version}")
-        compared += close(scale * weighed.objective, expected.get("loss"), f"{case.name}: loss of {version}")
-        compared += close(scale * rows.unpack(weighed.weight), expected.get("grad"), f"{case.name}: gradient of {version}")
+        found = api.objective_and_weights(estimator, batch, loss)
+        same(found.weight, api.shares(estimator.aggregation, rows.starts, **counts(params)), f"{case.name}: shares of {version}")
+        compared += close(scale * found.objective, expected.get("loss"), f"{case.name}: loss of {version}")
+        compared += close(scale * rows.unpack(found.weight), expected.get("grad"), f"{case.name}: gradient of {version}")
     return compared
 
 

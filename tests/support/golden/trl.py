@@ -93,7 +93,7 @@ def check_loss(api: Api, case: Case) -> int:
     parts = []
     for part, credit in parts_of(params, estimator, rewards):
         batch = api.prepare(part, credit, np.arange(rows.n_rows), rows.starts, old, ref, **counts)
-        parts.append(api.weigh(part, api.masked(part, batch, new), new))
+        parts.append(api.objective_and_weights(part, api.apply_mask(part, batch, new), new))
     compared = close(-sum(part.objective for part in parts), case.outputs["loss"], f"{case.name}: loss")
     compared += close(-rows.unpack(sum(part.weight for part in parts)), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
     metrics = clip_metrics(api, params, rows, rewards, old, new) | {"kl_ref": parts[-1].kl / max(new.size, 1)}
@@ -112,7 +112,7 @@ def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old:
         surrogate = Clip(params["epsilon"], math.inf if capped else params["epsilon_high"])
     estimator = no_kl(RAW, surrogate, Aggregation("token_sum"), ratio=ratio_of(params))
     batch = api.prepare(estimator, rewards, np.arange(rows.n_rows), rows.starts, old)
-    clipped = [api.weigh(estimator, part_of(batch, a, b), new[a:b]).clipped for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)]
+    clipped = [api.objective_and_weights(estimator, part_of(batch, a, b), new[a:b]).clipped for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)]
     clipped, sizes = np.array(clipped), np.maximum(rows.lengths, 1)
     if params["is_level"] == "sequence":
         clipped, sizes = clipped > 0, np.ones(rows.n_rows)
@@ -128,7 +128,7 @@ def phi_mean(api: Api, estimator: Estimator, rows: Packed, rewards: np.ndarray, 
     sign = np.where(rewards >= 0, 1.0, -1.0)
     plain = replace(estimator, kl=KL("none"), mask=Unmasked(), aggregation=Aggregation("token_sum"))
     batch = api.prepare(plain, sign, np.arange(rows.n_rows), rows.starts, old)
-    phi = api.weigh(plain, batch, new).weight * rows.per_token(sign)
+    phi = api.objective_and_weights(plain, batch, new).weight * rows.per_token(sign)
     return float(np.mean([phi[start] if length else 1.0 for start, length in zip(rows.starts[:-1], rows.lengths, strict=True)]))
 
 

@@ -11,7 +11,7 @@ from rftlab.shared.config.mask import KLCov
 from rftlab.shared.errors import UserError
 from tests.support.vectors import REAL, Api
 
-OF_ESTIMATOR = ("freeze", "prepare", "shaped_rewards", "masked", "weigh")
+OF_ESTIMATOR = ("batch_from_advantages", "prepare", "shaped_rewards", "apply_mask", "objective_and_weights")
 OF_PART = {
     "advantage": ("advantages", "token_advantages", "whiten"),
     "aggregation": ("shares",),
@@ -77,13 +77,16 @@ def wrap(**names: Callable) -> Callable[[], Api]:
 
 
 def with_batch(change: Callable) -> Callable[[], Api]:
-    """Every batch is changed after `prepare` or `freeze` made it."""
-    return wrap(prepare=lambda right, *args, **kwargs: change(right(*args, **kwargs)), freeze=lambda right, *args, **kwargs: change(right(*args, **kwargs)))
+    """Every batch is changed after `prepare` or `batch_from_advantages` made it."""
+    return wrap(
+        prepare=lambda right, *args, **kwargs: change(right(*args, **kwargs)),
+        batch_from_advantages=lambda right, *args, **kwargs: change(right(*args, **kwargs)),
+    )
 
 
-def with_weighed(change: Callable) -> Callable[[], Api]:
-    """The outcome of `weigh` is changed by change(outcome, estimator, batch, logp)."""
-    return wrap(weigh=lambda right, *args: change(right(*args), *args))
+def with_objective(change: Callable) -> Callable[[], Api]:
+    """The outcome of `objective_and_weights` is changed by change(outcome, estimator, batch, logp)."""
+    return wrap(objective_and_weights=lambda right, *args: change(right(*args), *args))
 
 
 # --- signs ---
@@ -100,12 +103,12 @@ def token_outcome(change: Callable) -> Callable:
 
 
 def weight_sign_flipped() -> Api:
-    wrong = with_weighed(lambda weighed, *_: weighed._replace(weight=-weighed.weight))()
+    wrong = with_objective(lambda found, *_: found._replace(weight=-found.weight))()
     return replace(wrong, surrogate=wrap(surrogate=token_outcome(lambda value, slope: (value, -slope)))().surrogate)
 
 
 def objective_sign_flipped() -> Api:
-    wrong = with_weighed(lambda weighed, *_: weighed._replace(objective=-weighed.objective))()
+    wrong = with_objective(lambda found, *_: found._replace(objective=-found.objective))()
     return replace(wrong, surrogate=wrap(surrogate=token_outcome(lambda value, slope: (-value, slope)))().surrogate)
 
 
@@ -261,7 +264,7 @@ def without_counts(right, *args, n_tokens=None, n_rows=None, **kwargs):
 
 
 def normalised_by_micro_batch(right, estimator, batch, logp):
-    """Shares are divided by their sum over what `weigh` sees."""
+    """Shares are divided by their sum over what `objective_and_weights` sees."""
     total = batch.share.sum() or 1.0
     return right(estimator, batch._replace(share=batch.share / total, kl_share=batch.kl_share / total), logp)
 
@@ -289,6 +292,6 @@ def kl_cov_uncorrected(right, estimator, *args, correction=None, **kwargs):
 
 def anchored_at_base(right, estimator, *args, **kwargs):
     """A penalty that is anchored at the old policy compares with the base policy, where that is given."""
-    batch, given = right(estimator, *args, **kwargs), args[3] if right is REAL.freeze and len(args) > 3 else None
+    batch, given = right(estimator, *args, **kwargs), args[3] if right is REAL.batch_from_advantages and len(args) > 3 else None
     base = kwargs.get("ref_logp", given)
     return batch._replace(ref_logp=np.asarray(base)) if estimator.kl.anchor == "old" and base is not None else batch

@@ -23,7 +23,7 @@ from tests.support.mutants.estimators import (
     normalised_by_micro_batch,
     put,
     swap,
-    with_weighed,
+    with_objective,
     without_correction,
     without_counts,
     wrap,
@@ -41,11 +41,11 @@ def clipped_slope_kept() -> Api:
         out = right(spec, *rest)
         return (out[0], right(free, *rest)[1], *out[2:]) if isinstance(spec, Clip) else out
 
-    def weigh(right, estimator, batch, logp):
+    def objective_and_weights(right, estimator, batch, logp):
         out = right(estimator, batch, logp)
         return out._replace(weight=right(replace(estimator, surrogate=free), batch, logp).weight) if isinstance(estimator.surrogate, Clip) else out
 
-    return wrap(surrogate=token, weigh=weigh)()
+    return wrap(surrogate=token, objective_and_weights=objective_and_weights)()
 
 
 def slope_beyond_bounds() -> Api:
@@ -55,7 +55,7 @@ def slope_beyond_bounds() -> Api:
         value, slope, is_clipped, is_dual = right(spec, ratio, advantage, logp, log_ratio)
         return value, value if isinstance(spec, Clip) and not is_clipped and not is_dual else slope, is_clipped, is_dual
 
-    def weigh(right, estimator, batch, logp):
+    def objective_and_weights(right, estimator, batch, logp):
         out, x = right(estimator, batch, logp), logp - batch.old_logp
         beyond = (x < estimator.ratio.floor) | (x > estimator.ratio.cap)
         if not isinstance(estimator.surrogate, Clip) or estimator.ratio.level != "token" or not beyond.any():
@@ -63,7 +63,7 @@ def slope_beyond_bounds() -> Api:
         held = np.exp(np.clip(x, estimator.ratio.floor, estimator.ratio.cap))
         return out._replace(weight=out.weight + beyond * batch.share * batch.advantage * held)
 
-    return wrap(surrogate=token, weigh=weigh)()
+    return wrap(surrogate=token, objective_and_weights=objective_and_weights)()
 
 
 def through_fixed_ratio() -> Api:
@@ -73,11 +73,11 @@ def through_fixed_ratio() -> Api:
         value, slope, *flags = right(spec, ratio, advantage, logp, log_ratio)
         return value, slope + value if isinstance(spec, Cispo) else slope, *flags
 
-    def weigh(right, estimator, batch, logp):
+    def objective_and_weights(right, estimator, batch, logp):
         out = right(estimator, batch, logp)
         return out._replace(weight=out.weight * (1.0 + logp)) if isinstance(estimator.surrogate, Cispo) else out
 
-    return wrap(surrogate=token, weigh=weigh)()
+    return wrap(surrogate=token, objective_and_weights=objective_and_weights)()
 
 
 def pulled_away(right, estimator, batch, logp):
@@ -100,7 +100,7 @@ def arithmetic(spec: GeometricMean) -> Clip:
 def weight_of_penalty_fixed() -> Api:
     """A weighted penalty is not differentiated through its weight."""
 
-    def weigh(right, estimator, batch, logp):
+    def objective_and_weights(right, estimator, batch, logp):
         out = right(estimator, batch, logp)
         if not estimator.kl.weighted or estimator.ratio.level != "token":
             return out
@@ -110,7 +110,7 @@ def weight_of_penalty_fixed() -> Api:
         inside = (x >= estimator.ratio.floor) & (x <= estimator.ratio.cap)
         return out._replace(weight=out.weight + inside * batch.kl_share * values * np.exp(np.where(inside, x, 0.0)))
 
-    return wrap(weigh=weigh)()
+    return wrap(objective_and_weights=objective_and_weights)()
 
 
 def penalty_without_clamp_slope(right, spec, logp, ref_logp):
@@ -186,7 +186,7 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         ("check_surrogates", *OBJECTIVES, "loss_gspo", "trl_loss", "check_unclipped", "check_clip_stops"),
     ),
     "dual-clipped not counted as clipped": (
-        with_weighed(lambda out, *_: out._replace(clipped=out.clipped - out.dual_clipped)),
+        with_objective(lambda out, *_: out._replace(clipped=out.clipped - out.dual_clipped)),
         ("loss_vanilla", *OBJECTIVES),
     ),
     "REINFORCE for clip": (every("surrogate", Clip, lambda spec: Reinforce()), ("loss_vanilla", "check_surrogates", "check_unclipped", "check_clip_stops")),
@@ -210,7 +210,7 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "SAPO is unclipped": (every("surrogate", Sapo, lambda spec: Clip(1.0, math.inf)), ("loss_sapo", "trl_loss", "check_surrogates", "check_sapo_gate")),
     "DRO without its pull": (put_on(Dro, beta=0.0), ("loss_dro", "check_surrogates", *OBJECTIVES)),
     "DRO with beta for beta/2": (every("surrogate", Dro, lambda spec: Dro(2 * spec.beta)), ("loss_dro", "check_surrogates", *OBJECTIVES)),
-    "DRO pulls away": (wrap(weigh=pulled_away), ("loss_dro", *OBJECTIVES)),
+    "DRO pulls away": (wrap(objective_and_weights=pulled_away), ("loss_dro", *OBJECTIVES)),
     "DRO always pulls": (every("surrogate", Dro, lambda spec: Dro(spec.beta or 1.0)), ("check_fixed_ratios", "check_surrogates", *OBJECTIVES)),
     "GMPO's bounds swapped": (every("surrogate", GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)), ("loss_geo_mean", *OBJECTIVES)),
     "GMPO without bounds": (put_on(GeometricMean, low=math.inf, high=math.inf), ("loss_geo_mean", *OBJECTIVES)),
@@ -245,7 +245,10 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "weight of the penalty ignored": (put("kl", weighted=False), ("trl_loss", *OBJECTIVES, "check_weighted_kl")),
     "penalty always weighted": (put("kl", weighted=True), ("trl_loss", *OBJECTIVES, "check_kl_in_loss", "check_weighted_kl")),
     "weight of the penalty fixed": (weight_of_penalty_fixed, ("trl_loss", *OBJECTIVES, "check_weighted_kl", "check_combinations")),
-    "anchor is the base policy": (wrap(freeze=anchored_at_base, prepare=anchored_at_base), (*OBJECTIVES, "check_ratio_to_the_sampler", "check_anchor")),
+    "anchor is the base policy": (
+        wrap(batch_from_advantages=anchored_at_base, prepare=anchored_at_base),
+        (*OBJECTIVES, "check_ratio_to_the_sampler", "check_anchor"),
+    ),
     "length penalty ignored": (put("length", coef=0.0), ("check_pipeline", "check_length_penalty")),
     "length penalty without a ramp": (put("length", buffer=0.01), ("check_pipeline", "check_length_penalty")),
     "length penalty begins at the limit": (
@@ -254,38 +257,38 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     ),
     # masks
     "mask ignored": (
-        wrap(masked=lambda right, estimator, batch, *_: batch),
+        wrap(apply_mask=lambda right, estimator, batch, *_: batch),
         (*DPPO, "loss_clip_cov", "loss_kl_cov", "trl_loss", "check_sides", "check_cov_fractions"),
     ),
     "mask of the other side": (
-        wrap(masked=masked_with(lambda batch: batch._replace(advantage=-batch.advantage))),
+        wrap(apply_mask=masked_with(lambda batch: batch._replace(advantage=-batch.advantage))),
         (*DPPO, "loss_kl_cov", "trl_loss", "check_sides", "check_cov_fractions"),
     ),
     "mask before the update": (
-        wrap(masked=masked_with(lambda batch: batch._replace(old_logp=batch.old_logp + 0.3))),
+        wrap(apply_mask=masked_with(lambda batch: batch._replace(old_logp=batch.old_logp + 0.3))),
         (*DPPO, "trl_loss", "check_masks_on_policy"),
     ),
     "thresholds of the divergence swapped": (every("mask", Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)), (*DPPO, "check_sides")),
     "total variation for KL": (every("mask", Divergence, lambda spec: replace(spec, measure="tv")), ("loss_dppo_kl", "check_objectives")),
     "KL for total variation": (every("mask", Divergence, lambda spec: replace(spec, measure="kl")), ("loss_dppo_tv", "check_objectives")),
-    "drift added up": (wrap(masked=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
-    "mask drops the penalty too": (wrap(masked=masks_penalty_too), ("check_objectives",)),
+    "drift added up": (wrap(apply_mask=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
+    "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), ("check_objectives",)),
     "largest keys drawn": (
-        wrap(masked=lambda right, estimator, batch, logp, keys=None: right(estimator, batch, logp, None if keys is None else -keys)),
+        wrap(apply_mask=lambda right, estimator, batch, logp, keys=None: right(estimator, batch, logp, None if keys is None else -keys)),
         ("loss_clip_cov", "check_objectives", "check_cov_fractions"),
     ),
-    "clipped tokens may be drawn": (wrap(masked=clipped_may_be_drawn), ("loss_clip_cov", "check_objectives")),
+    "clipped tokens may be drawn": (wrap(apply_mask=clipped_may_be_drawn), ("loss_clip_cov", "check_objectives")),
     "twice as many drawn": (every("mask", ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))), ("loss_clip_cov", "check_objectives")),
     "any covariance drawn": (every("mask", ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)), ("loss_clip_cov", "check_masks_on_policy")),
     "twice as many penalised": (every("mask", KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))), ("loss_kl_cov", "check_cov_fractions")),
-    "KL-Cov drops tokens": (wrap(masked=drops_unpenalised), ("loss_kl_cov", "check_objectives", "check_cov_fractions")),
+    "KL-Cov drops tokens": (wrap(apply_mask=drops_unpenalised), ("loss_kl_cov", "check_objectives", "check_cov_fractions")),
     # corrections
     "correction ignored": (
-        wrap(prepare=without_correction, freeze=without_correction),
+        wrap(prepare=without_correction, batch_from_advantages=without_correction),
         ("loss_vanilla", "loss_geo_mean", "loss_kl_cov", *OBJECTIVES, "check_fixed_ratios", "check_ratio_to_the_sampler"),
     ),
     "correction on the KL too": (wrap(prepare=correction_on_kl), ("check_pipeline", "check_kl_in_loss")),
-    "KL-Cov's penalty uncorrected": (wrap(prepare=kl_cov_uncorrected, freeze=kl_cov_uncorrected), ("loss_kl_cov", "check_objectives")),
+    "KL-Cov's penalty uncorrected": (wrap(prepare=kl_cov_uncorrected, batch_from_advantages=kl_cov_uncorrected), ("loss_kl_cov", "check_objectives")),
     "masked for truncated": (swap("correction", "kind", "truncate", "mask"), CORRECTIONS),
     "truncated for masked": (swap("correction", "kind", "mask", "truncate"), CORRECTIONS),
     "weights of tokens for responses": (swap("correction", "level", "sequence", "token"), CORRECTIONS),
@@ -297,14 +300,14 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "sampler taken for the trainer": (swap("correction", "kind", "ratio", "none"), ("check_pipeline", "check_ratio_to_the_sampler")),
     # aggregation and batches
     "normalised by the micro-batch": (
-        wrap(weigh=normalised_by_micro_batch, prepare=without_counts, freeze=without_counts, shares=without_counts),
+        wrap(objective_and_weights=normalised_by_micro_batch, prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
         (*SHARES, "kl_penalty", "check_split", "check_prepared_apart"),
     ),
     "counts of the optimiser batch ignored": (
-        wrap(prepare=without_counts, freeze=without_counts, shares=without_counts),
+        wrap(prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
         (*SHARES, "trl_loss", "check_prepared_apart"),
     ),
-    "responses cut in two": (wrap(weigh=cut_in_two), ("loss_gspo", "trl_loss", *OBJECTIVES, "check_split")),
+    "responses cut in two": (wrap(objective_and_weights=cut_in_two), ("loss_gspo", "trl_loss", *OBJECTIVES, "check_split")),
     "token mean for response means": (swap("aggregation", "kind", "seq_mean_token_mean", "token_mean"), (*SHARES, "trl_loss", "check_shares_add_up")),
     "token mean for response sums": (swap("aggregation", "kind", "seq_mean_token_sum", "token_mean", length=None), (*SHARES, "trl_loss")),
     "length ignored": (put("aggregation", length=None), (*SHARES, "trl_loss")),

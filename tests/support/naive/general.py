@@ -10,11 +10,11 @@ import numpy as np
 
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import add, averages_of, empty_averages
+from rftlab.shared.objective import apply_mask, objective_and_weights
 from rftlab.shared.pool import Pool
-from rftlab.shared.prepare import freeze, prepare, shaped_rewards
+from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
-from rftlab.shared.weigh import masked, weigh
 from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.policy.style import WORDS, words_into
@@ -98,28 +98,28 @@ class NaiveGeneral(NaiveRun):
         p = np.exp(z - z.max())
         return Policy(moved, p / p.sum(), sigmoid(self.h0[context] + self.world.format_scale * theta_f))
 
-    def lean(self, policy, response):
+    def style_logit(self, policy, response):
         return self.style.slope * response.signs @ policy.moved
 
     def logps(self, policy, response):
         """Log-probabilities of a response's tokens."""
-        heads = sigmoid(self.lean(policy, response))
+        heads = sigmoid(self.style_logit(policy, response))
         answer = np.log(policy.p[response.arm]) + np.log(policy.f if response.form else 1 - policy.f)
         return np.append(answer, np.log(np.where(response.coins, heads, 1 - heads)))
 
     def entropies(self, policy, response):
         """Entropies of the distributions that a response's tokens were drawn from."""
-        heads = sigmoid(self.lean(policy, response))
+        heads = sigmoid(self.style_logit(policy, response))
         answer = -(policy.p * np.log(policy.p)).sum() - sum(q * np.log(q) for q in (policy.f, 1 - policy.f) if q > 0)
         return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
 
     def score(self, policy, response, weight, bonus):
         """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit."""
         p, f = policy.p, policy.f
-        lean = self.lean(policy, response)
-        heads = sigmoid(lean)
+        style_logit = self.style_logit(policy, response)
+        heads = sigmoid(style_logit)
         logits = weight[0] * (np.eye(self.a)[response.arm] - p) + bonus[0] * (np.diag(p) - np.outer(p, p)) @ (-np.log(p) - 1)
-        tokens = weight[1:] * (response.coins - heads) - bonus[1:] * lean * heads * (1 - heads)
+        tokens = weight[1:] * (response.coins - heads) - bonus[1:] * style_logit * heads * (1 - heads)
         logits += self.style.slope * tokens @ response.signs
         return logits, weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
 
@@ -140,7 +140,7 @@ class NaiveGeneral(NaiveRun):
         arm = int(np.searchsorted(np.cumsum(sampler.p), v, side="right"))
         signs, tosses = self.words(key, context, draw, self.length(arm, self.pair(LENGTH, key, context, draw)[0]))
         response = Response(context, arm, int(u < sampler.f), signs, None)
-        response.coins = tosses < sigmoid(self.lean(sampler, response))
+        response.coins = tosses < sigmoid(self.style_logit(sampler, response))
         base = self.view(context, 0 * self.w, 0.0)
         response.old, response.sampler, response.ref = (self.logps(policy, response) for policy in (trainer, sampler, base))
         response.scored = float(response.form * (int(self.world.train.correct[context]) >> arm & 1))
@@ -186,7 +186,7 @@ class NaiveGeneral(NaiveRun):
         for context, (trained, _) in zip(batch, rows, strict=True):
             rewards, phi = np.array([response.reward for response in trained]), self.phi[context]
             add(self.averages, [context], rewards[None], self.e.advantage.decay)
-            self.critic += self.run.critic_rate * (rewards.mean() - self.critic @ phi) * phi / (phi @ phi)
+            self.critic += self.run.critic_learning_rate * (rewards.mean() - self.critic @ phi) * phi / (phi @ phi)
             if self.windows is not None:
                 push(self.windows, np.full(rewards.size, context), rewards)
         return rows
@@ -251,24 +251,24 @@ class NaiveGeneral(NaiveRun):
         starts, policies = offsets(lengths), [self.view(row[0].context) for row in rows for _ in row]
         old, ref, sampler = (np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler"))
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
-        batch = freeze(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
+        batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
-        weighed = weigh(e, masked(e, batch, logp, keys), logp)
+        found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
         bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.w.size + 1), 0
         for row in rows:
             context, first = row[0].context, []
             for response in row:
                 tokens = slice(starts[at], starts[at + 1])
-                logits, form = self.score(policies[at], response, weighed.weight[tokens], bonus[tokens])
+                logits, form = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
                 grad += np.append(np.outer(self.x[context], logits), self.world.format_scale * form)
-                first.append(weighed.weight[tokens][0])
+                first.append(found.weight[tokens][0])
                 at += 1
             if not self.style.tokens:
                 noise = self.world.nuisance * np.linalg.norm(first) * self.gauss(NUISANCE, round_index, context)
                 grad[:-1] += np.outer(self.x[context], noise).ravel()
         self.updated += 1
-        totals["kl"] += [weighed.kl / len(logp)] * len(logp)
-        totals["clipped"] += [weighed.clipped / len(logp)] * len(logp)
+        totals["kl"] += [found.kl / len(logp)] * len(logp)
+        totals["clipped"] += [found.clipped / len(logp)] * len(logp)
         totals["norms"].append(np.linalg.norm(grad))
         self.step(grad)
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare, shaped_rewards
 from rftlab.shared.replay import empty_windows, push, window_pool
-from rftlab.shared.weigh import weigh
 from rftlab.sim.lanes.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.run import batches
@@ -127,7 +127,7 @@ class NaiveRun:
         n, k, _ = arms.shape
         frozen = prepare(self.design.estimator, np.zeros(n * k), np.zeros(n * k, dtype=int), np.arange(n * k + 1), old.ravel(), ref.ravel())
         frozen = frozen._replace(advantage=np.ascontiguousarray(advantage.ravel()))
-        weight = weigh(self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
+        weight = objective_and_weights(self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()).weight.reshape(n, k)
         p, f = self.policy(batch)
         scores = np.zeros_like(p)
         for i in range(n):
@@ -143,12 +143,12 @@ class NaiveRun:
         o = self.run.optimizer
         self.t += 1
         if o.kind == "sgd":
-            move = o.rate * grad
+            move = o.learning_rate * grad
         else:
             self.moments[0] = o.beta1 * self.moments[0] + (1 - o.beta1) * grad
             self.moments[1] = o.beta2 * self.moments[1] + (1 - o.beta2) * grad**2
             mean, square = self.moments[0] / (1 - o.beta1**self.t), self.moments[1] / (1 - o.beta2**self.t)
-            move = o.rate * mean / (np.sqrt(square) + o.eps)
+            move = o.learning_rate * mean / (np.sqrt(square) + o.eps)
         self.w += move[:-1].reshape(self.w.shape)
         self.theta_f += move[-1]
 

@@ -1,4 +1,4 @@
-"""The canary: planted faults of an engine that a run would survive, and learn from."""
+"""Mismatch of sampler and trainer: planted faults of an engine that a run would survive, and learn from."""
 
 import copy
 
@@ -8,7 +8,7 @@ import pytest
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.train import train
-from rftlab.llm.training.canary import listen
+from rftlab.llm.training.mismatch import check_mismatch
 from rftlab.shared.errors import UserError
 from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
 
@@ -48,18 +48,18 @@ def test_a_faulty_engine_stops_the_run(engine, round_index, tmp_path):
     with pytest.raises(UserError) as caught:
         train(run_of(), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
     message = str(caught.value)
-    assert f"canary: in round {round_index + 1} the log-probabilities of sampler and trainer differ by 0." in message and "\n" not in message
+    assert f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by 0." in message and "\n" not in message
     assert "allowed: 0.001; the sampler may hold old weights or sample at another temperature" in message
 
 
 @pytest.mark.parametrize("engine", [Copying, Rounded])
 def test_a_good_engine_does_not(engine, tmp_path):
     outcome = train(run_of(rounds=4), tmp_path, engine_of=lambda policy, codec: engine(policy, codec.stops))
-    assert outcome.metrics.canary.iloc[-1] < 1e-4
+    assert outcome.metrics.mismatch.iloc[-1] < 1e-4
 
 
 def test_the_threshold_is_a_mean_and_nan_is_above_it():
-    assert listen(np.array([-1.0, -2.0]), np.array([-1.2, -2.0]), 0.11, 0) == pytest.approx(0.1)
+    assert check_mismatch(np.array([-1.0, -2.0]), np.array([-1.2, -2.0]), 0.11, 0) == pytest.approx(0.1)
     for wrong in (-1.3, np.nan):
-        with pytest.raises(UserError, match="canary: in round 5"):
-            listen(np.array([-1.0, -2.0]), np.array([wrong, -2.0]), 0.11, 4)
+        with pytest.raises(UserError, match="mismatch: in round 5"):
+            check_mismatch(np.array([-1.0, -2.0]), np.array([wrong, -2.0]), 0.11, 4)

@@ -1,4 +1,4 @@
-"""The canary: on policy, the engine and the trainer must give the same tokens the same log-probabilities.
+"""Mismatch: on policy, the engine and the trainer must give the same tokens the same log-probabilities.
 
 Weights that were not taken over, another temperature, a truncated distribution or another tokenization show here at once, and nowhere else:
 the run would go on and learn from ratios that are wrong.
@@ -9,12 +9,12 @@ import numpy as np
 from rftlab.shared.errors import check
 
 
-def listen(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:
+def check_mismatch(sampler_logp: np.ndarray, trainer_logp: np.ndarray, threshold: float, round_index: int) -> float:
     """Mean |difference| of log-probabilities (T,) of a round's tokens. Raises UserError where it is above the threshold."""
     difference = float(np.abs(sampler_logp - trainer_logp).mean())
     check(
         difference <= threshold,
-        f"canary: in round {round_index + 1} the log-probabilities of sampler and trainer differ by {difference:.2g} on average; allowed: {threshold:.2g}; "
+        f"mismatch: in round {round_index + 1} the log-probabilities of sampler and trainer differ by {difference:.2g} on average; allowed: {threshold:.2g}; "
         "the sampler may hold old weights or sample at another temperature",
     )
     return difference

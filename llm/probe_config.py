@@ -6,13 +6,13 @@ from rftlab.shared.errors import check, check_count
 
 VERSION = 1
 """Raised when a change makes equal configurations give other measurements."""
-MOST_SAMPLES = 10_000
+MAX_SAMPLES = 10_000
 BLOCKS = 8
 """Blocks of questions whose gradients are summed, for a jackknife."""
 
 
 @dataclass(frozen=True)
-class Ask:
+class ProbeConfig:
     """Questions and responses."""
 
     train_questions: int = 512
@@ -25,5 +25,5 @@ class Ask:
     def __post_init__(self):
         for name, least in (("train_questions", 2 * BLOCKS), ("test_questions", 2)):
             check_count(name, getattr(self, name), least)
-        check_count("samples", self.samples, most=MOST_SAMPLES)
+        check_count("samples", self.samples, most=MAX_SAMPLES)
         check(self.samples >= 4 and self.samples % 2 == 0, f"samples = {self.samples}; allowed: 4 or more, and even: two groups of two or more")

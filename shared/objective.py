@@ -19,7 +19,7 @@ from rftlab.shared.sums import BLOCK, block, block_total
 from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
 
 
-class Weighed(NamedTuple):
+class ObjectiveAndWeights(NamedTuple):
     """The objective of a batch at the current policy, its derivative, and sums for metrics (divide by T)."""
 
     objective: float
@@ -59,8 +59,8 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
 
 
 @inner(inline="always")
-def clip_tokens_into(rule, batch, logp, weight):
-    """`weigh_tokens_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
+def clip_objective_into(rule, batch, logp, weight):
+    """`token_objective_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
 
     Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits in blocks. `weight`
     holds `anchor_ratio` meanwhile.
@@ -89,8 +89,8 @@ def clip_tokens_into(rule, batch, logp, weight):
 
 
 @inner
-def weigh_tokens_into(rule, batch, logp, weight):
-    """`weigh_into` where every token stands for itself."""
+def token_objective_into(rule, batch, logp, weight):
+    """`objective_and_weights_into` where every token stands for itself."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     for t in range(logp.shape[0]):
         log_ratio = logp[t] - batch.old_logp[t]
@@ -115,8 +115,8 @@ def log_ratio_of(level, batch, logp, start, stop):
 
 
 @inner
-def weigh_response_into(rule, batch, logp, weight, start, stop):
-    """`weigh_into` of one response whose tokens share a ratio; what goes through the ratio reaches all of them."""
+def response_objective_into(rule, batch, logp, weight, start, stop):
+    """`objective_and_weights_into` of one response whose tokens share a ratio; what goes through the ratio reaches all of them."""
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
@@ -147,8 +147,8 @@ def weigh_response_into(rule, batch, logp, weight, start, stop):
 
 
 @inner
-def weigh_geometric_into(rule, batch, logp, weight, start, stop):
-    """`weigh_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5).
+def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
+    """`objective_and_weights_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5).
 
     The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from below.
     """
@@ -174,8 +174,8 @@ def weigh_geometric_into(rule, batch, logp, weight, start, stop):
 
 
 @inner
-def weigh_responses_into(rule, batch, logp, weight):
-    """`weigh_into` where the tokens of a response belong together."""
+def sequence_objective_into(rule, batch, logp, weight):
+    """`objective_and_weights_into` where the tokens of a response belong together."""
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     start, n = np.int64(0), logp.shape[0]  # a plain 0 would compile what it is passed to twice
     while start < n:
@@ -183,22 +183,22 @@ def weigh_responses_into(rule, batch, logp, weight):
         while stop < n and batch.row[stop] == batch.row[start]:
             stop += 1
         if rule.surrogate.kind == GEOMETRIC_MEAN:
-            value, high, low, kl = weigh_geometric_into(rule, batch, logp, weight, start, stop)
+            value, high, low, kl = geometric_mean_objective_into(rule, batch, logp, weight, start, stop)
         else:
-            value, high, low, kl = weigh_response_into(rule, batch, logp, weight, start, stop)
+            value, high, low, kl = response_objective_into(rule, batch, logp, weight, start, stop)
         objective, clipped, dual_clipped, kl_total = objective + value, clipped + high, dual_clipped + low, kl_total + kl
         start = stop
     return objective, clipped, dual_clipped, kl_total
 
 
 @jit
-def weigh_into(rule, batch, logp, weight):
+def objective_and_weights_into(rule, batch, logp, weight):
     """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted:
-        return clip_tokens_into(rule, batch, logp, weight)
+        return clip_objective_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind != GEOMETRIC_MEAN:
-        return weigh_tokens_into(rule, batch, logp, weight)
-    return weigh_responses_into(rule, batch, logp, weight)
+        return token_objective_into(rule, batch, logp, weight)
+    return sequence_objective_into(rule, batch, logp, weight)
 
 
 def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
@@ -207,8 +207,8 @@ def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
     return logp
 
 
-def masked(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> Batch:
-    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before `weigh`.
+def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> Batch:
+    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before `objective_and_weights`.
 
     keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and missing.
     """
@@ -223,9 +223,9 @@ def masked(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarra
     return batch._replace(share=share, kl_share=kl_share)
 
 
-def weigh(estimator: Estimator, batch: Batch, logp: np.ndarray) -> Weighed:
+def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) -> ObjectiveAndWeights:
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
     logp = _current(batch, logp)
     weight = np.empty_like(logp)
-    objective, clipped, dual_clipped, kl = weigh_into(rule_of(estimator), batch, logp, weight)
-    return Weighed(objective, weight, clipped, dual_clipped, kl)
+    objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
+    return ObjectiveAndWeights(objective, weight, clipped, dual_clipped, kl)
