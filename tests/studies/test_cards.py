@@ -20,7 +20,7 @@ from rich.console import Console
 from rftlab.shared.advantage import advantages
 from rftlab.shared.aggregation import shares
 from rftlab.shared.config import mask, surrogate
-from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.advantage import Advantage, GivenBaseline
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
@@ -134,7 +134,7 @@ class Tokens:
         self.starts = np.concatenate([[0], np.cumsum(rng.integers(1, 6, self.group.size))])
         n = self.starts[-1]
         self.old, self.keys = -rng.exponential(1.5, n) - 0.01, rng.random(n)
-        self.given = {name: rng.random(n if name == "value" else self.group.size) for name in GIVEN}
+        self.given = {name: rng.random(n if name == "value" else self.group.size) for name in get_args(GivenBaseline)}
         self.ref, self.sampler = self.old + 0.5 * rng.normal(size=n), self.old + 0.5 * rng.normal(size=n)
         self.logp = np.minimum(self.old + spread * rng.normal(size=n), -1e-3)
 
