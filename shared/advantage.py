@@ -58,10 +58,10 @@ def length_weighted_means(rewards, starts, group, n_groups):
     return weighted
 
 
-@inner
-def other_centres(rule, rewards, starts, group, pool, pool_starts):
+@inner(inline="always")
+def other_centres(kind, rewards, starts, group, pool, pool_starts):
     """What takes the place of the mean of each group's baseline set, (G,); empty where nothing does."""
-    if rule.baseline == LENGTH_WEIGHTED:
+    if kind == LENGTH_WEIGHTED:
         return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
     return rewards[:0]
 
@@ -154,7 +154,7 @@ def centre_run(rewards, origin, factor, divisor, out):
 def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
     """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a loop."""
     n_groups = pool_starts.shape[0] - 1
-    centres, runs = other_centres(rule, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
+    centres, runs = other_centres(rule.baseline, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
     runs_into(rule, pool, pool_starts, centres, runs[0], runs[1], runs[2])
     stop = np.int64(0)
     while stop < rewards.shape[0]:
