@@ -11,7 +11,7 @@ from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
 from rftlab.shared.errors import MAX, MAX_SEED, check, check_choice, check_count, check_finite
 
-VERSION = 4
+VERSION = 5
 """Raised when a change makes equal configurations give other curves."""
 TINY, SMOLLM2 = "tiny", "smollm2-135m"
 """Models that need no hub."""

@@ -99,7 +99,7 @@ def test_the_rule_can_be_broken(path, source):
 
 FLOORS = (
     ("shared",),
-    ("sim/config", "sim/lanes", "llm/rewards", "llm/ask", "llm/lock", "llm/tracking", "llm/moments", "llm/random", "studies/cards"),
+    ("sim/config", "sim/lanes", "llm/rewards", "llm/probe_config", "llm/lock", "llm/tracking", "llm/moments", "llm/random", "studies/cards"),
     ("sim/world", "llm/tasks"),
     ("sim/policy", "sim/state", "llm/text", "llm/config"),
     ("sim/round", "sim/environments", "llm/policy", "llm/meter"),

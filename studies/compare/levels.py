@@ -33,7 +33,7 @@ ROUNDING = 0.01
 """Step to which published numbers are rounded."""
 
 
-class LevelName(NamedTuple):
+class CurveSetName(NamedTuple):
     """A curve set as the command line names it."""
 
     level: LevelName
@@ -48,7 +48,7 @@ class LevelName(NamedTuple):
 class CurveSet(NamedTuple):
     """What one level knows of one pair."""
 
-    level_name: LevelName
+    level_name: CurveSetName
     curves: pd.DataFrame
     """Rows of `rftlab.studies.runs.runner.Results.curves`; none at level published, which has endpoints alone."""
     finals: Finals
@@ -88,7 +88,7 @@ def names_of(level: LevelName) -> tuple[str, ...]:
     return tuple(name for name, known in PAIRS.items() if (_reported(known) if level == "published" else getattr(known, level)))
 
 
-def parse(names: list[str]) -> list[LevelName]:
+def parse(names: list[str]) -> list[CurveSetName]:
     """Two or three names of curve sets. Raises UserError for anything else, with what is allowed."""
     form = "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k"
     check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {form}")
@@ -96,16 +96,16 @@ def parse(names: list[str]) -> list[LevelName]:
     return [_parse(name, form) for name in names]
 
 
-def _parse(name: str, form: str) -> LevelName:
+def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
     check_choice(f"curve set {name!r}: level", level, get_args(LevelName))
     check_choice(f"curve set {name!r}: pair", pair_name, names_of(level))
-    return LevelName(level, pair_name)
+    return CurveSetName(level, pair_name)
 
 
 def load(
-    console: Console, names: list[LevelName], root: Path, seeds: int | None, rounds: int | None, threads: int, quiet: bool, engine: Engine
+    console: Console, names: list[CurveSetName], root: Path, seeds: int | None, rounds: int | None, threads: int, quiet: bool, engine: Engine
 ) -> list[CurveSet]:
     """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
 
@@ -121,19 +121,19 @@ def load(
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 
-def _simulated(one: LevelName, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
+def _simulated(one: CurveSetName, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
     study = _study(root, one)
     usual = (study.seeds, study.rounds) if study else (SEEDS, None)
     return points_of(list(EXPERIMENTS.values()), "sim", [one.pair], seeds or usual[0], rounds or usual[1])
 
 
-def _study(root: Path, one: LevelName) -> Study | None:
+def _study(root: Path, one: CurveSetName) -> Study | None:
     """The folder's study of a level, if it has the pair."""
     study = read_study(root, one.level) if has_study(root, one.level) else None
     return study if study and one.pair in study.pairs else None
 
 
-def _there(one: LevelName, root: Path) -> CurveSet:
+def _there(one: CurveSetName, root: Path) -> CurveSet:
     """What is known without running anything."""
     if one.level == "published":
         return _published(one)
@@ -150,7 +150,7 @@ def _there(one: LevelName, root: Path) -> CurveSet:
     return _of_curves(one, curves, "reference runs that come with rftlab")
 
 
-def _llm_points(one: LevelName, root: Path) -> list[Point]:
+def _llm_points(one: CurveSetName, root: Path) -> list[Point]:
     """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that it has folders for."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
     if study:
@@ -162,11 +162,11 @@ def _llm_points(one: LevelName, root: Path) -> list[Point]:
     return points + [point for point in smollm2_points() if point.pair == one.pair]
 
 
-def _measured(one: LevelName, points: list[Point], root: Path) -> CurveSet:
+def _measured(one: CurveSetName, points: list[Point], root: Path) -> CurveSet:
     return _of_curves(one, collect(root, points).curves, f"results folder {root}")._replace(points=tuple(points))
 
 
-def _of_curves(one: LevelName, curves: pd.DataFrame, source: str) -> CurveSet:
+def _of_curves(one: CurveSetName, curves: pd.DataFrame, source: str) -> CurveSet:
     start = start_at(one.pair, one.level)
     responses = _responses(start, pair(one.pair)) if one.level == "llm" else dict.fromkeys(SPLITS, 0)
     tables = Finals(*(finals(curves, one.pair, split) for split in SPLITS))
@@ -182,7 +182,7 @@ def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
     return {split: run.evaluation.samples * min(n, subset or n) for split, n, subset in zip(SPLITS, there, subsets, strict=True)}
 
 
-def _published(one: LevelName) -> CurveSet:
+def _published(one: CurveSetName) -> CurveSet:
     tables, known = [], pair(one.pair)
     for split in SPLITS:
         values = {label(cell): published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))}

@@ -177,7 +177,7 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
     (point,) = mini.points()
     curves = collect(tmp_path, [point]).curves
     assert found.runs[0].curve.round.tolist() == [0, 2, 4] and found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
-    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].asked) == (40, 20, 3 * 60 * 2)
+    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].evaluated) == (40, 20, 3 * 60 * 2)
     assert found.base.n_train == 40 and found.base.spent["train"].rollouts == 64 and found.base.raw.group == 2
     again = base_from("mini", probe(point.run, SMALL))  # of another design: the base model is the same
     assert again.train.well_formed.tolist() == found.base.train.well_formed.tolist() and again.raw == found.base.raw

@@ -13,7 +13,7 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.compare.agreement import agree, best, kendall, mean_error, resample, spearman
 from rftlab.studies.compare.compare import compared, write
 from rftlab.studies.compare.curves import at_budget
-from rftlab.studies.compare.levels import CurveSet, LevelName, _llm_points, load, parse
+from rftlab.studies.compare.levels import CurveSet, CurveSetName, _llm_points, load, parse
 from rftlab.studies.compare.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.results.claims import Finals
@@ -28,7 +28,7 @@ CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
 def level(name, values, responses=0, rounding=0.0):
     """A level of made-up endpoints: values (seeds, cells), or one row; its base model is at 0.05."""
     table = pd.DataFrame(np.atleast_2d(values), columns=CELLS[: np.shape(values)[-1]]).assign(base=0.05)
-    return CurveSet(LevelName("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, "")
+    return CurveSet(CurveSetName("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, "")
 
 
 def agreement_of(first, second):
@@ -231,15 +231,15 @@ def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
     """As many runs are looked for as there are folders, whatever they are called."""
     for name in ("x-s99999999999-ab", "x-s99999999999999999999999-ab", "x-s٣-ab", "x-s3-ab"):
         (open_store(tmp_path) / "llm" / "tiny-mix97" / name).mkdir(parents=True)
-    points = _llm_points(LevelName("llm", "tiny-mix97"), tmp_path)
+    points = _llm_points(CurveSetName("llm", "tiny-mix97"), tmp_path)
     assert {point.run.seed for point in points} == {3, 99999999999} and len(points) == 50
 
 
 def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
-    point = _llm_points(LevelName("llm", "tiny-mix97"), open_store(tmp_path)) or points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None)
+    point = _llm_points(CurveSetName("llm", "tiny-mix97"), open_store(tmp_path)) or points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None)
     folder = folder_of(tmp_path, point[0])
     folder.parent.mkdir(parents=True)
     (folder.parent / "x-s0-ab").mkdir()
     folder.write_text("")
     with pytest.raises(UserError, match=f"^{folder}: ValueError: it is a file, not a folder"):
-        load(Console(quiet=True), [LevelName("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")
+        load(Console(quiet=True), [CurveSetName("llm", "tiny-mix97")], tmp_path, None, None, 1, True, "local")
