@@ -1,4 +1,5 @@
-"""The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at once."""
+"""The configuration of a run of a real language model. Reading it needs no torch, so a command line can show it at
+once."""
 
 import re
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,15 @@ Precision = Literal["fp32", "bf16"]
 EngineName = Literal["hf", "vllm"]
 MAX_WIDTH, MAX_DEPTH = 2**21, 4096
 """Of a layer, and layers or heads of a model: above every model's, and small enough that building one ends."""
-MAX_OF_TINY = {"width": MAX_WIDTH, "layers": MAX_DEPTH, "heads": MAX_DEPTH, "hidden": MAX_WIDTH, "batch": MAX, "check_every": MAX, "max_steps": MAX}
+MAX_OF_TINY = {
+    "width": MAX_WIDTH,
+    "layers": MAX_DEPTH,
+    "heads": MAX_DEPTH,
+    "hidden": MAX_WIDTH,
+    "batch": MAX,
+    "check_every": MAX,
+    "max_steps": MAX,
+}
 _DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
 
 
@@ -53,7 +62,10 @@ class Tiny:
     def __post_init__(self):
         for name, most in MAX_OF_TINY.items():
             check_count(f"tiny.{name}", getattr(self, name), 1, most)
-        check(self.width % (2 * self.heads) == 0, f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}")
+        check(
+            self.width % (2 * self.heads) == 0,
+            f"tiny.heads = {self.heads}; twice as many must divide tiny.width = {self.width}",
+        )
         check(0 <= self.target < 1, f"tiny.target = {self.target}; allowed: 0 to below 1")
         check_finite("tiny.learning_rate", self.learning_rate, above=0)
         check_count("tiny.seed", self.seed, 0, 2**32 - 1)
@@ -64,7 +76,8 @@ class Model:
     """Which model is trained, and how long its prompts and responses may be."""
 
     source: str = TINY
-    """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a causal language model and its tokenizer."""
+    """`tiny`; `smollm2-135m`, which comes from the package registry; or a folder (or a name on the hub) with a
+    causal language model and its tokenizer."""
     tiny: Tiny = field(default_factory=Tiny)
     """What `tiny` is; not read for other models."""
     max_prompt_length: int = 512
@@ -103,24 +116,32 @@ class AdamW:
         check_finite("optimizer.eps", self.eps, above=0)
         for name in ("beta1", "beta2"):
             check(0 <= getattr(self, name) < 1, f"optimizer.{name} = {getattr(self, name)}; allowed: 0 to below 1")
-        check(self.max_grad_norm > 0, f"optimizer.max_grad_norm = {self.max_grad_norm}; allowed: more than 0; inf turns it off")
+        check(
+            self.max_grad_norm > 0,
+            f"optimizer.max_grad_norm = {self.max_grad_norm}; allowed: more than 0; inf turns it off",
+        )
 
 
 @dataclass(frozen=True)
 class LoRA:
-    """Low-rank adapters (2106.09685): weights W are frozen and read as W + alpha / rank B A, and A and B alone are trained. Needs peft."""
+    """Low-rank adapters (2106.09685): weights W are frozen and read as W + alpha / rank B A, and A and B alone are
+    trained. Needs peft."""
 
     rank: int = 0
     """Rank of B A. 0: no adapters, all weights are trained."""
     alpha: float = 32.0
     """Size of what is added, times the rank."""
     targets: tuple[str, ...] = ()
-    """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the head nor embeddings."""
+    """Names of the linear layers that get adapters, as q_proj. None: all linear layers of the blocks, neither the
+    head nor embeddings."""
 
     def __post_init__(self):
         check_count("lora.rank", self.rank, 0, MAX_WIDTH)
         check_finite("lora.alpha", self.alpha, above=0)
-        check(self.rank > 0 or not self.targets, f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more")
+        check(
+            self.rank > 0 or not self.targets,
+            f"lora.targets = {', '.join(self.targets)} with lora.rank = 0; allowed: none, or a lora.rank of 1 or more",
+        )
 
 
 @dataclass(frozen=True)
@@ -152,22 +173,26 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Compute:
-    """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by rounding only."""
+    """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by
+    rounding only."""
 
     device: str = "cpu"
     """Where the model lives: cpu, cuda, or with the engine hf cuda:1, ..., mps."""
     threads: int = 0
-    """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short to share."""
+    """Threads of a run on a CPU; 0: as many as there are cores. One is right for `tiny`, whose kernels are too short
+    to share."""
     precision: Precision = "fp32"
     """bf16: forward and backward passes under bfloat16 autocast. Weights and log-probabilities are float32 in both."""
     engine: EngineName = "hf"
-    """What samples: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal in distribution only."""
+    """What samples: the trained model itself, or vLLM beside it. They draw other random numbers, so curves are equal
+    in distribution only."""
     cache_gb: float = 4.0
     """Memory for the keys and values of vLLM."""
     sample_rows: int = 256
     """Responses that are sampled side by side."""
     micro_tokens: int = 2048
-    """Tokens, padding included, of a forward and backward pass; a longer sequence goes alone. More than 2048 pays on accelerators only."""
+    """Tokens, padding included, of a forward and backward pass; a longer sequence goes alone. More than 2048 pays on
+    accelerators only."""
     logit_rows: int = 2048
     """Tokens whose logits exist at a time."""
     gradient_checkpointing: bool = False
@@ -176,9 +201,16 @@ class Compute:
     def __post_init__(self):
         check_choice("compute.precision", self.precision, get_args(Precision))
         check_choice("compute.engine", self.engine, get_args(EngineName))
-        check(_DEVICE.fullmatch(self.device) is not None, f"compute.device = {self.device!r}; allowed: cpu, cuda, cuda:0, cuda:1, ..., mps")
+        check(
+            _DEVICE.fullmatch(self.device) is not None,
+            f"compute.device = {self.device!r}; allowed: cpu, cuda, cuda:0, cuda:1, ..., mps",
+        )
         first = self.engine == "hf" or self.device in ("cpu", "cuda", "cuda:0")
-        check(first, f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES chooses a GPU")
+        check(
+            first,
+            f"compute.device = {self.device!r}: vLLM takes the first GPU that it sees; allowed: cpu, cuda; "
+            "CUDA_VISIBLE_DEVICES chooses a GPU",
+        )
         check_finite("compute.cache_gb", self.cache_gb, above=0)
         check_count("compute.threads", self.threads, 0, 1024)
         for name in ("sample_rows", "micro_tokens", "logit_rows"):
@@ -211,7 +243,8 @@ class LLMRun:
     temperature: float = 1.0
     """Divides the logits of the policy, where it samples and where it is trained."""
     max_mismatch: float | None = None
-    """Largest mean difference between the sampler's and the trainer's log-probabilities of a round; None: 1e-3 in fp32, 0.06 in bf16."""
+    """Largest mean difference between the sampler's and the trainer's log-probabilities of a round; None: 1e-3 in
+    fp32, 0.06 in bf16."""
     checkpoint_every: int = 0
     """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
     seed: int = 0
@@ -219,20 +252,38 @@ class LLMRun:
 
     def __post_init__(self):
         check_finite("temperature", self.temperature, above=0)
-        check(self.max_mismatch is None or self.max_mismatch > 0, f"max_mismatch = {self.max_mismatch}; allowed: None or more than 0")
+        check(
+            self.max_mismatch is None or self.max_mismatch > 0,
+            f"max_mismatch = {self.max_mismatch}; allowed: None or more than 0",
+        )
         check_count("seed", self.seed, 0, MAX_SEED)
         every, interval = self.checkpoint_every, self.design.eval_every
         check_count("checkpoint_every", every, 0)
-        check(interval % (every or interval) == 0, f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}")
+        check(
+            interval % (every or interval) == 0,
+            f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}",
+        )
         tiny = self.model.source == TINY
-        check(not tiny or self.task.name in KINDS, f"model.source = {TINY!r} knows arithmetic alone; task = {self.task.name!r}; allowed: {', '.join(KINDS)}")
-        check(tiny or self.task.name not in KINDS, f"task = {self.task.name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it")
+        check(
+            not tiny or self.task.name in KINDS,
+            f"model.source = {TINY!r} knows arithmetic alone; task = {self.task.name!r}; allowed: {', '.join(KINDS)}",
+        )
+        check(
+            tiny or self.task.name not in KINDS,
+            f"task = {self.task.name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it",
+        )
         baseline = self.design.estimator.advantage.baseline
-        missing = "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline but value, optimal"
+        missing = (
+            "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline "
+            "but value, optimal"
+        )
         check(baseline != "value", missing.format(baseline, "critic"))
         check(baseline != "optimal", missing.format(baseline, "exact expectations"))
         tries = self.design.sampling.tries
-        check(tries == 1 or not self.needs_averages, f"sampling.tries = {tries}; allowed: 1 with budget difficulty or baseline moving_average")
+        check(
+            tries == 1 or not self.needs_averages,
+            f"sampling.tries = {tries}; allowed: 1 with budget difficulty or baseline moving_average",
+        )
 
     @property
     def threshold(self) -> float:
@@ -253,13 +304,20 @@ class LLMRun:
     @property
     def needs_averages(self) -> bool:
         """Whether the moving averages of the prompts' rewards are read."""
-        return self.design.sampling.budget == "difficulty" or self.design.estimator.advantage.baseline == "moving_average"
+        return (
+            self.design.sampling.budget == "difficulty" or self.design.estimator.advantage.baseline == "moving_average"
+        )
 
     @property
     def on_policy(self) -> bool:
-        """Whether the policy that a round updates is the one that sampled, and nothing asks for its log-probabilities before the update."""
+        """Whether the policy that a round updates is the one that sampled, and nothing asks for its
+        log-probabilities before the update."""
         design, estimator = self.design, self.design.estimator
-        needs_old_logp = self.compares_tokens or estimator.correction.kind != "none" or (self.needs_reference and estimator.kl.place == "reward")
+        needs_old_logp = (
+            self.compares_tokens
+            or estimator.correction.kind != "none"
+            or (self.needs_reference and estimator.kl.place == "reward")
+        )
         return design.epochs * design.minibatches == 1 and not needs_old_logp
 
     @property

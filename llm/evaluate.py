@@ -1,4 +1,5 @@
-"""Evaluation: Pass@1, sampled and greedy, strict and flexible, with standard errors on the fixed set of questions; unbiased pass@k."""
+"""Evaluation: Pass@1, sampled and greedy, strict and flexible, with standard errors on the fixed set of questions;
+unbiased pass@k."""
 
 import numpy as np
 
@@ -14,12 +15,19 @@ UNSEEN = 1 << 31
 """Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
 
 
-def evaluate(run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index: int) -> tuple[dict[str, float], Checks]:
+def evaluate(
+    run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index: int
+) -> tuple[dict[str, float], Checks]:
     """Columns `<part>_strict`, `<part>_flexible`, ..., for the parts train and test; and what math-verify did."""
-    parts = {"train": (_part(data.train, run.evaluation.train_subset), 0), "test": (_part(data.test, run.evaluation.test_subset), UNSEEN)}
+    parts = {
+        "train": (_part(data.train, run.evaluation.train_subset), 0),
+        "test": (_part(data.test, run.evaluation.test_subset), UNSEEN),
+    }
     columns, checks = {}, Checks()
     for part, (problems, shift) in parts.items():
-        settings = [("", run.evaluation.samples, run.temperature)] + ([("greedy_", 1, 0.0)] if run.evaluation.greedy else [])
+        settings = [("", run.evaluation.samples, run.temperature)] + (
+            [("greedy_", 1, 0.0)] if run.evaluation.greedy else []
+        )
         for kind, count, temperature in settings:
             right, done = answer(run, engine, judge, problems, shift, count, temperature, round_index)
             checks = checks + done
@@ -27,15 +35,36 @@ def evaluate(run: LLMRun, engine: Engine, judge: Judge, data: Data, round_index:
                 columns[f"{part}_{kind}{name}"] = float(table.mean())
                 if not kind:
                     columns[f"{part}_{name}_error"] = measured_set_error(table)
-                    columns |= {f"{part}_{name}_pass_at_{k}": float(pass_at_k(table.shape[1], table.sum(axis=1), k).mean()) for k in run.evaluation.pass_at}
+                    columns |= {
+                        f"{part}_{name}_pass_at_{k}": float(pass_at_k(table.shape[1], table.sum(axis=1), k).mean())
+                        for k in run.evaluation.pass_at
+                    }
     return columns, checks
 
 
-def answer(run: LLMRun, engine: Engine, judge: Judge, problems: Problems, shift: int, count: int, temperature: float, round_index: int):
-    """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify did."""
+def answer(
+    run: LLMRun,
+    engine: Engine,
+    judge: Judge,
+    problems: Problems,
+    shift: int,
+    count: int,
+    temperature: float,
+    round_index: int,
+):
+    """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify
+    did."""
     n, draws = len(problems.answers), Draws(run.seed, EVALUATION, round_index)
     listener = judge.early(problems.answers)
-    rollouts = engine.sample(problems.prompts, np.arange(n) + shift, np.full(n, count), draws, temperature, run.model.max_response_length, listener)
+    rollouts = engine.sample(
+        problems.prompts,
+        np.arange(n) + shift,
+        np.full(n, count),
+        draws,
+        temperature,
+        run.model.max_response_length,
+        listener,
+    )
     samples, checks = judge.scored(rollouts, np.arange(n), problems.answers)
     return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
 

@@ -27,7 +27,8 @@ class Busy(UserError):
 
 @contextlib.contextmanager
 def locked(folder: Path, remark: Callable[[str], None], waiting: str = "") -> Iterator[None]:
-    """Make the folder, and keep it for this process. Where another one has it, raise Busy, at once and without a change to anything.
+    """Make the folder, and keep it for this process. Where another one has it, raise Busy, at once and without a change
+    to anything.
 
     waiting: what to say and then wait for the other, in place of an error.
     """
@@ -61,7 +62,8 @@ def _take(file, remark: Callable[[str], None], waiting: str) -> None:
 
 
 def held(folder: Path) -> bool:
-    """Whether a process has the folder, seen without waiting or writing; False too where the file system has no locks."""
+    """Whether a process has the folder, seen without waiting or writing; False too where the file system has no
+    locks."""
     if kind_of(folder / LOCK) != FILE:
         return False
     with opened(folder / LOCK) as file:

@@ -45,7 +45,9 @@ class Meter:
 
     def columns(self) -> dict[str, float]:
         """`seconds_<phase>` and `peak_mb_<phase>` since the last `clear`."""
-        return {f"seconds_{name}": self.seconds[name] for name in PHASES} | {f"peak_mb_{name}": self.peak[name] for name in PHASES}
+        return {f"seconds_{name}": self.seconds[name] for name in PHASES} | {
+            f"peak_mb_{name}": self.peak[name] for name in PHASES
+        }
 
 
 @contextmanager
@@ -56,8 +58,12 @@ def within_memory(what: str) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             said = " ".join(str(error).split())[:200]
-            advice = "`rftlab train --dry-run` with the same flags shows what needs it, and the smallest change that fits"
-            raise UserError(f"{what}: out of memory: {said}; {advice}; finished rounds up to the last checkpoint are kept") from None
+            advice = (
+                "`rftlab train --dry-run` with the same flags shows what needs it, and the smallest change that fits"
+            )
+            raise UserError(
+                f"{what}: out of memory: {said}; {advice}; finished rounds up to the last checkpoint are kept"
+            ) from None
         raise
 
 
@@ -90,7 +96,8 @@ class _Heap(ctypes.Structure):
 
 
 def trim_heap() -> None:
-    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in blocks of its own sizes.
+    """Give memory that this process freed back to the system, where its C library can; a later phase then has it in
+    blocks of its own sizes.
 
     Little is kept: asking for it again would take longer than a round of a small model can spare.
     """

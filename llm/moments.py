@@ -1,4 +1,5 @@
-"""What a training needs to go on as if it had never stopped, as named tensors: weights, and the optimiser's of each parameter."""
+"""What a training needs to go on as if it had never stopped, as named tensors: weights, and the optimiser's of each
+parameter."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,11 @@ def files_of(parameters: Named, optimizer: torch.optim.Optimizer) -> dict:
     """Files for `rftlab.shared.files.write_folder`. Moments have the names `<parameter>/<tensor>`."""
     named = dict(parameters)
     weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
-    moments = {f"{name}/{key}": value.contiguous() for name, parameter in named.items() for key, value in optimizer.state.get(parameter, {}).items()}
+    moments = {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in named.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
     return {WEIGHTS: lambda path: save_file(weights, path), MOMENTS: lambda path: save_file(moments, path)}
 
 

@@ -1,7 +1,9 @@
-"""What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and between responses.
+"""What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and
+between responses.
 
-Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A question's responses make two halves of n, two
-independent groups, so their difference shows what comes from sampling and their mean what comes from the question. No gradient is kept but for
+Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A
+question's responses make two halves of n, two independent groups, so their difference shows what comes from sampling
+and their mean what comes from the question. No gradient is kept but for
 sums over blocks of questions: BLOCKS vectors as long as the model, in the machine's memory.
 """
 
@@ -35,7 +37,8 @@ from rftlab.shared.prepare import prepare
 RAW = Estimator(Advantage("none"), Reinforce())
 """A response's gradient is r grad log pi, summed over its tokens."""
 CENTRED = Estimator(Advantage("leave_one_out"), Reinforce())
-"""The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so without bias."""
+"""The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so
+without bias."""
 AT_ONCE = 32
 """Questions that are answered before a bar moves."""
 
@@ -56,7 +59,8 @@ class SplitAnswers(NamedTuple):
 
 
 class GradientProducts(NamedTuple):
-    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions' responses, with g_i their mean."""
+    """What a jackknifed analysis of variance needs of the gradients g_i1, g_i2 of two halves of G questions'
+    responses, with g_i their mean."""
 
     group: int
     """Responses in a half."""
@@ -91,7 +95,8 @@ class ProbeCallbacks(NamedTuple):
 
 
 def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = None) -> Probed:
-    """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal numbers, seconds aside.
+    """Measure the base model of a run, with its engine, its temperature and its seed. Equal arguments give equal
+    numbers, seconds aside.
 
     Raises UserError for a model or data that cannot be used.
     """
@@ -103,14 +108,21 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
         parts = {"train": (data.train, config.train_questions, 0), "test": (data.test, config.test_questions, UNSEEN)}
         chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}
         n = len(chosen["train"])
-        check(n >= 2 * BLOCKS, f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts")
+        check(
+            n >= 2 * BLOCKS,
+            f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts",
+        )
         step = _Steps(callbacks.step, 3 * n + len(chosen["test"]))
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
-            samples[name], answers[name] = _answers(run, engine, judge, split, chosen[name], shift, config.samples, step)
+            samples[name], answers[name] = _answers(
+                run, engine, judge, split, chosen[name], shift, config.samples, step
+            )
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
-        found = [products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)]
+        found = [
+            products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
+        ]
     return Probed(answers["train"], answers["test"], *found, time.perf_counter() - began)
 
 
@@ -125,7 +137,16 @@ class _Steps:
         self.tell(self.done, self.total)
 
 
-def _answers(run: LLMRun, engine: Engine, judge: Judge, split: Problems, chosen: np.ndarray, shift: int, m: int, step: Callable[[int], None]):
+def _answers(
+    run: LLMRun,
+    engine: Engine,
+    judge: Judge,
+    split: Problems,
+    chosen: np.ndarray,
+    shift: int,
+    m: int,
+    step: Callable[[int], None],
+):
     """Scored responses to some problems of a split, and what of them is kept."""
     began, parts = time.perf_counter(), []
     problems, draws = split.take(chosen), Draws(run.seed, PROBE, 0)
@@ -133,28 +154,46 @@ def _answers(run: LLMRun, engine: Engine, judge: Judge, split: Problems, chosen:
         rows = np.arange(first, min(first + AT_ONCE, len(chosen)))
         few, counts = problems.take(rows), np.full(len(rows), m)
         listener = judge.early(few.answers)
-        rollouts = engine.sample(few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.max_response_length, listener)
+        rollouts = engine.sample(
+            few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.max_response_length, listener
+        )
         parts.append(judge.scored(rollouts, rows, few.answers)[0])
         step(len(rows))
     samples: Samples = parts[0]
     for part in parts[1:]:
         samples = joined(samples, part)
-    columns = (samples.strict, samples.flexible, well_formed(judge.verifier, samples.texts), samples.rollouts.finished, samples.rollouts.responses.lengths)
-    return samples, SplitAnswers(len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began)
+    columns = (
+        samples.strict,
+        samples.flexible,
+        well_formed(judge.verifier, samples.texts),
+        samples.rollouts.finished,
+        samples.rollouts.responses.lengths,
+    )
+    return samples, SplitAnswers(
+        len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began
+    )
 
 
-def products(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop) -> GradientProducts:
-    """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to each, an even number.
+def products(
+    policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray, step: Callable[[int], None] = noop
+) -> GradientProducts:
+    """Products of the gradients of G questions' responses, question by question; rewards (R,), as many responses to
+    each, an even number.
 
     step: called for every question that is done.
     """
     n_questions, parameters = len(responses.prompts), [parameter for _, parameter in policy.named_parameters()]
     block = np.arange(n_questions) * BLOCKS // n_questions
-    sums = [torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype) for _ in range(BLOCKS)]
+    sums = [
+        torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype)
+        for _ in range(BLOCKS)
+    ]
     squares, differences = np.zeros(n_questions), np.zeros(n_questions)
     for g in range(n_questions):
         rows = np.flatnonzero(responses.group == g)
-        first, second = (gradient(policy, estimator, responses.take(half), rewards[half]) for half in (rows[0::2], rows[1::2]))
+        first, second = (
+            gradient(policy, estimator, responses.take(half), rewards[half]) for half in (rows[0::2], rows[1::2])
+        )
         mean = (first + second) / 2
         squares[g], differences[g] = _square(mean), _square(first - second)
         sums[block[g]] += mean.cpu()
@@ -171,7 +210,12 @@ def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards
     if not batch.advantage.any():  # no pass of the model is needed to know
         return torch.cat([torch.zeros_like(parameter).flatten() for parameter in parameters])
     accumulate(policy, estimator, batch, responses, on_policy=True)
-    found = torch.cat([(-parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten() for parameter in parameters])
+    found = torch.cat(
+        [
+            (-parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).flatten()
+            for parameter in parameters
+        ]
+    )
     for parameter in parameters:
         parameter.grad = None
     return found

@@ -26,4 +26,7 @@ class ProbeConfig:
         for name, least in (("train_questions", 2 * BLOCKS), ("test_questions", 2)):
             check_count(name, getattr(self, name), least)
         check_count("samples", self.samples, most=MAX_SAMPLES)
-        check(self.samples >= 4 and self.samples % 2 == 0, f"samples = {self.samples}; allowed: 4 or more, and even: two groups of two or more")
+        check(
+            self.samples >= 4 and self.samples % 2 == 0,
+            f"samples = {self.samples}; allowed: 4 or more, and even: two groups of two or more",
+        )

@@ -1,7 +1,7 @@
 """Counter-based randomness: Philox 4x32-10 (Salmon et al. 2011), keyed by the seed, indexed by what is drawn.
 
-A uniform depends on (seed, stream, round, prompt, rollout, position) alone. So no generator has a state that a checkpoint must hold, and
-neither the split of a batch nor the order of work changes which numbers a token gets.
+A uniform depends on (seed, stream, round, prompt, rollout, position) alone. So no generator has a state that a
+checkpoint must hold, and neither the split of a batch nor the order of work changes which numbers a token gets.
 """
 
 import numpy as np
@@ -14,7 +14,8 @@ _LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def philox(seed: int, counters: np.ndarray) -> np.ndarray:
-    """Four random words of 32 bits for each of n counters: (4, n) uint64 to (4, n) uint64, all below 2^32; seed 0 .. 2^64 - 1."""
+    """Four random words of 32 bits for each of n counters: (4, n) uint64 to (4, n) uint64, all below 2^32; seed 0 ..
+    2^64 - 1."""
     x0, x1, x2, x3 = np.asarray(counters, dtype=np.uint64)
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
     for _ in range(10):
@@ -24,19 +25,27 @@ def philox(seed: int, counters: np.ndarray) -> np.ndarray:
     return np.stack([x0, x1, x2, x3])
 
 
-def uniforms(seed: int, stream: int, round_index: int, prompts: np.ndarray, rollouts: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Uniforms (n, count) in [0, 1) with 53 bits, for positions first .. first+count-1 of rollouts (n,) of prompts (n,)."""
+def uniforms(
+    seed: int, stream: int, round_index: int, prompts: np.ndarray, rollouts: np.ndarray, first: int, count: int
+) -> np.ndarray:
+    """Uniforms (n, count) in [0, 1) with 53 bits, for positions first .. first+count-1 of rollouts (n,) of prompts
+    (n,)."""
     n = len(prompts)
     counters = np.empty((4, n, count), dtype=np.uint64)
     counters[0], counters[1], counters[2] = round_index, np.asarray(prompts)[:, None], np.asarray(rollouts)[:, None]
     counters[3] = np.arange(first, first + count, dtype=np.uint64) + np.uint64(stream << 28)
     words = philox(seed, counters.reshape(4, -1))
-    return (((words[0] >> np.uint64(5)) * 67108864.0 + (words[1] >> np.uint64(6))) / 9007199254740992.0).reshape(n, count)
+    return (((words[0] >> np.uint64(5)) * 67108864.0 + (words[1] >> np.uint64(6))) / 9007199254740992.0).reshape(
+        n, count
+    )
 
 
 def batch_rows(n: int, size: int, seed: int, index: int) -> np.ndarray:
-    """Indices (size,) of batch `index`: epoch order, reshuffled, the last partial batch dropped. Nothing is remembered between batches."""
+    """Indices (size,) of batch `index`: epoch order, reshuffled, the last partial batch dropped. Nothing is
+    remembered between batches."""
     per_epoch = n // size
-    order = np.random.Generator(np.random.Philox(key=np.array([seed, index // per_epoch], dtype=np.uint64))).permutation(n)
+    order = np.random.Generator(
+        np.random.Philox(key=np.array([seed, index // per_epoch], dtype=np.uint64))
+    ).permutation(n)
     at = index % per_epoch * size
     return order[at : at + size]

@@ -1,7 +1,9 @@
-"""Measurements of a run for TensorBoard or Weights & Biases, where a user asks for them. They are no part of a run: it does not depend on them.
+"""Measurements of a run for TensorBoard or Weights & Biases, where a user asks for them. They are no part of a run: it
+does not depend on them.
 
-A tracker is any callable (round, columns), as `rftlab.llm.train.Report.evaluated` is. Those here open what they write to at their first call, so a run that
-is refused or only read leaves nothing. A run that was killed evaluates some rounds again; that adds no second point to a curve.
+A tracker is any callable (round, columns), as `rftlab.llm.train.Report.evaluated` is. Those here open what they write
+to at their first call, so a run that is refused or only read leaves nothing. A run that was killed evaluates some
+rounds again; that adds no second point to a curve.
 """
 
 import importlib
@@ -49,7 +51,8 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, always the same for one folder; project, entity and mode are those of the user's WANDB_ variables."""
+    """A run of Weights & Biases, always the same for one folder; project, entity and mode are those of the user's
+    WANDB_ variables."""
 
     def __init__(self, folder: Path):
         self.folder, self.module, self.run = folder, _imported("wandb", "wandb"), None
@@ -60,14 +63,19 @@ class WandB:
         self.run.log(measured(columns), step=round)  # a step that it has is ignored
 
     def _open(self):
-        """Go on with the folder's run. Its id is drawn once: a name or a hash would join runs of two folders, or one that was deleted."""
+        """Go on with the folder's run. Its id is drawn once: a name or a hash would join runs of two folders, or one
+        that was deleted."""
         place = file_below(self.folder, "wandb-id")
         with reported(place):
             if not kind_of(place):
                 write_file(place, secrets.token_hex(8).encode())
             identity = read_file(place).decode("ascii", "replace")
             check(re.fullmatch("[0-9a-f]{16}", identity) is not None, f"{place} holds no id of a run; remove it")
-            about = {"id": identity, "name": self.folder.resolve().name, "config": read_json(self.folder / "config.json")}
+            about = {
+                "id": identity,
+                "name": self.folder.resolve().name,
+                "config": read_json(self.folder / "config.json"),
+            }
         try:
             return self.module.init(**about, resume="allow", dir=self.folder, reinit="finish_previous")
         except self.module.Error as error:  # not logged in, no network

@@ -47,7 +47,8 @@ class TrainingResult(NamedTuple):
 
     curve: Curve
     metrics: pd.DataFrame
-    """One row per evaluation, of what only a language model has: strict and flexible, greedy, lengths, seconds and memory by phase."""
+    """One row per evaluation, of what only a language model has: strict and flexible, greedy, lengths, seconds and
+    memory by phase."""
     diverged_at: int | None
     """The round at which weights or gradient were not finite (the curve ends before), or None."""
 
@@ -65,12 +66,18 @@ class TrainingCallbacks(NamedTuple):
     """Steps and Pass@1 of the base model's own training."""
 
 
-def train(run: LLMRun, folder: Path, report: TrainingCallbacks | None = None, engine_of: Callable[[Policy, Codec], Engine] | None = None) -> TrainingResult:
-    """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that were killed and resumed.
+def train(
+    run: LLMRun,
+    folder: Path,
+    report: TrainingCallbacks | None = None,
+    engine_of: Callable[[Policy, Codec], Engine] | None = None,
+) -> TrainingResult:
+    """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that
+    were killed and resumed.
 
     engine_of: makes the engine that samples, in place of `compute.engine`.
-    Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler and trainer disagree; Busy
-    where another process trains in the folder.
+    Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler
+    and trainer disagree; Busy where another process trains in the folder.
     """
     report, folder = report or TrainingCallbacks(), Path(folder)
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
@@ -89,13 +96,18 @@ def threads_of(run: LLMRun):
         torch.set_num_threads(before)
 
 
-def _train(run: LLMRun, folder: Path, report: TrainingCallbacks, engine_of: Callable[[Policy, Codec], Engine] | None) -> TrainingResult:
+def _train(
+    run: LLMRun, folder: Path, report: TrainingCallbacks, engine_of: Callable[[Policy, Codec], Engine] | None
+) -> TrainingResult:
     model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
     data = load_data(run, codec)
     for split, count in data.left_out.items():
         if count:
-            report.remark(f"{split}: {count} problems left out, prompts longer than model.max_prompt_length = {run.model.max_prompt_length} tokens")
+            report.remark(
+                f"{split}: {count} problems left out, prompts longer than model.max_prompt_length = "
+                f"{run.model.max_prompt_length} tokens"
+            )
     with MathPool() as pool:
         engine = engine_of(policy, codec) if engine_of else engine_for(run, policy, codec)
         trainer = Trainer(run, policy, engine, codec, data, pool)
@@ -112,7 +124,8 @@ def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
 
 
 def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
-    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps: a refused one leaves it free.
+    """Note the configuration in a folder, or see that it is of this one. A folder is of the run whose rounds it keeps:
+    a refused one leaves it free.
 
     A checkpoint says too of which configuration it is, so a damaged config.json beside one is written again.
     """
@@ -132,7 +145,8 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
 
 
 def _config(place: Path, proven: bool) -> dict | None:
-    """The configuration in a folder; None where there is none, or none that can be read while it is `proven` otherwise of whom the folder is."""
+    """The configuration in a folder; None where there is none, or none that can be read while it is `proven`
+    otherwise of whom the folder is."""
     try:
         return dict(read_json(place)) if kind_of(place) else None
     except (OSError, ValueError, TypeError) as error:
@@ -183,7 +197,9 @@ def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> Train
     return TrainingResult(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
 
 
-def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: TrainingCallbacks) -> None:
+def _evaluate(
+    folder: Path, trainer: Trainer, progress: Progress, seconds: Callable[[], float], report: TrainingCallbacks
+) -> None:
     """Evaluate, add a row to the curve and one to the metrics, and start new totals."""
     run, state = trainer.run, trainer.state
     with trainer.meter.phase("evaluate"):
@@ -199,12 +215,20 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
     _tell_silence(silent, state.round, progress, report)
     means = (mean("kl", "weighed") if has_kl else nan, mean("clipped", "weighed"), silent, mean("grad_norm", "updates"))
     pass_at_1 = (scores["train_strict"], scores["test_strict"])
-    progress.rows.append((run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means))
+    progress.rows.append(
+        (run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means)
+    )
     parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
-    parts |= {"length": mean("length", "trained"), "finished": mean("finished", "trained"), "mismatch": mean("mismatch", "rounds")}
+    parts |= {
+        "length": mean("length", "trained"),
+        "finished": mean("finished", "trained"),
+        "mismatch": mean("mismatch", "rounds"),
+    }
     checks = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
     left_out = dict(zip(("left_out_train", "left_out_test"), trainer.data.left_out.values(), strict=True))
-    progress.metrics.append({"seed": run.seed, "round": state.round, **scores, **parts, **checks, **left_out, **trainer.meter.columns()})
+    progress.metrics.append(
+        {"seed": run.seed, "round": state.round, **scores, **parts, **checks, **left_out, **trainer.meter.columns()}
+    )
     state.totals = {}
     trainer.meter.clear()
     _write_tables(folder, progress)
@@ -212,10 +236,13 @@ def _evaluate(folder: Path, trainer: Trainer, progress: Progress, seconds: Calla
 
 
 def _tell_silence(silent: float, round_index: int, progress: Progress, report: TrainingCallbacks) -> None:
-    """Say, where it begins, that no rewards differ: a curve that stays flat for this reason says nothing about a design."""
+    """Say, where it begins, that no rewards differ: a curve that stays flat for this reason says nothing about a
+    design."""
     before = progress.rows[-1][Curve._fields.index("zero_signal_fraction")] if progress.rows else 0.0
     if silent >= SILENT and not before >= SILENT:
         report.remark(
-            f"round {round_index}: {silent:.0%} of the groups since the last evaluation had no signal, so hardly anything is learned; "
-            "responses that are never right, or always, give none: use worked examples in the prompts, an easier task, more rollouts or another model"
+            f"round {round_index}: {silent:.0%} of the groups since the last evaluation had no signal, so "
+            "hardly anything is learned; "
+            "responses that are never right, or always, give none: use worked examples in the prompts, an "
+            "easier task, more rollouts or another model"
         )

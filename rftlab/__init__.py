@@ -1,4 +1,5 @@
-"""Which design choices of reinforcement fine-tuning matter for a model and its data: a simulator, a trainer, and studies of both.
+"""Which design choices of reinforcement fine-tuning matter for a model and its data: a simulator, a trainer, and
+studies of both.
 
     import rftlab as rl
 
@@ -11,7 +12,8 @@
     CARDS, preset       the named estimators of the field, each with formula, bias and source; the estimator of a name
     Estimator           a combination of independent choices:
                         Advantage, Clip (and other surrogates), Ratio, KL, Aggregation, Correction, Length
-    prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any policy, for a training loop of your own
+    prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any
+                                        policy, for a training loop of your own
 
 **Designs and runs.** What is trained, on what.
 
@@ -30,8 +32,9 @@
 
     Curve               Pass@1, reward, tokens and more at each evaluation of a run; `to_frame()` makes it a data frame
 
-Bad input raises UserError, a line that says what is allowed. Names are imported when they are first used. All else is in the subpackages:
-`rftlab.shared` (estimators, compiled), `rftlab.sim` (the simulator), `rftlab.llm` (the trainer), `rftlab.studies` (experiments, reports, command line).
+Bad input raises UserError, a line that says what is allowed. Names are imported when they are first used. All else is
+in the subpackages: `rftlab.shared` (estimators, compiled), `rftlab.sim` (the simulator), `rftlab.llm` (the trainer),
+`rftlab.studies` (experiments, reports, command line).
 """
 
 from importlib import import_module
@@ -96,7 +99,8 @@ _HOMES = {
     "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.runs.sweep": ("sweep",),
 }
-"""Where the public names are, as above for type checkers: importing rftlab imports none of them, so that the command line starts at once."""
+"""Where the public names are, as above for type checkers: importing rftlab imports none of them, so that the command
+line starts at once."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 

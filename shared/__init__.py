@@ -1,8 +1,9 @@
 """Estimators of reinforcement fine-tuning, written once for the simulator and for real language models.
 
-An estimator is a rule that gives each sampled token t a weight w_t on its score: the gradient is sum_t w_t grad log pi(a_t).
-A policy-gradient objective touches the policy only through the log-probabilities of the sampled tokens, so the package
-computes the objective J and w = dJ/dlogp from them. Signs: every objective is MAXIMISED; only a trainer negates.
+An estimator is a rule that gives each sampled token t a weight w_t on its score: the gradient is sum_t w_t grad log
+pi(a_t). A policy-gradient objective touches the policy only through the log-probabilities of the sampled tokens, so the
+package computes the objective J and w = dJ/dlogp from them. Signs: every objective is MAXIMISED; only a trainer
+negates.
 
 Glossary (shapes in brackets)
     R  responses (rollouts that are trained on), T  tokens of all responses, G  groups (contexts of the batch)

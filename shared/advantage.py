@@ -38,7 +38,8 @@ def any_of_others(n, correct, k):
 
 @inner
 def pass_at_k_credit(rule, reward, mean, size):
-    """A response's part in pass@k of its set, times n, so that k = 1 is the reward (PKPO, 2505.15201; `leave_one_out`: its baseline "loo - 1")."""
+    """A response's part in pass@k of its set, times n, so that k = 1 is the reward (PKPO, 2505.15201;
+    `leave_one_out`: its baseline "loo - 1")."""
     correct, others = round(mean * size), size - 1
     if rule.baseline == LEAVE_ONE_OUT:
         return rule.k * (1.0 - any_of_others(others, correct - 1, rule.k - 1)) if reward > 0.0 else 0.0
@@ -68,7 +69,8 @@ def other_centres(kind, rewards, starts, group, pool, pool_starts):
 
 @jit
 def whiten_into(kind, values, weights, ddof, eps):
-    """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by responses: once, eps outside."""
+    """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by
+    responses: once, eps outside."""
     n = values.shape[0]
     if kind == BY_RESPONSES:
         mean, std = mean_and_std(values, np.int64(0), n, ddof)
@@ -89,7 +91,8 @@ def whiten_into(kind, values, weights, ddof, eps):
 
 @jit
 def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out):
-    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read where needed.
+    """Fill out (R,) with the advantages of the responses; starts (R+1,), pool (n,), pool_starts (G+1,), given (R,) read
+    where needed.
 
     Loops, because numba takes two seconds to compile the assignment of an array to a slice.
     """
@@ -123,7 +126,8 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
 
 @kernel
 def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
-    """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups, so that their sums overlap."""
+    """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups,
+    so that their sums overlap."""
     by_std = rule.scale == GROUP_STD
     of_all = mean_of(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
     for g in range(origin.shape[0]):
@@ -145,14 +149,16 @@ def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
 
 @kernel(inline="always")
 def centre_run(rewards, origin, factor, divisor, out):
-    """out = (r - origin) factor / divisor, 0 where r is the origin, whatever the divisor. No branch, so several responses at once."""
+    """out = (r - origin) factor / divisor, 0 where r is the origin, whatever the divisor. No branch, so several
+    responses at once."""
     for i in range(rewards.shape[0]):
         out[i] = (rewards[i] - origin) * factor / (1.0 if rewards[i] == origin else divisor)
 
 
 @inner
 def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
-    """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a loop."""
+    """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a
+    loop."""
     n_groups = pool_starts.shape[0] - 1
     centres, runs = other_centres(rule.baseline, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
     runs_into(rule, pool, pool_starts, centres, runs[0], runs[1], runs[2])
@@ -175,7 +181,13 @@ def credit_into(rule, rewards, group, pool, pool_starts, out):
         elif rule.credit == PASS_AT_K:
             out[i] = pass_at_k_credit(rule, rewards[i], mean, stop - start)
         elif stop - start == 1:
-            out[i] = 0.0 if rule.singleton == ZERO else rewards[i] / (1.0 + rule.eps) if rule.scale == GROUP_STD else rewards[i]
+            out[i] = (
+                0.0
+                if rule.singleton == ZERO
+                else rewards[i] / (1.0 + rule.eps)
+                if rule.scale == GROUP_STD
+                else rewards[i]
+            )
         else:
             best, second = runner_up(pool, start, stop)
             gap = best - second if rewards[i] == best else 0.0
@@ -189,33 +201,52 @@ def check_given(spec: Advantage, baseline: np.ndarray | None) -> None:
 
 
 def advantages(
-    spec: Advantage, rewards: np.ndarray, group: np.ndarray, pool: Pool, *, starts: np.ndarray | None = None, baseline: np.ndarray | None = None
+    spec: Advantage,
+    rewards: np.ndarray,
+    group: np.ndarray,
+    pool: Pool,
+    *,
+    starts: np.ndarray | None = None,
+    baseline: np.ndarray | None = None,
 ) -> np.ndarray:
     """Advantages (R,) of responses with `rewards` (R,) in `group` (R,), against the baseline sets of `pool`.
 
     none           A = r                                                                          Williams 1992
     group_mean     A = r - mean                                                                   Dr. GRPO, 2503.20783
-    ... group_std  A = (r - mean)/(std + eps)                                                     GRPO, 2402.03300, eq. 3
+    ... group_std  A = (r - mean)/(std + eps)                                                     GRPO, 2402.03300, eq.
+                   3
     ... batch_std  A = (r - mean)/(std of the batch + eps)                                        LitePPO, 2508.08221
-    ... nonzero    A = (r - mean) R / #(r != 0)                                                   GPG, 2504.02546, as verl writes it
+    ... nonzero    A = (r - mean) R / #(r != 0)                                                   GPG, 2504.02546, as
+                   verl writes it
     leave_one_out  A = (r - mean) n/(n-1) = r - mean of the others                                RLOO, 2402.14740
     length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses        OPO, 2505.23585
     second_best    A = best - second best for the best response of a group, 0 for the others      pass@k GRPO
-    greedy, moving_average, value, optimal  A = r - baseline                                      ReMax 2310.10505; SPO 2509.13232; PPO
-    mean and std (with ddof) run over the group's baseline set of n rewards. starts (R+1,) gives lengths (one token each by default),
-    baseline (R,) the numbers that this level found. Whitening needs the whole batch.
-    Raises UserError where shapes disagree, a group has no baseline set, or pass_at_k meets rewards that are not 0/1 or sets under k.
+    greedy, moving_average, value, optimal  A = r - baseline                                      ReMax 2310.10505; SPO
+                                            2509.13232; PPO mean and std (with ddof) run over the group's baseline set
+                                            of n rewards. starts (R+1,) gives lengths (one token each by default),
+                                            baseline (R,) the numbers that this level found. Whitening needs the whole
+                                            batch. Raises UserError where shapes disagree, a group has no baseline set,
+                                            or pass_at_k meets rewards that are not 0/1 or sets under k.
     """
     sizes = np.diff(pool.starts)
-    check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
+    check(
+        rewards.shape == group.shape,
+        f"rewards {rewards.shape} and group {group.shape} must have one entry per response",
+    )
     check_labels("group", group, sizes.size)
     starts = np.arange(rewards.size + 1) if starts is None else np.asarray(starts, dtype=np.int64)
-    check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
+    check(
+        starts.shape == (rewards.size + 1,),
+        f"starts {starts.shape} must have one entry more than rewards {rewards.shape}",
+    )
     for g in group[sizes[group] == 0][:1]:
-        raise UserError(f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on")
+        raise UserError(
+            f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on"
+        )
     if spec.singleton == "error" and spec.of_group and (sizes[group] == 1).any():
         raise UserError(
-            f"group {group[np.argmax(sizes[group] == 1)]} has a baseline set of one reward; this estimator needs two (advantage.singleton allows raw, zero)"
+            f"group {group[np.argmax(sizes[group] == 1)]} has a baseline set of one reward; this estimator "
+            "needs two (advantage.singleton allows raw, zero)"
         )
     if spec.credit == "pass_at_k":
         check(bool(np.isin(pool.rewards, (0.0, 1.0)).all()), "advantage.credit pass_at_k needs rewards that are 0 or 1")

@@ -1,17 +1,24 @@
-"""A line on standard error before code of ours is compiled: that takes seconds to a minute, in which nothing else is to be seen."""
+"""A line on standard error before code of ours is compiled: that takes seconds to a minute, in which nothing else is
+to be seen."""
 
 import sys
 from pathlib import Path
 
 from rftlab.shared.numba_parts import event
 
-PURPOSES = {"rftlab.sim.round.general": "the simulator's general round", "rftlab.sim": "the simulator", "rftlab.shared": "the estimators"}
+PURPOSES = {
+    "rftlab.sim.round.general": "the simulator's general round",
+    "rftlab.sim": "the simulator",
+    "rftlab.shared": "the estimators",
+}
 """What compiled functions are for, by the beginning of their module's name; the longest that fits."""
 
 
 def purpose_of(module: str) -> str | None:
     """What the functions of a module are for; None where it is not ours."""
-    return next((purpose for start, purpose in PURPOSES.items() if module == start or module.startswith(start + ".")), None)
+    return next(
+        (purpose for start, purpose in PURPOSES.items() if module == start or module.startswith(start + ".")), None
+    )
 
 
 class Announcer(event.Listener):
@@ -27,7 +34,11 @@ class Announcer(event.Listener):
         if self.inside > 1 or purpose is None or purpose in self.said:
             return
         self.said.add(purpose)
-        kept = f"once, and kept in {self.cache}" if self.cache else "in every process, because the compile cache cannot be written (rftlab doctor)"
+        kept = (
+            f"once, and kept in {self.cache}"
+            if self.cache
+            else "in every process, because the compile cache cannot be written (rftlab doctor)"
+        )
         print(f"rftlab: compiling {purpose} for this processor: up to a minute, {kept}", file=sys.stderr, flush=True)
 
     def on_end(self, event):

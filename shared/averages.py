@@ -1,6 +1,7 @@
 """A moving average of each context's rewards, as baseline or as estimate of its difficulty. State is one plain array.
 
-sums (n_contexts + 1, 2): discounted sum of rewards and number of rewards of each context; the last row is that of all contexts together.
+sums (n_contexts + 1, 2): discounted sum of rewards and number of rewards of each context; the last row is that of all
+contexts together.
 """
 
 import numpy as np
@@ -35,7 +36,8 @@ def average_of(sums, context):
 
 @jit
 def difficulty_of(sums, context):
-    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never seen; penalties may not leave 0 .. 1."""
+    """Estimated pass rate: the average with one success and one failure added, 1/2 for a context that was never
+    seen; penalties may not leave 0 .. 1."""
     return min(max((sums[context, 0] + 1.0) / (sums[context, 1] + 2.0), 0.0), 1.0)
 
 
@@ -49,7 +51,10 @@ def averages_of(sums: np.ndarray, contexts: np.ndarray) -> np.ndarray:
 def add(sums: np.ndarray, contexts: np.ndarray, rewards: np.ndarray, decay: float) -> None:
     """One visit of each context (n,) with its rewards (n, K)."""
     contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
-    check(rewards.ndim == 2 and rewards.shape[0] == contexts.size, f"rewards {rewards.shape} must have one row per context ({contexts.size})")
+    check(
+        rewards.ndim == 2 and rewards.shape[0] == contexts.size,
+        f"rewards {rewards.shape} must have one row per context ({contexts.size})",
+    )
     check(0 <= decay <= 1, f"decay = {decay}; allowed: 0 to 1")
     check_labels("contexts", contexts, len(sums) - 1)
     for context, row in zip(contexts, rewards, strict=True):

@@ -1,4 +1,5 @@
-"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other precision, stale weights)."""
+"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other
+precision, stale weights)."""
 
 import math
 
@@ -31,13 +32,19 @@ def correction_into(rule, starts, old_logp, sampler_logp, out):
 
 
 def corrections(spec: Correction, starts: np.ndarray, old_logp: np.ndarray, sampler_logp: np.ndarray) -> np.ndarray:
-    """Importance weights (T,) from the log-probabilities (T,) of the same tokens under the trainer's and the sampler's policy."""
+    """Importance weights (T,) from the log-probabilities (T,) of the same tokens under the trainer's and the
+    sampler's policy."""
     starts = np.asarray(starts, dtype=np.int64)
     check_starts(starts)
-    old_logp, sampler_logp = np.ascontiguousarray(old_logp, dtype=np.float64), np.ascontiguousarray(sampler_logp, dtype=np.float64)
+    old_logp, sampler_logp = (
+        np.ascontiguousarray(old_logp, dtype=np.float64),
+        np.ascontiguousarray(sampler_logp, dtype=np.float64),
+    )
     shapes = {"old_logp": old_logp, "sampler_logp": sampler_logp}
     for name, column in shapes.items():
-        check(column.shape == (starts[-1],), f"{name} {column.shape} must have one entry per token {(int(starts[-1]),)}")
+        check(
+            column.shape == (starts[-1],), f"{name} {column.shape} must have one entry per token {(int(starts[-1]),)}"
+        )
     out = np.empty_like(old_logp)
     correction_into(correction_rule(spec), starts, old_logp, sampler_logp, out)
     return out

@@ -1,4 +1,5 @@
-"""Advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal token baseline."""
+"""Advantages that differ from token to token: rewards to go, generalised advantage estimation, the optimal token
+baseline."""
 
 import itertools
 
@@ -34,7 +35,8 @@ def gae_into(rewards, values, starts, gamma, lam, out):
 
 
 def token_rewards_of(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
-    """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a response is empty."""
+    """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a
+    response is empty."""
     out = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)
     check(out.shape == (starts[-1],), f"token_rewards {out.shape} must have one entry per token {(int(starts[-1]),)}")
     filled = np.diff(starts) > 0
@@ -42,17 +44,27 @@ def token_rewards_of(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.
     return out
 
 
-def token_advantages(spec: Advantage, rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None = None) -> np.ndarray:
+def token_advantages(
+    spec: Advantage, rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None = None
+) -> np.ndarray:
     """Advantages (T,) from rewards per token (T,), for baselines that are no group's: none, or numbers per token (T,).
 
     value    generalised advantage estimation, baseline = V_t             Schulman et al., 1506.02438; PPO, 1707.06347
-    others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened), ReMax 2310.10505
-    With gamma = lam = 1 and one reward at the end both are the reward minus the baseline, on every token.
+    others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened), ReMax
+             2310.10505 With gamma = lam = 1 and one reward at the end both are the reward minus the baseline, on every
+             token.
     """
     rewards, starts = np.ascontiguousarray(rewards, dtype=np.float64), np.asarray(starts, dtype=np.int64)
     baseline = np.zeros_like(rewards) if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
-    check(rewards.shape == baseline.shape == (starts[-1],), f"rewards {rewards.shape} and baseline {baseline.shape} must have one entry per token")
-    check(spec.of_tokens, f"advantage.baseline {spec.baseline}, scale {spec.scale}, whiten {spec.whiten}, credit {spec.credit}: not per token")
+    check(
+        rewards.shape == baseline.shape == (starts[-1],),
+        f"rewards {rewards.shape} and baseline {baseline.shape} must have one entry per token",
+    )
+    check(
+        spec.of_tokens,
+        f"advantage.baseline {spec.baseline}, scale {spec.scale}, whiten {spec.whiten}, credit {spec.credit}: "
+        "not per token",
+    )
     out = np.empty_like(rewards)
     if spec.baseline == "value":
         gae_into(rewards, baseline, starts, spec.gamma, spec.lam, out)
@@ -76,19 +88,25 @@ def optimal_token_baseline(
     position: np.ndarray | None = None,
     zero_tail: bool = False,
 ) -> np.ndarray:
-    """Baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's `optimal_token_baseline`.
+    """Baseline (T,) that minimises the variance of a group's gradient at each position t, as verl's
+    `optimal_token_baseline`.
 
-    b_t = sum_i G_(i,t) W_(i,t) / sum_i W_(i,t) over the group's responses that reach t; W is the running sum of 1 - 2 pi(a) + sum_v pi(v)^2,
-    the squared norm of a token's score in its logits, so W_t estimates that of the prefix. A group of one has baseline 0.
-    returns, old_logp, squares (= sum_v pi(v)^2) (T,); correction (T,): importance weights, which enter squared. position (T,): place of each
-    token, by default its index in its response. zero_tail: no baseline where only the longest response of a group is left.
+    b_t = sum_i G_(i,t) W_(i,t) / sum_i W_(i,t) over the group's responses that reach t; W is the running sum of 1 - 2
+    pi(a) + sum_v pi(v)^2, the squared norm of a token's score in its logits, so W_t estimates that of the prefix. A
+    group of one has baseline 0. returns, old_logp, squares (= sum_v pi(v)^2) (T,); correction (T,): importance weights,
+    which enter squared. position (T,): place of each token, by default its index in its response. zero_tail: no
+    baseline where only the longest response of a group is left.
     """
     starts, group = np.asarray(starts, dtype=np.int64), np.asarray(group, dtype=np.int64)
     lengths = np.diff(starts)
     norm = 1.0 - 2.0 * np.exp(old_logp) + squares
     norm = norm if correction is None else norm * np.asarray(correction) ** 2
     total = np.concatenate([np.cumsum(norm[a:b]) for a, b in itertools.pairwise(starts)] or [norm])
-    position = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths) if position is None else np.asarray(position, dtype=np.int64)
+    position = (
+        np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        if position is None
+        else np.asarray(position, dtype=np.int64)
+    )
     width = int(position.max()) + 1 if position.size else 0
     cell = np.repeat(group, lengths) * width + position
     above, below = (np.bincount(cell, weights=part, minlength=1)[cell] for part in (returns * total, total))

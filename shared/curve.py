@@ -46,7 +46,12 @@ def curve_of(rows: list[tuple]) -> Curve:
     """Curve from one tuple per evaluation, in the order of the fields."""
     columns = zip(*rows, strict=True)
     kinds = {"seed": np.int64, "round": np.int64, "rollouts": np.int64, "tokens": np.int64}
-    return Curve(*(np.array(column, dtype=kinds.get(name, np.float64)) for name, column in zip(Curve._fields, columns, strict=True)))
+    return Curve(
+        *(
+            np.array(column, dtype=kinds.get(name, np.float64))
+            for name, column in zip(Curve._fields, columns, strict=True)
+        )
+    )
 
 
 SPLITS = ("train", "test")

@@ -18,7 +18,8 @@ class Design:
     support_rollouts: int = 0
     """M: additional rollouts of each context that only feed the baseline set."""
     replay_window: int = 0
-    """Most recent rewards of a context that form its baseline set, the current ones included; 0 means the current ones alone."""
+    """Most recent rewards of a context that form its baseline set, the current ones included; 0 means the current
+    ones alone."""
     estimator: Estimator = field(default_factory=Estimator)
     """How rewards become updates."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -44,27 +45,54 @@ class Design:
         advantage, fewest = self.estimator.advantage, self.smallest_set
         lonely = advantage.singleton == "error" and fewest == 1 and advantage.of_group
         knobs = "rollouts, support_rollouts, sampling.keep, sampling.budget"
-        check(not lonely, f"smallest baseline set = {fewest} ({knobs}); allowed: 2 or more where advantage.singleton is error")
-        check(advantage.k <= fewest, f"advantage.k = {advantage.k}; allowed: at most the smallest baseline set, {fewest}")
+        check(
+            not lonely,
+            f"smallest baseline set = {fewest} ({knobs}); allowed: 2 or more where advantage.singleton is error",
+        )
+        check(
+            advantage.k <= fewest, f"advantage.k = {advantage.k}; allowed: at most the smallest baseline set, {fewest}"
+        )
         self._check_sampling()
-        check(self.rounds % self.eval_every == 0, f"eval_every = {self.eval_every}; it must divide rounds = {self.rounds}")
-        check(self.batch_size % self.minibatches == 0, f"minibatches = {self.minibatches}; it must divide batch_size = {self.batch_size}")
+        check(
+            self.rounds % self.eval_every == 0, f"eval_every = {self.eval_every}; it must divide rounds = {self.rounds}"
+        )
+        check(
+            self.batch_size % self.minibatches == 0,
+            f"minibatches = {self.minibatches}; it must divide batch_size = {self.batch_size}",
+        )
 
     def _check_sampling(self):
         sampling, plain = self.sampling, self.support_rollouts == 0 and self.replay_window == 0
         several = self.rollouts > 1 and plain
-        check(sampling.tries == 1 or several, f"sampling.tries = {sampling.tries}; allowed: 1, or more where rollouts > 1 without support, replay")
-        check(sampling.keep <= self.rollouts, f"sampling.keep = {sampling.keep}; allowed: at most rollouts = {self.rollouts}")
-        check(sampling.keep == 0 or plain, f"sampling.keep = {sampling.keep}; allowed: 0 with support rollouts or a replay window")
-        check(sampling.budget == "equal" or several, "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1 without support, replay")
+        check(
+            sampling.tries == 1 or several,
+            f"sampling.tries = {sampling.tries}; allowed: 1, or more where rollouts > 1 without support, replay",
+        )
+        check(
+            sampling.keep <= self.rollouts,
+            f"sampling.keep = {sampling.keep}; allowed: at most rollouts = {self.rollouts}",
+        )
+        check(
+            sampling.keep == 0 or plain,
+            f"sampling.keep = {sampling.keep}; allowed: 0 with support rollouts or a replay window",
+        )
+        check(
+            sampling.budget == "equal" or several,
+            "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1 without support, replay",
+        )
         lengthy = self.estimator.advantage.baseline == "length_weighted"
         whole = plain and sampling.keep == 0
-        check(whole or not lengthy, "advantage.baseline = length_weighted; allowed: without support rollouts, replay window, sampling.keep")
+        check(
+            whole or not lengthy,
+            "advantage.baseline = length_weighted; allowed: without support rollouts, replay window, sampling.keep",
+        )
 
     @property
     def smallest_set(self) -> int:
         """Rewards in the smallest baseline set that a round may meet."""
-        return 1 if self.sampling.budget == "difficulty" else self.sampling.keep or self.rollouts + self.support_rollouts
+        return (
+            1 if self.sampling.budget == "difficulty" else self.sampling.keep or self.rollouts + self.support_rollouts
+        )
 
     @property
     def replayed(self) -> int:

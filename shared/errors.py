@@ -5,14 +5,16 @@ from typing import get_args
 
 
 class UserError(Exception):
-    """Bad input: the message names the thing that is wrong and what is allowed. It is one line, whatever names from files and models are in it."""
+    """Bad input: the message names the thing that is wrong and what is allowed. It is one line, whatever names from
+    files and models are in it."""
 
     def __init__(self, message: str):
         super().__init__(plain(message))
 
 
 def plain(text: str) -> str:
-    """A text as one line of characters that a terminal shows and does not obey; others are written as Python writes them in a literal."""
+    """A text as one line of characters that a terminal shows and does not obey; others are written as Python writes
+    them in a literal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -28,13 +30,21 @@ def check_choice(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_finite(field: str, value: float, least: float = -math.inf, above: float = -math.inf) -> None:
-    """Raise unless `value` is a finite number, at least `least` and more than `above`; the message says which bound there is."""
-    bound = f"{least:g} or more, finite" if least > -math.inf else f"more than {above:g}, finite" if above > -math.inf else "any finite number"
+    """Raise unless `value` is a finite number, at least `least` and more than `above`; the message says which bound
+    there is."""
+    bound = (
+        f"{least:g} or more, finite"
+        if least > -math.inf
+        else f"more than {above:g}, finite"
+        if above > -math.inf
+        else "any finite number"
+    )
     check(math.isfinite(value) and value >= least and value > above, f"{field} = {value!r}; allowed: {bound}")
 
 
 MAX = 10**9
-"""Counts beyond it are mistakes: no run of that many rounds, contexts or rollouts ends, and the numbers of compiled code are 64 bits wide."""
+"""Counts beyond it are mistakes: no run of that many rounds, contexts or rollouts ends, and the numbers of compiled
+code are 64 bits wide."""
 MAX_SEED = 2**63 - 1
 
 
@@ -47,7 +57,9 @@ def check_count(field: str, value: int, least: int = 1, most: int = MAX) -> None
 def _shown(value: int) -> str:
     """A whole number; large powers as such."""
     names = {10**9: "10^9", 2**63 - 1: "2^63 - 1", 2**32 - 1: "2^32 - 1"}
-    return names.get(value) or (str(value) if abs(value) < 10**30 else f"{'-' * (value < 0)}10^{math.log10(abs(value)):.0f}")
+    return names.get(value) or (
+        str(value) if abs(value) < 10**30 else f"{'-' * (value < 0)}10^{math.log10(abs(value)):.0f}"
+    )
 
 
 def code_of(choices, value) -> int:

@@ -10,7 +10,16 @@ from rftlab.shared.config.kl import KL, KLRule, kl_rule
 from rftlab.shared.config.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
 from rftlab.shared.config.ratio import Ratio, RatioRule, ratio_rule
 from rftlab.shared.config.shaping import Length, ShapingRule, shaping_rule
-from rftlab.shared.config.surrogate import Cispo, Clip, GeometricMean, Sapo, Surrogate, SurrogateRule, Vespo, surrogate_rule
+from rftlab.shared.config.surrogate import (
+    Cispo,
+    Clip,
+    GeometricMean,
+    Sapo,
+    Surrogate,
+    SurrogateRule,
+    Vespo,
+    surrogate_rule,
+)
 from rftlab.shared.errors import check, check_finite
 
 
@@ -35,22 +44,34 @@ class Estimator:
     length: Length = field(default_factory=Length)
     """Penalty on long responses."""
     entropy: float = 0.0
-    """Coefficient of the entropy bonus: J grows by entropy x the mean entropy of the next-token distribution, with the aggregation's shares."""
+    """Coefficient of the entropy bonus: J grows by entropy x the mean entropy of the next-token distribution, with
+    the aggregation's shares."""
 
     def __post_init__(self):
         kind = type(self.surrogate).__name__
         check_finite("entropy", self.entropy, 0)
         level = {Vespo: ("product",), Clip: None, Cispo: None, Sapo: None}.get(type(self.surrogate), ("token",))
-        check(level is None or self.ratio.level in level, f"ratio.level = {self.ratio.level!r}; allowed with surrogate {kind}: {', '.join(level or ())}")
+        check(
+            level is None or self.ratio.level in level,
+            f"ratio.level = {self.ratio.level!r}; allowed with surrogate {kind}: {', '.join(level or ())}",
+        )
         if isinstance(self.mask, KLCov):
             check(self.kl.kind != "none" and self.kl.place == "loss", "mask KLCov needs a KL penalty in the loss")
         if isinstance(self.mask, ClipCov):
             by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean)
-            check(by_token, "mask ClipCov asks whether a token is clipped; allowed with ratio.level token and a surrogate other than GeometricMean")
-        check(not (self.kl.weighted and isinstance(self.surrogate, GeometricMean)), "kl.weighted = True; allowed with surrogate GeometricMean: False")
+            check(
+                by_token,
+                "mask ClipCov asks whether a token is clipped; allowed with ratio.level token and a surrogate "
+                "other than GeometricMean",
+            )
+        check(
+            not (self.kl.weighted and isinstance(self.surrogate, GeometricMean)),
+            "kl.weighted = True; allowed with surrogate GeometricMean: False",
+        )
         shaped = self.length.coef > 0 or (self.kl.kind != "none" and self.kl.place == "reward")
         check(
-            not (shaped and self.advantage.credit == "pass_at_k"), "advantage.credit pass_at_k needs 0/1 rewards; allowed: no KL in the reward, length.coef 0"
+            not (shaped and self.advantage.credit == "pass_at_k"),
+            "advantage.credit pass_at_k needs 0/1 rewards; allowed: no KL in the reward, length.coef 0",
         )
 
 

@@ -1,4 +1,5 @@
-"""An exponential that compilers can vectorise: loops of nothing but arithmetic, eight at a time where the machine can."""
+"""An exponential that compilers can vectorise: loops of nothing but arithmetic, eight at a time where the machine
+can."""
 
 import math
 

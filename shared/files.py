@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all, and checksums that tell when one was damaged.
 
-The results store of the simulator writes with this too: it needs the standard library, shared/folders.py and shared/errors.py alone.
+The results store of the simulator writes with this too: it needs the standard library, shared/folders.py and
+shared/errors.py alone.
 """
 
 import contextlib
@@ -31,7 +32,9 @@ def reason(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def reported(place: Path, kept: str = "nothing that was there is lost", also: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+def reported(
+    place: Path, kept: str = "nothing that was there is lost", also: type[Exception] | tuple[()] = ()
+) -> Iterator[None]:
     """Turn a system error while writing at `place` into one line for the user.
 
     also: what a library raises in place of a system error.
@@ -45,7 +48,8 @@ def reported(place: Path, kept: str = "nothing that was there is lost", also: ty
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never a part. It replaces what has its name, but no folder; a system error names `path`."""
+    """Write a file so that readers see the old content or the new, never a part. It replaces what has its name, but
+    no folder; a system error names `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = _beside(path)
     try:
@@ -63,12 +67,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """A name that nobody has, in the same folder. The user's umask says who may read what is made there; `tempfile` would let the user alone."""
+    """A name that nobody has, in the same folder. The user's umask says who may read what is made there; `tempfile`
+    would let the user alone."""
     return path.parent / f"{WRITING}{uuid.uuid4().hex}"
 
 
 def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]]) -> None:
-    """Write a folder of files with their checksums, renamed into place when it is complete; it replaces one of that name.
+    """Write a folder of files with their checksums, renamed into place when it is complete; it replaces one of that
+    name.
 
     files: the content of each, or a function that writes it to a path.
     """
@@ -79,7 +85,9 @@ def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]])
         for name, content in files.items():
             if callable(content):
                 content(scratch / name)
-                (scratch / name).chmod(scratch.stat().st_mode & 0o666)  # safetensors lets the user alone read what it writes
+                (scratch / name).chmod(
+                    scratch.stat().st_mode & 0o666
+                )  # safetensors lets the user alone read what it writes
                 _settle(scratch / name)
             else:
                 write_file(scratch / name, content)

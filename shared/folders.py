@@ -1,7 +1,9 @@
-"""What lies below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for, nothing is read without end.
+"""What lies below a folder of ours. Anybody may have put it there: no link is followed, no pipe is waited for, nothing
+is read without end.
 
-Whoever reads, lists, removes or writes below a results folder, a run's folder or a cache does so with these functions, or at a place that `below`,
-`file_below` or `folder_below` gave. The folder itself may be a link, because its user named it. Needs the standard library and shared/errors.py alone.
+Whoever reads, lists, removes or writes below a results folder, a run's folder or a cache does so with these functions,
+or at a place that `below`, `file_below` or `folder_below` gave. The folder itself may be a link, because its user named
+it. Needs the standard library and shared/errors.py alone.
 """
 
 import errno
@@ -17,7 +19,13 @@ from typing import Any, BinaryIO
 from rftlab.shared.errors import check
 
 FILE, FOLDER, LINK = "a file", "a folder", "a symbolic link"
-_KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: FOLDER, stat.S_IFLNK: LINK, stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_KINDS = {
+    stat.S_IFREG: FILE,
+    stat.S_IFDIR: FOLDER,
+    stat.S_IFLNK: LINK,
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 LARGEST = 1 << 28
 """Bytes of a file that is read whole; the tables and records of a run are far smaller."""
 DEEPEST = 40
@@ -34,7 +42,8 @@ def kind_of(path: Path) -> str | None:
 
 
 def below(root: Path, *names: str) -> Path:
-    """root/names, where the parts between are folders or not there yet. Raises UserError, which names the part that is anything else."""
+    """root/names, where the parts between are folders or not there yet. Raises UserError, which names the part that
+    is anything else."""
     for depth in range(1, len(names)):
         _check(root.joinpath(*names[:depth]), FOLDER)
     return root.joinpath(*names)
@@ -67,7 +76,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file. Raises OSError, also where anything else has the name, and for a file larger than any of ours."""
+    """The content of a file. Raises OSError, also where anything else has the name, and for a file larger than any
+    of ours."""
     with opened(path) as file:
         if os.fstat(file.fileno()).st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it has more than {LARGEST} bytes", str(path))
@@ -82,7 +92,12 @@ def read_json(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from None
     level = [found]
     for _ in range(DEEPEST):
-        level = [part for whole in level if isinstance(whole, dict | list) for part in (whole.values() if isinstance(whole, dict) else whole)]
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
     if level:
         raise ValueError("it is nested too deeply")
     return found

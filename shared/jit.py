@@ -1,8 +1,9 @@
 """The decorators of every compiled function, and the cache that they fill.
 
-numba's disk cache looks only at the file of the function that it loads: after an edit of a jitted function, a cached caller
-in another file keeps running the old code. So the cache folder is named by a hash of every source file that holds jitted
-code, and an edit anywhere starts an empty cache. The folder is chosen here, before any function is decorated.
+numba's disk cache looks only at the file of the function that it loads: after an edit of a jitted function, a cached
+caller in another file keeps running the old code. So the cache folder is named by a hash of every source file that
+holds jitted code, and an edit anywhere starts an empty cache. The folder is chosen here, before any function is
+decorated.
 """
 
 import functools
@@ -30,7 +31,10 @@ def source_hash() -> str:
 
 def _choose_cache() -> Path | None:
     """Folder for compiled code, or None when no folder can be written (then every process compiles anew)."""
-    base = os.environ.get("NUMBA_CACHE_DIR") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "numba"
+    base = (
+        os.environ.get("NUMBA_CACHE_DIR")
+        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "numba"
+    )
     folder = Path(base) / source_hash()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,20 +49,26 @@ if CACHE_FOLDER is not None:
 
 event.register("numba:compile", Announcer(CACHE_FOLDER))
 
-jit = functools.partial(numba.njit, cache=CACHE_FOLDER is not None, nogil=True, error_model="numpy", _nrt=True, no_cfunc_wrapper=True)
+jit = functools.partial(
+    numba.njit, cache=CACHE_FOLDER is not None, nogil=True, error_model="numpy", _nrt=True, no_cfunc_wrapper=True
+)
 
 
 class Inner(CPUDispatcher):
     """A function without the code that takes Python's arguments, where a call from Python would end the process."""
 
     def __call__(self, *args, **kwargs):
-        raise TypeError(f"{self.py_func.__module__}.{self.py_func.__name__} is for compiled code; Python calls what `jit` or `entry` compiled")
+        raise TypeError(
+            f"{self.py_func.__module__}.{self.py_func.__name__} is for compiled code; Python calls what `jit` "
+            "or `entry` compiled"
+        )
 
 
 def inner(function=None, **options):
     """`jit` of a function that only compiled code calls.
 
-    The code that takes apart the tuples of a Python call is larger than most functions, and numba compiles it for each of them.
+    The code that takes apart the tuples of a Python call is larger than most functions, and numba compiles it for each
+    of them.
     """
     if function is None:
         return functools.partial(inner, **options)
@@ -71,10 +81,11 @@ def inner(function=None, **options):
 kernel = functools.partial(inner, _nrt=False)
 """`inner` of a function that borrows all its arrays: it makes none and returns none.
 
-Other functions count references, at every call to every array of every tuple that they are given: 90 atomic operations where a round's
-scratch is passed on, 0.4 us, several times a round. Where it still shows that a call copies every number of these tuples, about 200 in
-50 ns, functions are compiled into their callers: `inline="always"` where there is one caller, which saves compiling them by
-themselves, `forceinline=True` where there are several.
+Other functions count references, at every call to every array of every tuple that they are given: 90 atomic operations
+where a round's scratch is passed on, 0.4 us, several times a round. Where it still shows that a call copies every
+number of these tuples, about 200 in
+50 ns, functions are compiled into their callers: `inline="always"` where there is one caller, which saves compiling
+them by themselves, `forceinline=True` where there are several.
 """
 
 entry = functools.partial(jit, _nrt=False)

@@ -1,7 +1,9 @@
-"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else changes.
+"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else
+changes.
 
-`mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a token or a response alone, so a
-micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser batch.
+`mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a token or
+a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser
+batch.
 """
 
 import math
@@ -46,7 +48,9 @@ def clip_cov_into(rules, batch, logp, keys, share):
     mean_advantage, mean_logp = batch.advantage.sum() / (n + COV_EPS), logp.sum() / (n + COV_EPS)
     candidates, found = np.empty(n, dtype=np.int64), 0
     for t in range(n):
-        _, _, is_clipped, _ = surrogate(rules.surrogate, rules.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t])
+        _, _, is_clipped, _ = surrogate(
+            rules.surrogate, rules.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t]
+        )
         covariance = (batch.advantage[t] - mean_advantage) * (logp[t] - mean_logp)
         if not is_clipped and rules.mask.low < covariance < rules.mask.high:
             candidates[found] = t
@@ -65,7 +69,8 @@ def kl_cov_into(rule, batch, logp, kl_share):
 
 @jit
 def mask_into(rules, batch, logp, keys, share, kl_share):
-    """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,): random, for ClipCov."""
+    """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,):
+    random, for ClipCov."""
     if rules.mask.kind == DIVERGENCE:
         for t in range(logp.shape[0]):
             if diverged(rules.mask, batch.advantage[t], logp[t], batch.old_logp[t]):

@@ -1,4 +1,5 @@
-"""What compiled code takes from inside numba, in one place: no other file imports from `numba.core`, and what a version lacks is said in a line.
+"""What compiled code takes from inside numba, in one place: no other file imports from `numba.core`, and what a version
+lacks is said in a line.
 
 numba documents `numba.extending`, `numba.types` and `numba.config`; what stands here may go with any release.
 """
@@ -33,10 +34,16 @@ def _find(path: str):
 
 def _missing(found: dict) -> list[str]:
     options = _find("numba.core.cpu.CPUTargetOptions")
-    return [PARTS[name] for name, part in found.items() if part is None] + [f"the option {name} of njit" for name in OPTIONS if not hasattr(options, name)]
+    return [PARTS[name] for name, part in found.items() if part is None] + [
+        f"the option {name} of njit" for name in OPTIONS if not hasattr(options, name)
+    ]
 
 
 _found = {name: _find(path) for name, path in PARTS.items()}
 _absent = _missing(_found)
-check(not _absent, f"numba {numba.__version__} lacks {', '.join(_absent)}, which compiled code needs; allowed: the version in constraints.txt")
+check(
+    not _absent,
+    f"numba {numba.__version__} lacks {', '.join(_absent)}, which compiled code needs; allowed: the version in "
+    "constraints.txt",
+)
 CPUDispatcher, cgutils, event = _found.values()

@@ -1,4 +1,5 @@
-"""Weigh: the objective of a frozen batch at the current policy, and its derivative, which is the weight of each token on its score."""
+"""Weigh: the objective of a frozen batch at the current policy, and its derivative, which is the weight of each
+token on its score."""
 
 from typing import NamedTuple
 
@@ -60,10 +61,11 @@ def penalty_of(rule, log_ratio, logp, ref_logp):
 
 @inner(inline="always")
 def clip_objective_into(rule, batch, logp, weight):
-    """`token_objective_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would cost a third of its time.
+    """`token_objective_into` for Clip and a penalty that is not weighted, the hot case: choices inside the loop would
+    cost a third of its time.
 
-    Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits in blocks. `weight`
-    holds `anchor_ratio` meanwhile.
+    Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits
+    in blocks. `weight` holds `anchor_ratio` meanwhile.
     """
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
@@ -76,7 +78,9 @@ def clip_objective_into(rule, batch, logp, weight):
         for i in range(stop - start):
             t = np.uintp(start + i)
             ratio = 1.0 if ones else ratios[t]
-            value, slope, is_clipped, is_dual = clip(rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio)
+            value, slope, is_clipped, is_dual = clip(
+                rule.surrogate, rule.ratio, batch.advantage[t], logp[t] - batch.old_logp[t], ratio
+            )
             kl, kl_slope = kl_penalty_at(rule.kl, logp[t] - batch.ref_logp[t], weight[t])
             weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
             values[i] = batch.share[t] * value - batch.kl_share[t] * kl
@@ -94,7 +98,9 @@ def token_objective_into(rule, batch, logp, weight):
     objective, clipped, dual_clipped, kl_total = 0.0, 0, 0, 0.0
     for t in range(logp.shape[0]):
         log_ratio = logp[t] - batch.old_logp[t]
-        value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
+        value, slope, is_clipped, is_dual = surrogate(
+            rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio
+        )
         kl, kl_slope = penalty_of(rule, log_ratio, logp[t], batch.ref_logp[t])
         objective += batch.share[t] * value - batch.kl_share[t] * kl
         weight[t] = batch.share[t] * slope - batch.kl_share[t] * kl_slope
@@ -116,14 +122,17 @@ def log_ratio_of(level, batch, logp, start, stop):
 
 @inner
 def response_objective_into(rule, batch, logp, weight, start, stop):
-    """`objective_and_weights_into` of one response whose tokens share a ratio; what goes through the ratio reaches all of them."""
+    """`objective_and_weights_into` of one response whose tokens share a ratio; what goes through the ratio reaches
+    all of them."""
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
     held = min(max(log_ratio, rule.ratio.floor), rule.ratio.cap)
     ratio = exp(held)
     for t in range(start, stop):
-        value, slope, is_clipped, is_dual = surrogate(rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio)
+        value, slope, is_clipped, is_dual = surrogate(
+            rule.surrogate, rule.ratio, batch.advantage[t], logp[t], log_ratio
+        )
         objective += batch.share[t] * value
         spreads = through_ratio(rule.surrogate.kind) and rule.ratio.level != SEQUENCE_TOKEN
         common += batch.share[t] * slope if spreads else 0.0
@@ -148,9 +157,11 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
 
 @inner
 def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
-    """`objective_and_weights_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5).
+    """`objective_and_weights_into` of one response under the geometric mean of clipped token ratios (GMPO, 2507.20673,
+    eq. 5).
 
-    The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from below.
+    The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from
+    below.
     """
     length, total, credit = stop - start + rule.aggregation.eps, 0.0, 0.0
     low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
@@ -186,7 +197,12 @@ def sequence_objective_into(rule, batch, logp, weight):
             value, high, low, kl = geometric_mean_objective_into(rule, batch, logp, weight, start, stop)
         else:
             value, high, low, kl = response_objective_into(rule, batch, logp, weight, start, stop)
-        objective, clipped, dual_clipped, kl_total = objective + value, clipped + high, dual_clipped + low, kl_total + kl
+        objective, clipped, dual_clipped, kl_total = (
+            objective + value,
+            clipped + high,
+            dual_clipped + low,
+            kl_total + kl,
+        )
         start = stop
     return objective, clipped, dual_clipped, kl_total
 
@@ -203,14 +219,18 @@ def objective_and_weights_into(rule, batch, logp, weight):
 
 def _current(batch: Batch, logp: np.ndarray) -> np.ndarray:
     logp = np.ascontiguousarray(logp, dtype=np.float64)
-    check(logp.shape == batch.advantage.shape, f"logp {logp.shape} must have one entry per token {batch.advantage.shape}")
+    check(
+        logp.shape == batch.advantage.shape, f"logp {logp.shape} must have one entry per token {batch.advantage.shape}"
+    )
     return logp
 
 
 def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> Batch:
-    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before `objective_and_weights`.
+    """The batch without the tokens that the estimator's mask drops at `logp` (T,); call it once per update, before
+    `objective_and_weights`.
 
-    keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and missing.
+    keys (T,): random numbers that decide which candidates ClipCov draws. Raises UserError where they are needed and
+    missing.
     """
     logp, rule = _current(batch, logp), rule_of(estimator)
     if rule.mask.kind == UNMASKED:

@@ -1,7 +1,8 @@
 """Baseline sets, and their statistics.
 
-The baseline set of a group is the rewards that give its mean and spread: those of its trained responses, of support rollouts
-(sampled and scored, not trained on), and of the context's replay window. It feeds only the advantages of trained responses.
+The baseline set of a group is the rewards that give its mean and spread: those of its trained responses, of support
+rollouts (sampled and scored, not trained on), and of the context's replay window. It feeds only the advantages of
+trained responses.
 """
 
 from typing import NamedTuple
@@ -26,7 +27,10 @@ def pool_of(n_groups: int, *parts: tuple[np.ndarray, np.ndarray]) -> Pool:
     """
     columns = [(np.asarray(rewards, dtype=np.float64), np.asarray(group, dtype=np.int64)) for rewards, group in parts]
     for rewards, group in columns:
-        check(rewards.shape == group.shape, f"rewards {rewards.shape} and group {group.shape} must have one entry per response")
+        check(
+            rewards.shape == group.shape,
+            f"rewards {rewards.shape} and group {group.shape} must have one entry per response",
+        )
     rewards, group = (np.concatenate(column) for column in zip(*columns, strict=True))
     check_labels("group", group, n_groups)
     starts = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))]).astype(np.int64)

@@ -1,4 +1,5 @@
-"""Freeze: everything about a batch that does not change while the policy is updated, computed once per optimiser batch."""
+"""Freeze: everything about a batch that does not change while the policy is updated, computed once per optimiser
+batch."""
 
 from typing import NamedTuple
 
@@ -16,13 +17,15 @@ from rftlab.shared.shaping import shape_into
 
 
 class Batch(NamedTuple):
-    """What stays fixed while the policy moves; every array is (T,), and slicing all of them between responses gives a micro-batch."""
+    """What stays fixed while the policy moves; every array is (T,), and slicing all of them between responses gives
+    a micro-batch."""
 
     advantage: np.ndarray
     share: np.ndarray
     """Share of the surrogate, times the importance correction."""
     kl_share: np.ndarray
-    """Share of the KL penalty, times its coefficient; times the importance correction too with KLCov, whose penalty is part of its surrogate."""
+    """Share of the KL penalty, times its coefficient; times the importance correction too with KLCov, whose penalty
+    is part of its surrogate."""
     old_logp: np.ndarray
     ref_logp: np.ndarray
     """What the KL penalty compares with."""
@@ -39,31 +42,53 @@ def _check_tokens(shape: tuple[int], **columns: np.ndarray) -> None:
         check(column.shape == shape, f"{name} {column.shape} must have one entry per token {tuple(map(int, shape))}")
 
 
-def shaped_rewards(estimator: Estimator, rewards: np.ndarray, starts: np.ndarray, old_logp: np.ndarray, ref_logp: np.ndarray | None = None) -> np.ndarray:
-    """Rewards (R,) after the length penalty and a KL penalty in the reward; unchanged without them. Baseline sets take these."""
+def shaped_rewards(
+    estimator: Estimator,
+    rewards: np.ndarray,
+    starts: np.ndarray,
+    old_logp: np.ndarray,
+    ref_logp: np.ndarray | None = None,
+) -> np.ndarray:
+    """Rewards (R,) after the length penalty and a KL penalty in the reward; unchanged without them. Baseline sets
+    take these."""
     shaped, rule = np.array(rewards, dtype=np.float64), rule_of(estimator)
     if rule.shaping.active:
         check(ref_logp is not None or rule.kl.in_reward == 0, "a KL penalty needs ref_logp")
         starts, old_logp = np.asarray(starts, dtype=np.int64), _column(old_logp)
         ref_logp = old_logp if ref_logp is None else _column(ref_logp)
         check_starts(starts)
-        check(starts.shape == (shaped.size + 1,), f"starts {starts.shape} must have one entry more than rewards {shaped.shape}")
+        check(
+            starts.shape == (shaped.size + 1,),
+            f"starts {starts.shape} must have one entry more than rewards {shaped.shape}",
+        )
         _check_tokens((starts[-1],), old_logp=old_logp, ref_logp=ref_logp)
         shape_into(rule, shaped, starts, old_logp, ref_logp)
     return shaped
 
 
 def batch_from_advantages(
-    estimator: Estimator, advantage, starts, old_logp, ref_logp=None, *, sampler_logp=None, correction=None, n_tokens=None, n_rows=None
+    estimator: Estimator,
+    advantage,
+    starts,
+    old_logp,
+    ref_logp=None,
+    *,
+    sampler_logp=None,
+    correction=None,
+    n_tokens=None,
+    n_rows=None,
 ) -> Batch:
-    """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a response.
+    """A `Batch` from advantages per token (T,): used by `prepare`, and directly where advantages vary within a
+    response.
 
-    sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's (`Correction`).
-    correction (T,): importance weights that are known already, in place of sampler_logp.
+    sampler_logp (T,): log-probabilities under the policy that sampled, where it is not quite the trainer's
+    (`Correction`). correction (T,): importance weights that are known already, in place of sampler_logp.
     """
     kl = estimator.kl
     check(ref_logp is not None or kl.kind == "none" or kl.anchor == "old", "a KL penalty needs ref_logp")
-    check(sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them")
+    check(
+        sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
+    )
     share = shares(estimator.aggregation, starts, n_tokens, n_rows)
     advantage, old_logp = _column(advantage), _column(old_logp)
     ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
@@ -74,8 +99,17 @@ def batch_from_advantages(
         correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
     correction = np.ones_like(share) if correction is None else _column(correction)
     _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
-    kl_share = (kl.coef if kl.place == "loss" else 0.0) * (share * correction if isinstance(estimator.mask, KLCov) else share)
-    return Batch(advantage, share * correction, kl_share, old_logp, ref_logp, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+    kl_share = (kl.coef if kl.place == "loss" else 0.0) * (
+        share * correction if isinstance(estimator.mask, KLCov) else share
+    )
+    return Batch(
+        advantage,
+        share * correction,
+        kl_share,
+        old_logp,
+        ref_logp,
+        np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
+    )
 
 
 def prepare(
@@ -96,36 +130,62 @@ def prepare(
 ) -> Batch:
     """Everything about a batch of responses that does not change while the policy is updated.
 
-    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the reward are applied here.
+    rewards (R,), group (R,), starts (R+1,), old_logp and ref_logp (T,): see the package's glossary. Penalties on the
+    reward are applied here.
     pool: the baseline sets, of `shaped_rewards`; by default those of the rewards themselves.
-    baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,) for value.
-    token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see `batch_from_advantages`.
+    baseline: where the advantage's baseline comes from elsewhere: (R,) for greedy, moving_average, optimal; values (T,)
+    for value. token_rewards (T,): rewards at tokens, besides the response's own. sampler_logp, correction (T,): see
+    `batch_from_advantages`.
     n_tokens, n_rows: counts of the optimiser batch, where this call covers only a part of it.
-    Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is missing.
+    Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is
+    missing.
     """
-    rewards, group, starts, spec = _column(rewards), np.asarray(group, dtype=np.int64), np.asarray(starts, dtype=np.int64), estimator.advantage
+    rewards, group, starts, spec = (
+        _column(rewards),
+        np.asarray(group, dtype=np.int64),
+        np.asarray(starts, dtype=np.int64),
+        estimator.advantage,
+    )
     check_starts(starts)
-    check(starts.shape == (rewards.size + 1,), f"starts {starts.shape} must have one entry more than rewards {rewards.shape}")
+    check(
+        starts.shape == (rewards.size + 1,),
+        f"starts {starts.shape} must have one entry more than rewards {rewards.shape}",
+    )
     rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
     if spec.by_token or (token_rewards is not None and spec.of_tokens):
         advantage = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
     else:
         if token_rewards is not None:
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
-            rewards = rewards + np.bincount(np.repeat(np.arange(rewards.size), np.diff(starts)), weights=token_rewards, minlength=rewards.size)
+            rewards = rewards + np.bincount(
+                np.repeat(np.arange(rewards.size), np.diff(starts)), weights=token_rewards, minlength=rewards.size
+            )
         if pool is None:
             pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
         advantage = np.repeat(advantages(spec, rewards, group, pool, starts=starts, baseline=baseline), np.diff(starts))
     return batch_from_advantages(
-        estimator, advantage, starts, old_logp, ref_logp, sampler_logp=sampler_logp, correction=correction, n_tokens=n_tokens, n_rows=n_rows
+        estimator,
+        advantage,
+        starts,
+        old_logp,
+        ref_logp,
+        sampler_logp=sampler_logp,
+        correction=correction,
+        n_tokens=n_tokens,
+        n_rows=n_rows,
     )
 
 
-def _by_token(estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None) -> np.ndarray:
+def _by_token(
+    estimator: Estimator, token_rewards: np.ndarray, starts: np.ndarray, baseline: np.ndarray | None
+) -> np.ndarray:
     """Advantages (T,); a baseline per response is spread over its tokens."""
     spec = estimator.advantage
     check_given(spec, baseline)
     if baseline is not None and (spec.baseline in ("greedy", "moving_average") or len(baseline) != starts[-1]):
-        check(len(baseline) == starts.size - 1, f"baseline ({len(baseline)},) must have one entry per response or per token")
+        check(
+            len(baseline) == starts.size - 1,
+            f"baseline ({len(baseline)},) must have one entry per response or per token",
+        )
         baseline = np.repeat(np.asarray(baseline, dtype=np.float64), np.diff(starts))
     return token_advantages(spec, token_rewards, starts, baseline)

@@ -1,7 +1,8 @@
 """The replay window: per context, the most recent rewards, the current ones included.
 
-A window only feeds the baseline set; its rollouts are never trained on again. Rewards enter before windows are read, so a window
-always holds the current rewards (unless more than `size` arrive at once). State is two plain arrays, so a checkpoint is two arrays.
+A window only feeds the baseline set; its rollouts are never trained on again. Rewards enter before windows are read, so
+a window always holds the current rewards (unless more than `size` arrive at once). State is two plain arrays, so a
+checkpoint is two arrays.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,8 @@ from rftlab.shared.pool import Pool
 
 
 class Windows(NamedTuple):
-    """rewards (n_contexts, size): ring buffers; pushed (n_contexts,): rewards ever pushed, so slot pushed % size is next."""
+    """rewards (n_contexts, size): ring buffers; pushed (n_contexts,): rewards ever pushed, so slot pushed % size is
+    next."""
 
     rewards: np.ndarray
     pushed: np.ndarray
@@ -30,7 +32,8 @@ def empty_windows(n_contexts: int, size: int) -> Windows:
 def push_into(windows, context, rewards, start, stop):
     """Append rewards[start:stop] to the window of a context, in order; the oldest leaves when the window is full.
 
-    Inlined, as is `window_into`: a call would pass every number of every array, which takes longer than a short window does.
+    Inlined, as is `window_into`: a call would pass every number of every array, which takes longer than a short window
+    does.
     """
     held, new = windows.rewards[context], rewards[start:stop]
     size = held.shape[0]
@@ -43,7 +46,8 @@ def push_into(windows, context, rewards, start, stop):
 
 @entry(inline="always")
 def window_into(windows, context, out, start):
-    """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so that none waits for another."""
+    """Copy a context's window, oldest first, to out[start:]; return where it ends. Each slot from its own number, so
+    that none waits for another."""
     held, pushed = windows.rewards[context], windows.pushed[context]
     size = np.uint64(held.shape[0])
     count, oldest = min(pushed, held.shape[0]), np.uint64(pushed % held.shape[0] if pushed > held.shape[0] else 0)
@@ -55,9 +59,13 @@ def window_into(windows, context, out, start):
 
 
 def push(windows: Windows, contexts: np.ndarray, rewards: np.ndarray) -> None:
-    """Append rewards (n,) to the windows of contexts (n,), in order. Call it for a whole batch before any window is read."""
+    """Append rewards (n,) to the windows of contexts (n,), in order. Call it for a whole batch before any window is
+    read."""
     contexts, rewards = np.asarray(contexts, dtype=np.int64), np.asarray(rewards, dtype=np.float64)
-    check(contexts.shape == rewards.shape, f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward")
+    check(
+        contexts.shape == rewards.shape,
+        f"contexts {contexts.shape} and rewards {rewards.shape} must have one entry per reward",
+    )
     check_labels("contexts", contexts, windows.pushed.shape[0])
     for i, context in enumerate(contexts):
         push_into(windows, context, rewards, i, i + 1)

@@ -13,7 +13,8 @@ MAX = 4
 
 @jit
 def allocate_into(p, mean, out):
-    """Fill out (B,) with rollouts of contexts with pass rates p (B,): B mean in all, each from 1 to MAX mean, near sqrt(p (1-p)).
+    """Fill out (B,) with rollouts of contexts with pass rates p (B,): B mean in all, each from 1 to MAX mean, near
+    sqrt(p (1-p)).
 
     One at a time to the context that is furthest below its part; ties go to the first.
     """
@@ -40,7 +41,8 @@ def allocate(p: np.ndarray, mean: int) -> np.ndarray:
 
 @jit
 def keep_shortest_into(lengths, start, stop, keep, selected):
-    """Set selected[start:stop]: True for the `keep` shortest of those responses, the earlier one where two are equal."""
+    """Set selected[start:stop]: True for the `keep` shortest of those responses, the earlier one where two are
+    equal."""
     for i in range(start, stop):
         shorter = 0
         for j in range(start, stop):
@@ -49,7 +51,8 @@ def keep_shortest_into(lengths, start, stop, keep, selected):
 
 
 def keep_shortest(lengths: np.ndarray, first: np.ndarray, keep: int) -> np.ndarray:
-    """Which responses (R,) of groups that lie at first[g] .. first[g+1]-1 are among the `keep` shortest of their group."""
+    """Which responses (R,) of groups that lie at first[g] .. first[g+1]-1 are among the `keep` shortest of their
+    group."""
     lengths, first = np.asarray(lengths, dtype=np.int64), np.asarray(first, dtype=np.int64)
     check(keep >= 1, f"keep = {keep}; allowed: 1 or more")
     selected = np.zeros(lengths.size, dtype=np.bool_)

@@ -1,4 +1,5 @@
-"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on its length."""
+"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on
+its length."""
 
 from rftlab.shared.jit import jit
 from rftlab.shared.kl import kl_penalty

@@ -1,7 +1,8 @@
 """Sums in a fixed order, eight lanes at a time: the same bits on every processor.
 
-A compiler that may choose the order takes as many lanes as its target has, so results would depend on the machine. Lane i adds the terms
-i, i + 8, i + 16, ...; then the lanes are joined by halves; then come the up to seven terms that are left.
+A compiler that may choose the order takes as many lanes as its target has, so results would depend on the machine. Lane
+i adds the terms i, i + 8, i + 16, ...; then the lanes are joined by halves; then come the up to seven terms that are
+left.
 """
 
 from llvmlite import ir
@@ -20,17 +21,25 @@ def by_halves(builder, vector, join):
     lanes = vector.type.count
     while lanes > 1:
         lanes //= 2
-        halves = [builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_I32, lanes), [*range(first, first + lanes)])) for first in (0, lanes)]
+        halves = [
+            builder.shuffle_vector(
+                vector, vector, ir.Constant(ir.VectorType(_I32, lanes), [*range(first, first + lanes)])
+            )
+            for first in (0, lanes)
+        ]
         vector = join(*halves)
     return builder.extract_element(vector, _I32(0))
 
 
 def _add_up(builder, n, count, terms):
-    """Sums of each of the `count` numbers that terms(i, lanes) lists, for i below n: `lanes` of them at once, 8 or 1."""
+    """Sums of each of the `count` numbers that terms(i, lanes) lists, for i below n: `lanes` of them at once, 8 or
+    1."""
     whole = builder.and_(n, _I64(-LANES))
     values = [cgutils.alloca_once_value(builder, _F64(-0.0)) for _ in range(count)]
     with builder.if_then(builder.icmp_signed(">", whole, _I64(0))):
-        vectors = [cgutils.alloca_once_value(builder, ir.Constant(ir.VectorType(_F64, LANES), [-0.0] * LANES)) for _ in values]
+        vectors = [
+            cgutils.alloca_once_value(builder, ir.Constant(ir.VectorType(_F64, LANES), [-0.0] * LANES)) for _ in values
+        ]
         with cgutils.for_range_slice(builder, _I64(0), whole, _I64(LANES), intp=_I64) as (i, _):
             _add_each(builder, terms(i, LANES), vectors)
         for value, vector in zip(values, vectors, strict=True):
@@ -63,7 +72,12 @@ def _sums_of(count, terms, *arrays):
     def code(context, builder, signature, args):
         made = [context.make_array(kind)(context, builder, value) for kind, value in zip(arrays, args, strict=True)]
         readers = [_reader(builder, array.data) for array in made]
-        found = _add_up(builder, builder.extract_value(made[0].shape, 0), count, lambda i, lanes: terms(builder, *(read(i, lanes) for read in readers)))
+        found = _add_up(
+            builder,
+            builder.extract_value(made[0].shape, 0),
+            count,
+            lambda i, lanes: terms(builder, *(read(i, lanes) for read in readers)),
+        )
         return found[0] if count == 1 else context.make_tuple(builder, signature.return_type, found)
 
     return code

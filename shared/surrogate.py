@@ -1,7 +1,8 @@
 """The surrogate objective of one token and its derivative, from one function.
 
-Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to the
-sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate logp alone.
+Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to
+the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate
+logp alone.
 """
 
 import math
@@ -13,7 +14,8 @@ from rftlab.shared.jit import inner, jit
 
 @inner
 def through_ratio(kind):
-    """Whether the derivative that `surrogate` returns is dj/dx, of the log-ratio; else it is dj/dlogp at a fixed ratio."""
+    """Whether the derivative that `surrogate` returns is dj/dx, of the log-ratio; else it is dj/dlogp at a fixed
+    ratio."""
     return (kind == CLIP) | (kind == SAPO)
 
 
@@ -32,7 +34,12 @@ def clip(rule, ratios, advantage, log_ratio, ratio):
     is_clipped = clipped < plain
     value = min(plain, clipped)
     is_dual = (advantage < 0.0) & (value < advantage * rule.dual)
-    return advantage * rule.dual if is_dual else value, 0.0 if is_clipped | is_dual | is_held else plain, is_clipped, is_dual
+    return (
+        advantage * rule.dual if is_dual else value,
+        0.0 if is_clipped | is_dual | is_held else plain,
+        is_clipped,
+        is_dual,
+    )
 
 
 @jit
@@ -47,7 +54,12 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     if rule.kind == REINFORCE:
         return advantage * logp, advantage, False, False
     if rule.kind == DRO:
-        return advantage * logp - 0.5 * rule.beta * log_ratio * log_ratio, advantage - rule.beta * log_ratio, False, False
+        return (
+            advantage * logp - 0.5 * rule.beta * log_ratio * log_ratio,
+            advantage - rule.beta * log_ratio,
+            False,
+            False,
+        )
     held = min(max(log_ratio, ratios.floor), ratios.cap)
     ratio = exp(held)
     if rule.kind == CISPO:
@@ -57,7 +69,12 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
         tau = rule.tau_positive if advantage > 0.0 else rule.tau_negative
         gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
         is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
-        return advantage * gate * 4.0 / tau, 0.0 if is_held else advantage * 4.0 * gate * (1.0 - gate) * ratio, False, False
+        return (
+            advantage * gate * 4.0 / tau,
+            0.0 if is_held else advantage * 4.0 * gate * (1.0 - gate) * ratio,
+            False,
+            False,
+        )
     k, lam = (rule.k_positive, rule.lam_positive) if advantage >= 0.0 else (rule.k_negative, rule.lam_negative)
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

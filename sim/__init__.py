@@ -1,7 +1,8 @@
 """The simulator: a batched contextual bandit with a softmax policy, in compiled kernels.
 
-A query is a context, a response is an arm, a rollout is a pull, a training round reveals a batch of contexts. Rewards are 0 or 1.
-Estimators come from the package `shared`; this package turns their token weights into closed-form softmax gradients.
+A query is a context, a response is an arm, a rollout is a pull, a training round reveals a batch of contexts. Rewards
+are 0 or 1. Estimators come from the package `shared`; this package turns their token weights into closed-form softmax
+gradients.
 
 Glossary (shapes in brackets)
     N  contexts, d  features, A  arms (Y answers x S styles), LANES = 16 columns that hold them, padded

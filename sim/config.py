@@ -18,11 +18,15 @@ MAX_ARMS = 16
 
 @dataclass(frozen=True)
 class Linear:
-    """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows part of it.
+    """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows
+    part of it.
 
-    score    = sqrt(rho) t + sqrt(1-rho) xi per answer; t linear in the features, xi idiosyncratic; the correct answer is its argmax
-    base     = kappa (align score + sqrt(1-align^2) g) + noise per arm; g linear in the features and unrelated to the score
-    policy   = softmax(base + features W) over arms (answer, style), W shared by all contexts; format = sigmoid(base_format + c theta)
+    score    = sqrt(rho) t + sqrt(1-rho) xi per answer; t linear in the features, xi idiosyncratic; the correct answer
+             is its argmax
+    base     = kappa (align score + sqrt(1-align^2) g) + noise per arm; g linear in the features and unrelated to the
+             score
+    policy   = softmax(base + features W) over arms (answer, style), W shared by all contexts; format =
+             sigmoid(base_format + c theta)
     """
 
     n_train: int = 7473
@@ -40,7 +44,8 @@ class Linear:
     rho: float = 0.9
     """Share of the score's variance that is linear in the features (what can generalise)."""
     margin: float = 0.0
-    """Least distance of the correct answer's score from the next one, for every token; scores have variance 1. Contexts with less are not drawn."""
+    """Least distance of the correct answer's score from the next one, for every token; scores have variance 1.
+    Contexts with less are not drawn."""
     kappa: float = 5.0
     """Sharpness of the base policy."""
     align: float = 0.85
@@ -54,13 +59,16 @@ class Linear:
     nuisance: float = 1.0
     """Standard deviation of each component of a rollout's score in style dimensions that no reward depends on."""
     surprise: float = 0.0
-    """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, small where the policy is sure of its response."""
+    """Share of the nuisance's variance that is in proportion to |e_a - pi|^2, small where the policy is sure of its
+    response."""
     interference: float = 0.0
     """How much of what is learnt on a context leaks to an unrelated one, as a multiple of what it does to its own."""
     forgetting: float = 0.0
-    """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training changed of a logit."""
+    """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training
+    changed of a logit."""
     style_tokens: float = 0.0
-    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place (sim/policy/style.py)."""
+    """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place
+    (sim/policy/style.py)."""
     length_by_style: float = 0.0
     """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
     length_jitter: float = 0.0
@@ -76,14 +84,20 @@ class Linear:
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
-        check(self.margin == 0 or self.n_answers > 1, f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more")
+        check(
+            self.margin == 0 or self.n_answers > 1,
+            f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more",
+        )
         for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
         check_finite("environment.base_format", self.base_format)
         for name in ("kappa", "base_format"):
             value = getattr(self, name)
             check(abs(value) <= MAX_LOGIT, f"environment.{name} = {value}; allowed: a size of at most {MAX_LOGIT:g}")
-        check(0 <= self.style_tokens <= MAX_TOKENS, f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MAX_TOKENS}")
+        check(
+            0 <= self.style_tokens <= MAX_TOKENS,
+            f"environment.style_tokens = {self.style_tokens}; allowed: 0 to {MAX_TOKENS}",
+        )
         check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
 
     @property
@@ -94,7 +108,8 @@ class Linear:
 
 @dataclass(frozen=True)
 class Tabular:
-    """Contexts that share nothing: one logit per context and arm, in float64. Small enough to enumerate; serves theory checks."""
+    """Contexts that share nothing: one logit per context and arm, in float64. Small enough to enumerate; serves
+    theory checks."""
 
     n_contexts: int = 16
     """Contexts; the test set is the training set."""
@@ -112,7 +127,10 @@ class Tabular:
     def __post_init__(self):
         check_count("environment.n_contexts", self.n_contexts)
         check(2 <= self.n_arms <= MAX_ARMS, f"environment.n_arms = {self.n_arms}; allowed: 2 to {MAX_ARMS}")
-        check(0 <= self.n_correct <= self.n_arms, f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}")
+        check(
+            0 <= self.n_correct <= self.n_arms,
+            f"environment.n_correct = {self.n_correct}; allowed: 0 to n_arms = {self.n_arms}",
+        )
         for name in ("nuisance", "base_scale"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
 
@@ -181,9 +199,14 @@ def general_options(run, style_tokens: float) -> list[str]:
 
 
 def check_plain(problem, options: list[str]) -> None:
-    """Raise UserError where a run asks for options of the general round and a problem (`Linear` or `World`) that only `rftlab.sim.round.plain` simulates."""
+    """Raise UserError where a run asks for options of the general round and a problem (`Linear` or `World`) that
+    only `rftlab.sim.round.plain` simulates."""
     usual = {"answer_tokens": 1, "surprise": 0, "interference": 0, "forgetting": 0}
-    fields = [f"environment.{name} = {getattr(problem, name)}" for name, value in usual.items() if getattr(problem, name) != value]
+    fields = [
+        f"environment.{name} = {getattr(problem, name)}"
+        for name, value in usual.items()
+        if getattr(problem, name) != value
+    ]
     check(not fields or not options, f"{', '.join(fields)} with {', '.join(options)}; allowed: one or the other")
 
 
@@ -211,11 +234,20 @@ class Simulation:
 
     def __post_init__(self):
         check_choice("evaluation", self.evaluation, get_args(Evaluation))
-        check(0 < self.critic_learning_rate < 2, f"critic_learning_rate = {self.critic_learning_rate}; allowed: more than 0, less than 2")
+        check(
+            0 < self.critic_learning_rate < 2,
+            f"critic_learning_rate = {self.critic_learning_rate}; allowed: more than 0, less than 2",
+        )
         advantage = self.design.estimator.advantage
-        check(advantage.gamma == 1 and advantage.lam == 1, f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator")
+        check(
+            advantage.gamma == 1 and advantage.lam == 1,
+            f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator",
+        )
         check_count("seed", self.seed, 0, MAX_SEED)
         if isinstance(self.environment, Linear):
             check_plain(self.environment, general_options(self, self.environment.style_tokens))
         contexts = n_train(self.environment)
-        check(self.design.batch_size <= contexts, f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}")
+        check(
+            self.design.batch_size <= contexts,
+            f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}",
+        )

@@ -1,4 +1,5 @@
-"""The two environments: linear (parameters shared by all contexts, so it generalises) and tabular (nothing shared, exact)."""
+"""The two environments: linear (parameters shared by all contexts, so it generalises) and tabular (nothing shared,
+exact)."""
 
 import numpy as np
 
@@ -9,7 +10,8 @@ from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
 
 def build(environment: Environment) -> World:
-    """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are too large for float32."""
+    """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are
+    too large for float32."""
     return _linear(environment) if isinstance(environment, Linear) else _tabular(environment)
 
 
@@ -31,7 +33,9 @@ def _linear(environment: Linear) -> World:
     rng = np.random.Generator(np.random.Philox(environment.world_seed))
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
-    train, test = (_linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test))
+    train, test = (
+        _linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test)
+    )
     base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
     extras = {name: getattr(environment, name) for name in ("answer_tokens", "surprise", "interference", "forgetting")}
     return base._replace(**extras)
@@ -47,7 +51,8 @@ def _unit(directions: np.ndarray) -> np.ndarray:
 
 
 def project(features: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """features (n, d) times directions (d, Y), float32, each sum in the order of the features: BLAS has another order on every processor."""
+    """features (n, d) times directions (d, Y), float32, each sum in the order of the features: BLAS has another
+    order on every processor."""
     found = np.zeros((len(features), directions.shape[1]), dtype=np.float32)
     _project_into(features, directions, found)
     return found
@@ -62,7 +67,9 @@ def _project_into(features, directions, found):
                 found[i, j] += x * directions[k, j]
 
 
-def _scored(environment: Linear, teacher: np.ndarray, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _scored(
+    environment: Linear, teacher: np.ndarray, rng: np.random.Generator, n: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Features (n, d) and scores (n, T Y) of contexts; those without the margin are drawn again."""
     features, scores = np.empty((n, environment.n_features), dtype=np.float32), np.empty((n, teacher.shape[1]))
     missing = np.arange(n)
@@ -70,20 +77,32 @@ def _scored(environment: Linear, teacher: np.ndarray, rng: np.random.Generator, 
         drawn = rng.standard_normal((missing.size, environment.n_features), dtype=np.float32)
         known = project(drawn, teacher)
         features[missing] = drawn
-        scores[missing] = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(known.shape)
+        scores[missing] = np.sqrt(environment.rho) * known + np.sqrt(1 - environment.rho) * rng.standard_normal(
+            known.shape
+        )
         best = np.sort(scores[missing].reshape(missing.size, environment.answer_tokens, -1), axis=2)[:, :, -2:]
         missing = missing[(best[:, :, -1] - best[:, :, 0] < environment.margin).any(axis=1)]
     return features, scores
 
 
-def _linear_contexts(environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int) -> Contexts:
+def _linear_contexts(
+    environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int
+) -> Contexts:
     features, score = _scored(environment, _unit(teacher), rng, n)
     solvable = rng.random(n) >= environment.unsolvable
-    answer_logits = environment.kappa * (environment.align * score + np.sqrt(1 - environment.align**2) * project(features, _unit(distractor)))
+    answer_logits = environment.kappa * (
+        environment.align * score + np.sqrt(1 - environment.align**2) * project(features, _unit(distractor))
+    )
     logits = np.repeat(answer_logits, environment.n_styles, axis=1)
     logits += 0.5 * rng.standard_normal(logits.shape)
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
     base_format = environment.base_format + rng.standard_normal(n)
-    return contexts_of(padded(features, 0.0), padded(logits, NO_ARM), base_format.astype(np.float32), correct, environment.answer_tokens)
+    return contexts_of(
+        padded(features, 0.0),
+        padded(logits, NO_ARM),
+        base_format.astype(np.float32),
+        correct,
+        environment.answer_tokens,
+    )

@@ -14,12 +14,24 @@ from rftlab.sim.config import Sampler, Simulation, check_plain
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.round.general import general_rounds
-from rftlab.sim.round.plain import CLIPPED, CONTEXTS, GRAD_NORM, KL, REWARD, ROLLOUTS, TOKENS, UPDATES, ZERO_SIGNAL, train_rounds
+from rftlab.sim.round.plain import (
+    CLIPPED,
+    CONTEXTS,
+    GRAD_NORM,
+    KL,
+    REWARD,
+    ROLLOUTS,
+    TOKENS,
+    UPDATES,
+    ZERO_SIGNAL,
+    train_rounds,
+)
 from rftlab.sim.setup import choices_of, is_general, memory_of, plan_of, ragged_of, start_state, view_of, work_of
 from rftlab.sim.world import World
 
 PIECE, ROUND = 2**20, 32
-"""Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs at least."""
+"""Tokens of the rounds that are trained without a break, a fraction of a second; and how many of them a round costs
+at least."""
 
 
 class Stopped(Exception):
@@ -29,7 +41,8 @@ class Stopped(Exception):
 class SimulationResult(NamedTuple):
     """The curve of a run, and the round at which it diverged or None.
 
-    That is the round whose gradient was not finite, or where none was but weights or Pass@1 were not, the evaluation that found it; the curve ends before.
+    That is the round whose gradient was not finite, or where none was but weights or Pass@1 were not, the evaluation
+    that found it; the curve ends before.
     """
 
     curve: Curve
@@ -43,10 +56,13 @@ def order_of(n_contexts: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def batches(n_contexts: int, batch_size: int, seed: int, first: int, last: int) -> np.ndarray:
-    """Context indices (last - first, B) of rounds first .. last-1: epoch order, reshuffled, the last partial batch dropped."""
+    """Context indices (last - first, B) of rounds first .. last-1: epoch order, reshuffled, the last partial batch
+    dropped."""
     per_epoch = n_contexts // batch_size
     epochs = range(first // per_epoch, (last - 1) // per_epoch + 1)
-    picked = [order_of(n_contexts, seed, epoch)[: per_epoch * batch_size].reshape(per_epoch, batch_size) for epoch in epochs]
+    picked = [
+        order_of(n_contexts, seed, epoch)[: per_epoch * batch_size].reshape(per_epoch, batch_size) for epoch in epochs
+    ]
     begin = first % per_epoch
     return np.concatenate(picked)[begin : begin + last - first]
 
@@ -58,7 +74,9 @@ class Plain:
         self.run, self.world, self.plan, self.rule = run, world, plan_of(run, world), rule_of(run.design.estimator)
         self.state, self.work = start_state(run, world), work_of(run, world)
         design = run.design
-        responses = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
+        responses = (
+            design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
+        )
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
@@ -68,7 +86,8 @@ class Plain:
         return rollouts, rollouts * self.world.answer_tokens
 
     def train(self, first: int, rounds: int, totals: np.ndarray, stopped: Callable[[], bool]) -> int:
-        """Train for some rounds, piece by piece; returns those done, fewer where the run diverged. Raises Stopped where `stopped` says so before a piece."""
+        """Train for some rounds, piece by piece; returns those done, fewer where the run diverged. Raises Stopped
+        where `stopped` says so before a piece."""
         for start in range(0, rounds, self.piece):
             if stopped():
                 raise Stopped
@@ -80,7 +99,9 @@ class Plain:
 
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
         """Train for a piece of rounds; returns those done."""
-        chosen = batches(self.world.train.base_format.shape[0], self.run.design.batch_size, self.run.seed, first, first + rounds)
+        chosen = batches(
+            self.world.train.base_format.shape[0], self.run.design.batch_size, self.run.seed, first, first + rounds
+        )
         return train_rounds(self.world.train, self.plan, self.rule, self.state, self.work, chosen, first, totals)
 
 
@@ -102,15 +123,28 @@ class General(Plain):
     def advance(self, first: int, rounds: int, totals: np.ndarray) -> int:
         """Train for a piece of rounds; returns those done."""
         design, tried = self.run.design, int(self.memory.spent[2])
-        chosen = batches(self.world.train.base_format.shape[0], design.batch_size, self.run.seed, tried, tried + rounds * design.sampling.tries)
+        chosen = batches(
+            self.world.train.base_format.shape[0],
+            design.batch_size,
+            self.run.seed,
+            tried,
+            tried + rounds * design.sampling.tries,
+        )
         scratch = (self.trainer, self.sampler, chosen, first, rounds, self.ragged, totals)
         return general_rounds(self.world.train, self.plan, self.choices, self.rule, self.state, self.memory, *scratch)
 
 
-def simulate(run: Simulation, world: World | None = None, progress: Callable[[int], None] = noop, stopped: Callable[[], bool] = never) -> SimulationResult:
-    """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves, bit for bit.
+def simulate(
+    run: Simulation,
+    world: World | None = None,
+    progress: Callable[[int], None] = noop,
+    stopped: Callable[[], bool] = never,
+) -> SimulationResult:
+    """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves,
+    bit for bit.
 
-    world: what `build` makes of the run's environment, made here if left out. Raises Stopped soon after `stopped` begins to return True.
+    world: what `build` makes of the run's environment, made here if left out. Raises Stopped soon after `stopped`
+    begins to return True.
     """
     world = build(run.environment) if world is None else world
     design, began = run.design, time.perf_counter()
@@ -119,10 +153,15 @@ def simulate(run: Simulation, world: World | None = None, progress: Callable[[in
     totals = np.full(9, np.nan)
     rows, done = [], 0
     while True:
-        scores = [pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled") for part in (world.train, world.test)]
+        scores = [
+            pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled")
+            for part in (world.train, world.test)
+        ]
         if done > 0 and not np.isfinite([*scores, np.abs(learner.state.theta).max()]).all():
             return SimulationResult(curve_of(rows), done)
-        rows.append((run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores)))
+        rows.append(
+            (run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores))
+        )
         if done == design.rounds:
             return SimulationResult(curve_of(rows), None)
         totals = np.zeros(9)

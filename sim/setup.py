@@ -1,4 +1,5 @@
-"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `rftlab.sim.config.Simulation` throughout."""
+"""From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `rftlab.sim.config.Simulation`
+throughout."""
 
 import numpy as np
 
@@ -52,14 +53,24 @@ def start_state(run, world: World) -> LearnerState:
     number = world.train.base_logits.dtype
     theta, mean, square, grad = (aligned_zeros(world.n_parameters, number) for _ in range(4))
     n_windows = world.train.base_format.shape[0] if run.design.replay_window else 1
-    return LearnerState(theta, mean, square, grad, empty_windows(n_windows, max(1, run.design.replay_window)), np.zeros(1, dtype=np.int64))
+    return LearnerState(
+        theta,
+        mean,
+        square,
+        grad,
+        empty_windows(n_windows, max(1, run.design.replay_window)),
+        np.zeros(1, dtype=np.int64),
+    )
 
 
 def work_of(run, world: World) -> Work:
     """Scratch for a run."""
     design, number, columns = run.design, world.train.base_logits.dtype, world.train.base_logits.shape[1]
     n = max(design.batch_size, CHUNK) + LANES
-    trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
+    trained, sampled = (
+        design.batch_size * design.rollouts,
+        design.batch_size * (design.rollouts + design.support_rollouts),
+    )
     pool = design.batch_size * (max(design.rollouts, design.replay_window) + design.support_rollouts)
     rule = rule_of(design.estimator)
     share = shares(design.estimator.aggregation, np.arange(trained // design.minibatches + 1))
@@ -95,7 +106,11 @@ def work_of(run, world: World) -> Work:
 def choices_of(run, world: World) -> GeneralNumbers:
     """The numbers of a run beyond those of its plan."""
     design = run.design
-    sampling, advantage, by_difficulty = design.sampling, design.estimator.advantage, design.sampling.budget == "difficulty"
+    sampling, advantage, by_difficulty = (
+        design.sampling,
+        design.estimator.advantage,
+        design.sampling.budget == "difficulty",
+    )
     return GeneralNumbers(
         style=world.style,
         tries=sampling.tries,
@@ -127,7 +142,9 @@ def ragged_of(run, world: World) -> Ragged:
     design = run.design
     again, most = design.sampling.tries > 1, MAX if design.sampling.budget == "difficulty" else 1
     rows = design.batch_size * (2 if again else 1)
-    responses = design.batch_size * (design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0))
+    responses = design.batch_size * (
+        design.rollouts + design.support_rollouts + (design.rollouts * most if again else 0)
+    )
     tokens = responses * (1 + longest(world.style))
     draws = design.batch_size * choices_of(run, world).draws
     number = world.train.base_logits.dtype

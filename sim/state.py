@@ -27,7 +27,8 @@ class RunNumbers(NamedTuple):
     n_arms: int
     """Arms of all tokens of an answer together."""
     token_starts: tuple[int, ...]
-    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing extra."""
+    """First arm of each token of an answer. Compiled code knows the length of a tuple, so one token costs nothing
+    extra."""
     format_scale: float
     nuisance: float
     surprise: float
@@ -42,7 +43,8 @@ class RunNumbers(NamedTuple):
     minibatches: int
     replays: bool
     chunk: int
-    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the batch's mean as baseline)."""
+    """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the
+    batch's mean as baseline)."""
 
 
 class LearnerState(NamedTuple):
@@ -58,7 +60,8 @@ class LearnerState(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch of a run. Rows stand for contexts of a batch, padded to whole blocks; rollouts lie trained first, then support."""
+    """Scratch of a run. Rows stand for contexts of a batch, padded to whole blocks; rollouts lie trained first, then
+    support."""
 
     rows: np.ndarray
     logits: np.ndarray

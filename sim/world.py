@@ -8,7 +8,8 @@ from rftlab.sim.lanes.simd import LANES, aligned_zeros
 
 
 class Contexts(NamedTuple):
-    """One set of N contexts. float32 with LANES columns in the linear environment, float64 with A columns in the tabular one."""
+    """One set of N contexts. float32 with LANES columns in the linear environment, float64 with A columns in the
+    tabular one."""
 
     features: np.ndarray
     """(N, d), d a multiple of LANES; (0, 0) in the tabular environment."""
@@ -25,7 +26,8 @@ class Contexts(NamedTuple):
 
 
 class Style(NamedTuple):
-    """Style tokens of a response (sim/policy/style.py): mean number, how it depends on the arm's style, its spread, number of styles, slope of a token."""
+    """Style tokens of a response (sim/policy/style.py): mean number, how it depends on the arm's style, its spread,
+    number of styles, slope of a token."""
 
     tokens: float
     by_style: float
@@ -66,8 +68,11 @@ class World(NamedTuple):
 NO_ARM = -1e30
 
 
-def contexts_of(features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, answer_tokens: int = 1) -> Contexts:
-    """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,), correct (N, A) bool."""
+def contexts_of(
+    features: np.ndarray, base_logits: np.ndarray, base_format: np.ndarray, correct: np.ndarray, answer_tokens: int = 1
+) -> Contexts:
+    """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,),
+    correct (N, A) bool."""
     arms = base_logits.shape[1] if answer_tokens == 1 else correct.shape[1]
     lse = sum(_log_normaliser(part) for part in np.split(base_logits[:, :arms], answer_tokens, axis=1))
     bits = (correct.astype(np.uint32) << np.arange(correct.shape[1], dtype=np.uint32)).sum(axis=1, dtype=np.uint32)

@@ -1,1 +1,2 @@
-"""The seven experiments: cells as data, runs into a results store, claims with verdicts, figures, report, command line."""
+"""The seven experiments: cells as data, runs into a results store, claims with verdicts, figures, report, command
+line."""

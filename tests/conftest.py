@@ -1,6 +1,7 @@
 """Settings of every test: hypothesis draws the same examples each time and leaves no database behind.
 
-Tests of the trainer need the extra `llm`; without it they are left out, and tests/llm/test_installed.py is skipped and says so.
+Tests of the trainer need the extra `llm`; without it they are left out, and tests/llm/test_installed.py is skipped and
+says so.
 """
 
 import os
@@ -16,7 +17,9 @@ settings.register_profile("rftlab", deadline=None, derandomize=True, database=No
 settings.load_profile("rftlab")
 
 NO_TORCH = ("benchmarks", "installed", "lock", "pool", "tasks", "tracking", "verify")
-_TRAINER = [str(path) for path in Path(__file__).parent.glob("llm/test_*.py") if path.stem.removeprefix("test_") not in NO_TORCH]
+_TRAINER = [
+    str(path) for path in Path(__file__).parent.glob("llm/test_*.py") if path.stem.removeprefix("test_") not in NO_TORCH
+]
 collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TRAINER
 
 if numba.config.DISABLE_JIT:
@@ -28,7 +31,10 @@ def pytest_configure():
     from tests.support.vectors import WHOLE, folder_of
 
     if os.environ.get("RFTLAB_GOLDEN") and not any(folder_of(WHOLE).glob("*.json")):
-        raise pytest.UsageError(f"RFTLAB_GOLDEN: {folder_of(WHOLE)} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN")
+        raise pytest.UsageError(
+            f"RFTLAB_GOLDEN: {folder_of(WHOLE)} holds no json file; allowed: a folder of reference vectors, or "
+            "no RFTLAB_GOLDEN"
+        )
 
 
 @pytest.fixture(scope="session")

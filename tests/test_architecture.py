@@ -1,4 +1,5 @@
-"""Who may import whom: shared <- sim, shared <- llm, all of them <- studies; torch only in llm, seaborn only in the files that draw."""
+"""Who may import whom: shared <- sim, shared <- llm, all of them <- studies; torch only in llm, seaborn only in the
+files that draw."""
 
 import ast
 import subprocess
@@ -53,7 +54,9 @@ def imports_of(source: str) -> set[str]:
 def violations(path: str, source: str) -> list[str]:
     """What a file imports and may not."""
     package, found = path.split("/")[0], imports_of(source)
-    bad = [name for name in found if name.startswith(WHOLE) and name.removeprefix(f"{WHOLE}.") not in ALLOWED[package]] + bare(source)
+    bad = [
+        name for name in found if name.startswith(WHOLE) and name.removeprefix(f"{WHOLE}.") not in ALLOWED[package]
+    ] + bare(source)
     bad += [name for name in found & set(CONFINED) if not path.startswith(CONFINED[name])]
     if package == "shared":
         known = PURE | ({"pandas"} if path in FRAMES else set())
@@ -99,7 +102,17 @@ def test_the_rule_can_be_broken(path, source):
 
 FLOORS = (
     ("shared",),
-    ("sim/config", "sim/lanes", "llm/rewards", "llm/probe_config", "llm/lock", "llm/tracking", "llm/moments", "llm/random", "studies/cards"),
+    (
+        "sim/config",
+        "sim/lanes",
+        "llm/rewards",
+        "llm/probe_config",
+        "llm/lock",
+        "llm/tracking",
+        "llm/moments",
+        "llm/random",
+        "studies/cards",
+    ),
     ("sim/world", "llm/tasks"),
     ("sim/policy", "sim/state", "llm/text", "llm/config"),
     ("sim/round", "sim/environments", "llm/policy", "llm/meter"),
@@ -132,7 +145,9 @@ def room_of(name: str) -> str:
 def upward(room: str, source: str) -> list[str]:
     """Modules of ours that a file of a room imports from its own floor or above."""
     names = {name for node in ast.walk(ast.parse(source)) for name in names_in(node)}
-    others = {name for name in names if name.startswith(f"{WHOLE}.") and room_of(name) in FLOOR and room_of(name) != room}
+    others = {
+        name for name in names if name.startswith(f"{WHOLE}.") and room_of(name) in FLOOR and room_of(name) != room
+    }
     return sorted(name for name in others if FLOOR[room_of(name)] >= FLOOR[room])
 
 
@@ -171,7 +186,11 @@ def test_every_room_is_on_a_floor_and_none_is_crowded():
 def test_no_test_module_is_imported(path):
     """What several share is in tests/support."""
     modules = {part for node in ast.walk(ast.parse(path.read_text())) for part in names_in(node)}
-    assert [name for name in modules if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))] == []
+    assert [
+        name
+        for name in modules
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split("."))
+    ] == []
 
 
 def names_in(node: ast.AST) -> list[str]:
@@ -197,7 +216,9 @@ def test_no_signature_has_a_lambda(path):
     assert lambdas_of(path.read_text()) == []
 
 
-@pytest.mark.parametrize("source", ["def f(x=lambda: 0): ...", "def f(*, x=lambda: 0): ...", "class A:\n    x: int = lambda: 0"])
+@pytest.mark.parametrize(
+    "source", ["def f(x=lambda: 0): ...", "def f(*, x=lambda: 0): ...", "class A:\n    x: int = lambda: 0"]
+)
 def test_a_lambda_in_a_signature_is_found(source):
     assert lambdas_of(source)
 
@@ -212,7 +233,10 @@ def test_the_simulator_path_never_imports_torch():
 
 
 def test_configurations_are_read_without_a_compiler():
-    code = "import sys, rftlab.shared.design, rftlab.sim.config; print([m for m in ('numba', 'numpy', 'pandas') if m in sys.modules])"
+    code = (
+        "import sys, rftlab.shared.design, rftlab.sim.config; print([m for m in ('numba', 'numpy', "
+        "'pandas') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -222,7 +246,10 @@ def test_as_many_arms_are_allowed_as_vectors_have_lanes():
 
 
 def test_a_configuration_of_the_trainer_is_read_without_torch():
-    code = "import sys, rftlab.llm.config, rftlab.llm.rewards.verify; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    code = (
+        "import sys, rftlab.llm.config, rftlab.llm.rewards.verify; print([m for m in ('torch', "
+        "'transformers') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
@@ -243,7 +270,9 @@ def numba_core(source: str) -> list[str]:
 
 
 def test_one_file_takes_what_is_inside_numba():
-    assert {path.relative_to(ROOT).as_posix() for path in files() if numba_core(path.read_text())} == {"shared/numba_parts.py"}
+    assert {path.relative_to(ROOT).as_posix() for path in files() if numba_core(path.read_text())} == {
+        "shared/numba_parts.py"
+    }
 
 
 @pytest.mark.parametrize(
@@ -264,21 +293,38 @@ def test_what_is_inside_numba_is_found(source):
 HIDE = {
     "CPUDispatcher": "import numba.core.registry as place; del place.CPUDispatcher",
     "cgutils": "import numba.core; sys.modules['numba.core.cgutils'] = None; del numba.core.cgutils",
-    "_nrt": "from numba.core.cpu import CPUTargetOptions; place = next(kind for kind in CPUTargetOptions.__mro__ if '_nrt' in vars(kind)); del place._nrt",
+    "_nrt": (
+        "from numba.core.cpu import CPUTargetOptions; place = next(kind for kind in "
+        "CPUTargetOptions.__mro__ if '_nrt' in vars(kind)); del place._nrt"
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("hidden", "said"), [("CPUDispatcher", "numba.core.registry.CPUDispatcher"), ("cgutils", "numba.core.cgutils"), ("_nrt", "the option _nrt of njit")]
+    ("hidden", "said"),
+    [
+        ("CPUDispatcher", "numba.core.registry.CPUDispatcher"),
+        ("cgutils", "numba.core.cgutils"),
+        ("_nrt", "the option _nrt of njit"),
+    ],
 )
 def test_a_numba_without_a_part_is_one_line(hidden, said):
-    code = f"import sys, numba; {HIDE[hidden]}; from rftlab.studies.cli import terminal; sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
+    code = (
+        f"import sys, numba; {HIDE[hidden]}; from rftlab.studies.cli import terminal; "
+        "sys.exit(terminal.guarded(lambda: __import__('rftlab.shared.jit')))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    line = f"rftlab: numba {version('numba')} lacks {said}, which compiled code needs; allowed: the version in constraints.txt\n"
+    line = (
+        f"rftlab: numba {version('numba')} lacks {said}, which compiled code needs; allowed: the version in "
+        "constraints.txt\n"
+    )
     assert (done.returncode, done.stderr) == (2, line)
 
 
-@pytest.mark.parametrize(("path", "ours"), [("shared/folders.py", {"rftlab.shared"}), ("shared/files.py", {"rftlab.shared"}), ("shared/errors.py", set())])
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [("shared/folders.py", {"rftlab.shared"}), ("shared/files.py", {"rftlab.shared"}), ("shared/errors.py", set())],
+)
 def test_what_comes_first_needs_the_standard_library(path, ours):
     assert imports_of((ROOT / path).read_text()) - sys.stdlib_module_names == ours
 

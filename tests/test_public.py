@@ -43,7 +43,10 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_importing_it_loads_nothing_heavy():
     heavy = ("numpy", "numba", "pandas", "torch", "rftlab.shared", "rftlab.sim", "rftlab.llm", "rftlab.studies")
     code = f"import sys, rftlab; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        == "[]\n"
+    )
 
 
 def small_run():
@@ -58,7 +61,11 @@ def designs():
 def test_a_sweep_is_its_runs_one_after_another():
     run, told = small_run(), []
     world = build(run.environment)
-    alone = [rl.simulate(replace(run, design=design, seed=seed), world).curve.to_frame() for design in designs() for seed in range(2)]
+    alone = [
+        rl.simulate(replace(run, design=design, seed=seed), world).curve.to_frame()
+        for design in designs()
+        for seed in range(2)
+    ]
     found = rl.sweep(run, designs(), seeds=2, threads=2, progress=lambda done, total: told.append((done, total)))
     own = list(alone[0].columns.drop("seconds"))
     pd.testing.assert_frame_equal(found[own], pd.concat(alone, ignore_index=True)[own])
@@ -72,7 +79,10 @@ def test_a_world_is_made_where_none_is_given():
     np.testing.assert_array_equal(given, made)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"seeds": 0}, "seeds = 0"), ({"threads": -1}, "threads = -1"), ({"designs": []}, "designs names none")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"seeds": 0}, "seeds = 0"), ({"threads": -1}, "threads = -1"), ({"designs": []}, "designs names none")],
+)
 def test_a_sweep_says_what_is_allowed(options, message):
     with pytest.raises(rl.UserError, match=message):
         rl.sweep(**{"start": small_run(), "designs": designs(), **options})

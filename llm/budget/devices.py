@@ -39,11 +39,13 @@ GPUS = {
 }
 """From NVIDIA's data sheets (SXM): memory in units of 10^9 bytes, no sparsity."""
 CORE, MEMORY_BUS = 96e9, 10e9
-"""Of one core: two products of eight float32 a cycle at 3 GHz (docs/performance.md measured 112e9 to 121e9 on one machine); and its memory, assumed."""
+"""Of one core: two products of eight float32 a cycle at 3 GHz (docs/performance.md measured 112e9 to 121e9 on one
+machine); and its memory, assumed."""
 
 
 def device_of(device: str, gpu: GpuName | None, threads: int = 0) -> Device:
-    """The machine of a run: the CPU, the GPU of that name, the one at hand, or the smallest one known where none is at hand."""
+    """The machine of a run: the CPU, the GPU of that name, the one at hand, or the smallest one known where none is
+    at hand."""
     if device == "cpu":
         return _cpu(threads)
     if gpu is not None:
@@ -58,7 +60,9 @@ def _cpu(threads: int) -> Device:
     used = min(threads or cores, cores)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     note = "speed assumed, not measured; all of the machine's memory is counted"
-    return Device(f"cpu, {used} thread{'s' if used > 1 else ''}", memory, used * CORE, used * CORE, used * MEMORY_BUS, note)
+    return Device(
+        f"cpu, {used} thread{'s' if used > 1 else ''}", memory, used * CORE, used * CORE, used * MEMORY_BUS, note
+    )
 
 
 def _at_hand(device: str) -> Device | None:
@@ -73,5 +77,7 @@ def _at_hand(device: str) -> Device | None:
         return None
     alike = [gpu for gpu in GPUS.values() if gpu.name.split("-")[0] in properties.name]
     like = min(alike, key=lambda gpu: abs(gpu.memory - properties.total_memory), default=None)
-    note = f"{free / 1e9:.1f} of {properties.total_memory / 1e9:.1f} GB are free" + ("" if like else "; its speed is not known: times are those of an A100-40")
+    note = f"{free / 1e9:.1f} of {properties.total_memory / 1e9:.1f} GB are free" + (
+        "" if like else "; its speed is not known: times are those of an A100-40"
+    )
     return (like or GPUS["A100-40"])._replace(name=properties.name, memory=float(free), note=note)

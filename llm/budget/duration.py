@@ -1,6 +1,8 @@
-"""Tokens and seconds of a run's rounds and evaluations. Estimates: products at a part of a device's peak, decoding at a part of its bandwidth.
+"""Tokens and seconds of a run's rounds and evaluations. Estimates: products at a part of a device's peak, decoding at a
+part of its bandwidth.
 
-No GPU was at hand when this was written: nothing here is fitted to a measurement. Scoring responses and writing files are not counted.
+No GPU was at hand when this was written: nothing here is fitted to a measurement. Scoring responses and writing files
+are not counted.
 """
 
 from typing import NamedTuple
@@ -11,11 +13,13 @@ from rftlab.llm.budget.shapes import Shape, adapted
 from rftlab.llm.config import LLMRun
 
 UTILISATION = 0.3
-"""Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a tuned run of a large model."""
+"""Part of the peak of dense products that passes reach: an assumption below the 0.46 that 2204.02311 reports for a
+tuned run of a large model."""
 STREAMING = 0.6
 """Part of a device's bandwidth at which weights and caches are read while decoding; assumed."""
 STEP = {"vllm": 2e-3, "hf": 1e-3}
-"""Least seconds of a decoding step, assumed: of vLLM's scheduler and recorded graphs; and of the kernels of one block of a model that runs without."""
+"""Least seconds of a decoding step, assumed: of vLLM's scheduler and recorded graphs; and of the kernels of one
+block of a model that runs without."""
 LAUNCHES = 1e-3
 """Least seconds of a block in a forward pass, assumed: so long it takes to start its kernels."""
 TAIL = 3
@@ -71,17 +75,22 @@ class Duration(NamedTuple):
 
 
 def duration_of(run: LLMRun, shape: Shape, device: Device, assumed: Assumed) -> Duration:
-    """The costs of a run. Dynamic sampling counts with all its tries, and every response as different from the others."""
+    """The costs of a run. Dynamic sampling counts with all its tries, and every response as different from the
+    others."""
     design, shape = run.design, adapted(shape, run.lora)
     sampled = design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries
     greedy = design.batch_size if design.estimator.advantage.baseline == "greedy" else 0
-    phases = {"sample": _sampling(run, shape, device, assumed, design.batch_size * design.sampling.tries, sampled + greedy)}
+    phases = {
+        "sample": _sampling(run, shape, device, assumed, design.batch_size * design.sampling.tries, sampled + greedy)
+    }
     reads = (0 if run.on_policy else 1) + run.needs_reference
     tokens, forward = _forward(run, shape, device, assumed)
     if reads:
         phases["log_probs"] = Cost(reads * tokens, reads * forward)
     looks = run.compares_tokens * (design.epochs * design.minibatches - 1) / design.minibatches
-    passes = (2 if shape.rank else 3) + run.compute.gradient_checkpointing  # frozen weights need no gradient, what they read does
+    passes = (
+        2 if shape.rank else 3
+    ) + run.compute.gradient_checkpointing  # frozen weights need no gradient, what they read does
     steps = design.epochs * design.minibatches * ADAMW_BYTES * shape.trained / (STREAMING * device.bandwidth)
     phases["update"] = Cost(design.epochs * tokens, (design.epochs * passes + looks) * forward + steps)
     questions = (run.evaluation.train_subset or assumed.train, run.evaluation.test_subset or assumed.test)
@@ -97,13 +106,17 @@ def _flops(run: LLMRun, device: Device) -> float:
 
 
 def _sampling(run: LLMRun, shape: Shape, device: Device, assumed: Assumed, prompts: int, responses: int) -> Cost:
-    """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all weights and the rows' caches.
+    """Reading prompts once each, by products; then steps of up to `compute.sample_rows` tokens, each of which reads all
+    weights and the rows' caches.
 
-    vLLM samples no more rows side by side than its cache holds; prompts that rollouts share count for each of them, so this is on the safe side.
+    vLLM samples no more rows side by side than its cache holds; prompts that rollouts share count for each of them, so
+    this is on the safe side.
     """
     narrow, vllm = run.compute.number_bytes, run.compute.engine == "vllm"
     token = 2 * (narrow if vllm else 4) * shape.layers * shape.keys
-    held = max(1, int(run.compute.cache_gb * 1e9 / (token * (assumed.prompt + assumed.response)))) if vllm else responses
+    held = (
+        max(1, int(run.compute.cache_gb * 1e9 / (token * (assumed.prompt + assumed.response)))) if vllm else responses
+    )
     rows, waves = min(run.compute.sample_rows, responses, held), -(-responses // run.compute.sample_rows)
     longest = min(run.model.max_response_length, TAIL * assumed.response)
     steps = max(longest, responses * assumed.response / rows) if vllm else waves * longest

@@ -1,7 +1,9 @@
-"""Peak memory of a run, phase by phase and part by part, from the shapes of what it keeps. In bytes; reading it needs no torch.
+"""Peak memory of a run, phase by phase and part by part, from the shapes of what it keeps. In bytes; reading it needs
+no torch.
 
-MemoryUse is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is usual. Shorter responses
-share longer sequences, whose attention masks are larger; so usual lengths count too, where they are given.
+MemoryUse is that of the longest prompts and responses that the limits allow, side by side: what can happen, not what is
+usual. Shorter responses share longer sequences, whose attention masks are larger; so usual lengths count too, where
+they are given.
 """
 
 from typing import NamedTuple
@@ -10,18 +12,32 @@ from rftlab.llm.budget.shapes import Shape, adapted
 from rftlab.llm.config import LLMRun
 from rftlab.llm.policy.packing import PAIRS, pays
 
-PARTS = ("weights", "reference", "optimiser", "gradients", "vLLM weights", "cache", "activations", "bf16 copies", "logits", "libraries")
+PARTS = (
+    "weights",
+    "reference",
+    "optimiser",
+    "gradients",
+    "vLLM weights",
+    "cache",
+    "activations",
+    "bf16 copies",
+    "logits",
+    "libraries",
+)
 LOGIT_COPIES, VLLM_COPIES = 2, 3
-"""Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary; and a row that vLLM samples."""
+"""Numbers in float32 that a chunk of `compute.logit_rows` tokens holds at a time for each entry of the vocabulary;
+and a row that vLLM samples."""
 PICK_BYTES = 24
-"""What `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of float64."""
+"""What `rftlab.llm.engines.rollouts.pick` holds for each logit: float32 logits and log-probabilities, two arrays of
+float64."""
 LIBRARIES = {"cpu": 0.55e9, "cuda": 0.7e9}
-"""The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its libraries' workspaces."""
+"""The process without a model: torch and transformers as measured on a CPU; assumed of a GPU's context and its
+libraries' workspaces."""
 READERS = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"})
 """Projections of a block that read the same numbers, as many as a token's hidden state."""
 VLLM, ASLEEP = {"cpu": 1e9, "cuda": 2e9}, 1e9
-"""What vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what it computes a batch of prompts in, and
-what of that stays while it sleeps, the graphs."""
+"""What vLLM needs beside weights and cache: set to what SmolLM2 took on a CPU; assumed of a GPU, graphs and what it
+computes a batch of prompts in, and what of that stays while it sleeps, the graphs."""
 
 
 class Pass(NamedTuple):
@@ -56,13 +72,18 @@ class MemoryUse(NamedTuple):
 
 
 def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -> MemoryUse:
-    """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a response, mean."""
+    """Peaks of the phases sample, log_probs (where the run has one) and update. usual: tokens of a prompt and of a
+    response, mean."""
     shape = adapted(shape, run.lora)
     limits = run.model.max_prompt_length, run.model.max_response_length
     passes = [pass_of(run, shape, *lengths) for lengths in (limits, usual or limits)]
     largest = Pass(passes[0].tokens, max(read.length for read in passes), any(read.shared for read in passes))
     cuda, vllm = run.compute.device != "cpu", run.compute.engine == "vllm"
-    steady = {"weights": 4.0 * (shape.parameters + shape.adapters), "optimiser": 8.0 * shape.trained, "libraries": LIBRARIES["cuda" if cuda else "cpu"]}
+    steady = {
+        "weights": 4.0 * (shape.parameters + shape.adapters),
+        "optimiser": 8.0 * shape.trained,
+        "libraries": LIBRARIES["cuda" if cuda else "cpu"],
+    }
     reference = {"reference": 4.0 * shape.parameters} if run.needs_reference and not shape.rank else {}
     if cuda:
         steady |= reference  # on a CPU it is in memory while it is read alone
@@ -75,18 +96,26 @@ def memory_of(run: LLMRun, shape: Shape, usual: tuple[int, int] | None = None) -
         if vllm
         else {}
     )
-    asleep = {"libraries": steady["libraries"] + ASLEEP} if cuda and vllm else engine  # on a GPU alone, while the policy is updated
+    asleep = (
+        {"libraries": steady["libraries"] + ASLEEP} if cuda and vllm else engine
+    )  # on a GPU alone, while the policy is updated
     phases = {"sample": steady | (engine | _vllm_logits(run, shape) if vllm else _sampling(run, shape))}
     if not run.on_policy or run.needs_reference:
         phases["log_probs"] = steady | reference | engine | _reading(run, shape, largest)
     phases["update"] = steady | asleep | {"gradients": 4.0 * shape.trained} | _updating(run, shape, largest)
-    return MemoryUse({phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()})
+    return MemoryUse(
+        {phase: {part: parts[part] for part in PARTS if parts.get(part)} for phase, parts in phases.items()}
+    )
 
 
 def responses_in_sequence(run: LLMRun, shape: Shape, prompt: int, response: int) -> int:
     """Different responses of these lengths that `rftlab.llm.policy.packing` puts behind one prompt."""
     count, total = 1, prompt + response
-    while count < run.design.rollouts and total + response <= run.compute.micro_tokens and pays(prompt, total, response, PAIRS * shape.hidden):
+    while (
+        count < run.design.rollouts
+        and total + response <= run.compute.micro_tokens
+        and pays(prompt, total, response, PAIRS * shape.hidden)
+    ):
         count, total = count + 1, total + response
     return count
 
@@ -102,13 +131,16 @@ def pass_of(run: LLMRun, shape: Shape, prompt: int, response: int) -> Pass:
 def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
     """What a block keeps for its backward pass, without copies of its weights.
 
-    A norm keeps what it reads and what it makes of it, in float32; a projection what it reads; attention its arguments, whose keys and values are
-    repeated for all heads where there is a mask, and a number per head; the feed-forward layer four arrays. In bf16 each projection reads a copy of its own.
-    Where weights are frozen, a norm keeps what it reads alone, and a projection nothing but what its adapter reads and the few numbers between A and B.
+    A norm keeps what it reads and what it makes of it, in float32; a projection what it reads; attention its arguments,
+    whose keys and values are repeated for all heads where there is a mask, and a number per head; the feed-forward
+    layer four arrays. In bf16 each projection reads a copy of its own. Where weights are frozen, a norm keeps what it
+    reads alone, and a projection nothing but what its adapter reads and the few numbers between A and B.
     """
     reads = [group & set(shape.targets or shape.linear) for group in READERS]
     norms = sum((4 if shape.rank else 8) * width + 4 for width in shape.norms)
-    inputs = narrow * (shape.queries + shape.hidden * sum(bool(group) if narrow == 4 else len(group) for group in reads))
+    inputs = narrow * (
+        shape.queries + shape.hidden * sum(bool(group) if narrow == 4 else len(group) for group in reads)
+    )
     between = narrow * shape.rank * len(shape.targets)
     feeding = narrow * shape.ffn * (4 if not shape.rank or "down_proj" in shape.targets else 3)
     attention = narrow * (shape.queries + 2 * (shape.queries if read.shared else shape.keys)) + 4 * shape.heads
@@ -117,14 +149,16 @@ def block_bytes(shape: Shape, read: Pass, narrow: int) -> float:
 
 
 def outer_bytes(shape: Shape, read: Pass) -> float:
-    """What is kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines and cosines, the mask."""
+    """What is kept outside of blocks: ids, the last norm (where weights are frozen, what it reads alone), sines and
+    cosines, the mask."""
     known = 4 * shape.hidden if shape.rank else 8 + 8 * shape.hidden
     positions = 8 * shape.head_dim * (read.tokens if read.shared else read.length)
     return read.tokens * (known + 4 + (4 * read.length if read.shared else 0)) + positions
 
 
 def saved_bytes(shape: Shape, read: Pass, narrow: int, checkpointing: bool) -> float:
-    """What a forward pass of the body keeps for the backward pass; with checkpointing the arguments of the blocks alone."""
+    """What a forward pass of the body keeps for the backward pass; with checkpointing the arguments of the blocks
+    alone."""
     block = 4 * read.tokens * shape.hidden if checkpointing else block_bytes(shape, read, narrow)
     return outer_bytes(shape, read) + shape.layers * block
 
@@ -134,14 +168,20 @@ def _logits(run: LLMRun, shape: Shape, tokens: int) -> float:
 
 
 def _copies(run: LLMRun, shape: Shape, kept: bool = False) -> float:
-    """Under autocast every weight that is trained and multiplies has a copy until the pass ends; a frozen one for its product, or where kept as long."""
+    """Under autocast every weight that is trained and multiplies has a copy until the pass ends; a frozen one for
+    its product, or where kept as long."""
     if run.compute.precision != "bf16":
         return 0.0
-    return 2.0 * (shape.body_products + shape.head) if not shape.rank or kept else 2.0 * max(shape.block_products, shape.head)
+    return (
+        2.0 * (shape.body_products + shape.head)
+        if not shape.rank or kept
+        else 2.0 * max(shape.block_products, shape.head)
+    )
 
 
 def _beside(shape: Shape, tokens: int, narrow: int) -> float:
-    """What adapters add up in: the widest layer's output, what its adapter makes of the same, and their sum instead of the first alone."""
+    """What adapters add up in: the widest layer's output, what its adapter makes of the same, and their sum instead
+    of the first alone."""
     return 2.0 * narrow * tokens * shape.ffn if shape.rank else 0.0
 
 
@@ -150,33 +190,47 @@ def _updating(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     narrow, checkpointing = run.compute.number_bytes, run.compute.gradient_checkpointing
     kept = saved_bytes(shape, read, narrow, checkpointing)
     states = 8.0 * read.tokens * shape.hidden  # those that predict, and their gradient
-    head = {"activations": kept + states, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + (0.0 if shape.rank else 4.0 * shape.head)}
+    head = {
+        "activations": kept + states,
+        "logits": LOGIT_COPIES * _logits(run, shape, read.tokens) + (0.0 if shape.rank else 4.0 * shape.head),
+    }
     again = block_bytes(shape, read, narrow) if checkpointing else 0.0
-    gradients = narrow * read.tokens * 2 * (shape.ffn + shape.hidden) + (_beside(shape, read.tokens, narrow) or 4.0 * shape.hidden * shape.ffn)
+    gradients = narrow * read.tokens * 2 * (shape.ffn + shape.hidden) + (
+        _beside(shape, read.tokens, narrow) or 4.0 * shape.hidden * shape.ffn
+    )
     block = {"activations": kept + again + states + gradients, "logits": 0.0}
-    return {"bf16 copies": _copies(run, shape, kept=not checkpointing)} | max(head, block, key=lambda parts: sum(parts.values()))
+    return {"bf16 copies": _copies(run, shape, kept=not checkpointing)} | max(
+        head, block, key=lambda parts: sum(parts.values())
+    )
 
 
 def _forward(run: LLMRun, shape: Shape, tokens: int) -> float:
     """What a block computes in, where nothing is kept."""
-    return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden) + _beside(shape, tokens, run.compute.number_bytes)
+    return tokens * (3 * run.compute.number_bytes * shape.ffn + 16 * shape.hidden) + _beside(
+        shape, tokens, run.compute.number_bytes
+    )
 
 
 def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
     """Log-probabilities without a gradient: the larger of a block and the head."""
     mask = 4.0 * read.tokens * read.length if read.shared else 0.0
     block = {"activations": _forward(run, shape, read.tokens) + mask, "logits": 0.0}
-    head = {"activations": 8.0 * read.tokens * shape.hidden + mask, "logits": LOGIT_COPIES * _logits(run, shape, read.tokens)}
+    head = {
+        "activations": 8.0 * read.tokens * shape.hidden + mask,
+        "logits": LOGIT_COPIES * _logits(run, shape, read.tokens),
+    }
     return {"bf16 copies": _copies(run, shape)} | max(head, block, key=lambda parts: sum(parts.values()))
 
 
 def cache_bytes(shape: Shape, tokens: int) -> float:
-    """Keys and values of so many tokens in the cache of the model itself, which is float32 under autocast too: keys are rotated in it."""
+    """Keys and values of so many tokens in the cache of the model itself, which is float32 under autocast too: keys
+    are rotated in it."""
     return 8.0 * tokens * shape.layers * shape.keys
 
 
 def _sampling(run: LLMRun, shape: Shape) -> dict[str, float]:
-    """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the last token, and the choice of a token."""
+    """The model itself samples, side by side as evaluations do: the largest of reading prompts, attention at the
+    last token, and the choice of a token."""
     rows, prompt, narrow = run.compute.sample_rows, run.model.max_prompt_length, run.compute.number_bytes
     tokens = rows * (prompt + run.model.max_response_length)
     cache, logits = cache_bytes(shape, tokens), float(rows * shape.vocabulary)

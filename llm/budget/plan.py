@@ -34,7 +34,8 @@ class CostPlan(NamedTuple):
 
     @property
     def disk(self) -> float:
-        """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is being written."""
+        """Bytes of checkpoints while the run trains: weights and two moments, of the last two and of the one that is
+        being written."""
         return 3 * 12.0 * self.shape.trained
 
     def memory_with(self, **change) -> MemoryUse:
@@ -48,9 +49,12 @@ class CostPlan(NamedTuple):
 
 
 def plan_of(run: LLMRun, device: Device, assumed: Assumed, shape: Shape | None = None) -> CostPlan:
-    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it has not. shape: where it is known."""
+    """The plan of a run. Raises UserError for a model whose shape cannot be read, and for adapters of layers that it
+    has not. shape: where it is known."""
     shape = adapted(shape or shape_of(run.model), run.lora)
-    return CostPlan(run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed)
+    return CostPlan(
+        run, shape, device, memory_of(run, shape, assumed[:2]), duration_of(run, shape, device, assumed), assumed
+    )
 
 
 def smallest_change(plan: CostPlan) -> dict[str, float | int | bool] | None:
@@ -58,13 +62,16 @@ def smallest_change(plan: CostPlan) -> dict[str, float | int | bool] | None:
 
     Fewer fields come first, then more harmless ones (`knobs`), then smaller changes of them.
     """
-    return next((change for change in changes(plan.run, plan.shape) if plan.memory_with(**change).peak <= plan.room), None)
+    return next(
+        (change for change in changes(plan.run, plan.shape) if plan.memory_with(**change).peak <= plan.room), None
+    )
 
 
 def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
     """Values of fields of `compute` that save memory, each from the smallest change on; the most harmless field first.
 
-    Less cache and fewer rows sample fewer responses side by side, shorter passes use an accelerator less, checkpointing computes a third more.
+    Less cache and fewer rows sample fewer responses side by side, shorter passes use an accelerator less, checkpointing
+    computes a third more.
     """
     compute, found = run.compute, {}
     if compute.engine == "vllm":
@@ -72,7 +79,9 @@ def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
         least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
         found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
     for name in ("logit_rows", "micro_tokens", "sample_rows"):
-        found[name] = [value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= LEAST[name]]
+        found[name] = [
+            value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= LEAST[name]
+        ]
     found["gradient_checkpointing"] = [] if compute.gradient_checkpointing else [True]
     return found
 

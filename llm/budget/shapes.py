@@ -13,13 +13,17 @@ FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""
 
 
-SIZES, DERIVED = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"), ("num_key_value_heads", "head_dim")
+SIZES, DERIVED = (
+    ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers", "vocab_size"),
+    ("num_key_value_heads", "head_dim"),
+)
 """What a config.json must say of a model, and what follows from that where it does not say it."""
 MAX = (
     (re.compile(r"(layers?|blocks?|depths?|heads?|experts?)$"), MAX_DEPTH),
     (re.compile(r"(size|dim|width|hidden|embd|inner|model|ff|ffn|rank)$"), MAX_WIDTH),
 )
-"""Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small enough that reading ends."""
+"""Names of numbers in a config.json, by how they end, and the largest that is taken: above every model's, and small
+enough that reading ends."""
 
 
 class Shape(NamedTuple):
@@ -37,7 +41,8 @@ class Shape(NamedTuple):
     biases: int = 0
     """Numbers in the biases of a block."""
     after: bool = False
-    """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the feed-forward layer read."""
+    """Norms of queries, keys and of what a block adds, as in OLMo 2; otherwise of what attention and the
+    feed-forward layer read."""
     rank: int = 0
     """Of adapters beside frozen weights; 0: all weights are trained."""
     targets: tuple[str, ...] = ()
@@ -82,8 +87,16 @@ class Shape(NamedTuple):
     @property
     def linear(self) -> dict[str, tuple[int, int]]:
         """The layers of a block that can have adapters: numbers in and out."""
-        attention = {"q_proj": (self.hidden, self.queries), "k_proj": (self.hidden, self.keys), "v_proj": (self.hidden, self.keys)}
-        feeding = {"gate_proj": (self.hidden, self.ffn), "up_proj": (self.hidden, self.ffn), "down_proj": (self.ffn, self.hidden)}
+        attention = {
+            "q_proj": (self.hidden, self.queries),
+            "k_proj": (self.hidden, self.keys),
+            "v_proj": (self.hidden, self.keys),
+        }
+        feeding = {
+            "gate_proj": (self.hidden, self.ffn),
+            "up_proj": (self.hidden, self.ffn),
+            "down_proj": (self.ffn, self.hidden),
+        }
         return attention | {"o_proj": (self.queries, self.hidden)} | feeding
 
     @property
@@ -117,7 +130,16 @@ def shape_of(model: Model) -> Shape:
     """The shape of a run's model. Raises UserError for one that cannot be read or is of an unknown kind."""
     if model.source == TINY:
         tiny = model.tiny
-        return Shape(len(SYMBOLS), tiny.width, tiny.layers, tiny.heads, tiny.heads, tiny.width // tiny.heads, tiny.hidden, tied=False)
+        return Shape(
+            len(SYMBOLS),
+            tiny.width,
+            tiny.layers,
+            tiny.heads,
+            tiny.heads,
+            tiny.width // tiny.heads,
+            tiny.hidden,
+            tied=False,
+        )
     folder = Path(model.source)
     if model.source in KNOWN and not folder.is_dir():
         return KNOWN[model.source]
@@ -133,7 +155,8 @@ def shape_of(model: Model) -> Shape:
 
 
 def raw_config(source: str) -> dict:
-    """The config.json of a folder, or of a model on the hub, as it is written. Raises UserError where a number in it is larger than any model has.
+    """The config.json of a folder, or of a model on the hub, as it is written. Raises UserError where a number in it is
+    larger than any model has.
 
     Who believed such a number would build layers, or plan them, without end.
     """
@@ -150,16 +173,26 @@ def raw_config(source: str) -> dict:
         for ending, most in MAX:
             fine = not isinstance(value, int | float) or not ending.search(name) or value <= most
             check(fine, f"model.source = {source!r}: its config.json has {name} = {value}; allowed: at most {most}")
-        inside = value.items() if isinstance(value, dict) else [(name, one) for one in value] if isinstance(value, list) else ()
+        inside = (
+            value.items()
+            if isinstance(value, dict)
+            else [(name, one) for one in value]
+            if isinstance(value, list)
+            else ()
+        )
         parts += inside
     return config
 
 
 def _check_files(source: str) -> None:
-    """Raise UserError where a folder holds what is neither file nor folder, as a pipe, on which reading waits. Links are followed: the hub's cache has them."""
+    """Raise UserError where a folder holds what is neither file nor folder, as a pipe, on which reading waits. Links
+    are followed: the hub's cache has them."""
     for path in Path(source).iterdir():
         good = not path.exists() or path.is_file() or path.is_dir()
-        check(good, f"model.source = {source!r}: {path.name} in it is neither a file nor a folder; allowed: a folder of files")
+        check(
+            good,
+            f"model.source = {source!r}: {path.name} in it is neither a file nor a folder; allowed: a folder of files",
+        )
 
 
 def _from_hub(name: str) -> dict:
@@ -172,16 +205,39 @@ def _from_hub(name: str) -> dict:
 def shape_from(source: str, config: dict) -> Shape:
     """The shape in a config.json. Raises UserError for an unknown kind of model, and where a number is missing."""
     kind = config.get("model_type") if isinstance(config, dict) else None
-    check(kind in FAMILIES, f"model.source = {source!r}: its model_type is {kind!r}; a plan knows: {', '.join(FAMILIES)}")
+    check(
+        kind in FAMILIES, f"model.source = {source!r}: its model_type is {kind!r}; a plan knows: {', '.join(FAMILIES)}"
+    )
     for name in SIZES:
-        check(name in config, f"model.source = {source!r}: its config.json has no {name!r}; allowed: that of a {' or '.join(FAMILIES)} model")
+        check(
+            name in config,
+            f"model.source = {source!r}: its config.json has no {name!r}; allowed: that of a "
+            f"{' or '.join(FAMILIES)} model",
+        )
     for name in (*SIZES, *(name for name in DERIVED if config.get(name) is not None)):
         good = type(config[name]) is int and config[name] >= 1
-        check(good, f"model.source = {source!r}: its config.json has {name} = {config[name]!r}; allowed: a whole number of 1 or more")
+        check(
+            good,
+            f"model.source = {source!r}: its config.json has {name} = {config[name]!r}; allowed: a whole "
+            "number of 1 or more",
+        )
     hidden, heads, ffn, layers, vocabulary = (config[name] for name in SIZES)
     kv_heads = config.get("num_key_value_heads") or heads
     head_dim = config.get("head_dim") or hidden // heads
     queries, keys = heads * head_dim, kv_heads * head_dim
     biases = queries + 2 * keys if kind == "qwen2" else 0
-    biases += (queries + 2 * keys + hidden) * bool(config.get("attention_bias")) + (2 * ffn + hidden) * bool(config.get("mlp_bias"))
-    return Shape(vocabulary, hidden, layers, heads, kv_heads, head_dim, ffn, bool(config.get("tie_word_embeddings")), biases, after=kind == "olmo2")
+    biases += (queries + 2 * keys + hidden) * bool(config.get("attention_bias")) + (2 * ffn + hidden) * bool(
+        config.get("mlp_bias")
+    )
+    return Shape(
+        vocabulary,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
+        bool(config.get("tie_word_embeddings")),
+        biases,
+        after=kind == "olmo2",
+    )

@@ -1,8 +1,9 @@
 """Rollouts: one small interface for engines that sample, and an engine that is a Hugging Face model itself.
 
-What is promised of the latter: a token is a function of the policy's distribution and of one uniform, which depends on (seed, stream, round, prompt,
-rollout, position) alone. So the split into batches and the order of work change tokens only where rounding moves a distribution across
-its uniform, about once in 10^7 tokens in fp32; log-probabilities agree to rounding, not bit for bit. Equal calls give equal bits.
+What is promised of the latter: a token is a function of the policy's distribution and of one uniform, which depends on
+(seed, stream, round, prompt, rollout, position) alone. So the split into batches and the order of work change tokens
+only where rounding moves a distribution across its uniform, about once in 10^7 tokens in fp32; log-probabilities agree
+to rounding, not bit for bit. Equal calls give equal bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +43,8 @@ class Rollouts(NamedTuple):
 Prompts = Sequence[tuple[int, ...]]
 """Ids of the tokens of prompts."""
 OnResponses = Callable[[Sequence[tuple[int, Sequence[int]]]], None]
-"""Is called with responses that ended while others are still sampled: the place of a response's prompt in the call, and its tokens."""
+"""Is called with responses that ended while others are still sampled: the place of a response's prompt in the call,
+and its tokens."""
 
 
 def ignore(ended: Sequence[tuple[int, Sequence[int]]]) -> None:
@@ -53,9 +55,17 @@ class Engine(Protocol):
     """What the trainer needs of something that samples."""
 
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
+        self,
+        prompts: Prompts,
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: OnResponses = ignore,
     ) -> Rollouts:
-        """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the draws. temperature 0: greedy.
+        """counts (G,) responses of up to `limit` tokens to prompts (G,) with numbers contexts (G,), which key the
+        draws. temperature 0: greedy.
 
         ended: called after every step, with the responses that ended in it, which may be none.
         """
@@ -75,7 +85,8 @@ class HFEngine:
         self.sync(policy)
         self.stops = torch.tensor(sorted(stops), device=policy.compute.device)
         self.masks_itself = takes_masks(policy.model) and policy.model.config._attn_implementation in ("sdpa", GROUPED)
-        """Whether attention takes booleans of whole masks as they are. For a single token transformers takes as long to make them as a small layer takes."""
+        """Whether attention takes booleans of whole masks as they are. For a single token transformers takes as long
+        to make them as a small layer takes."""
 
     def sync(self, policy: Policy) -> None:
         """Take over the weights of the policy."""
@@ -88,7 +99,14 @@ class HFEngine:
 
     @torch.inference_mode()
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
+        self,
+        prompts: Prompts,
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: OnResponses = ignore,
     ) -> Rollouts:
         """As `Engine.sample`: prompts of like length together, `compute.sample_rows` responses at a time."""
         self.policy.settle()
@@ -154,7 +172,11 @@ class _Part:
         self.width, self.mask = width, torch.from_numpy(mask).to(self.device)
         self.padding, self.padded = width - self.mask[:, :width].sum(1), not mask.all()
         self.cache = None
-        logits = self._forward(torch.from_numpy(ids).to(self.device), torch.arange(width, device=self.device) - self.padding[:, None], width)
+        logits = self._forward(
+            torch.from_numpy(ids).to(self.device),
+            torch.arange(width, device=self.device) - self.padding[:, None],
+            width,
+        )
         return logits if np.array_equal(self.source, np.arange(len(unique))) else self._keep(self.source, logits)
 
     def _keep(self, rows: np.ndarray, values: torch.Tensor) -> torch.Tensor:
@@ -186,7 +208,8 @@ class _Part:
 
 
 def pick(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token (n,) of softmax(logits / temperature) for each uniform (n,), by the inverse of the distribution function; with its log-probability.
+    """A token (n,) of softmax(logits / temperature) for each uniform (n,), by the inverse of the distribution function;
+    with its log-probability.
 
     Temperature 0 takes the most likely token, and its log-probability at temperature 1.
     """
@@ -196,5 +219,7 @@ def pick(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None)
         token = logp.argmax(-1)
     else:
         below = logp.double().exp().cumsum(-1)
-        token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(
+            max=logits.shape[-1] - 1
+        )
     return token, logp.gather(-1, token[:, None])[:, 0].double()

@@ -1,9 +1,11 @@
 """An engine that is vLLM, in this process: it takes its weights from the policy, after every update.
 
-Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own, a function of (seed, stream,
-round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the engine sleeps while the policy is updated.
+Weights are pushed into vLLM's own parameters, in place; it never reads a file of them. A request has a seed of its own,
+a function of (seed, stream, round, prompt, rollout), so the order of work changes tokens by rounding only. On a GPU the
+engine sleeps while the policy is updated.
 
-vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one engine and one such model.
+vLLM may change the class of the very model that is trained (OLMo 2 runs through transformers), so a process makes one
+engine and one such model.
 """
 
 import hashlib
@@ -35,15 +37,22 @@ BLOCK = 32
 BATCHED = 8192
 """Tokens of prompts that are read at a time."""
 LITTLE = 0.01
-"""Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given, and the policy is there already."""
-_IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+"""Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given,
+and the policy is there already."""
+_IN_PROCESS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 
 
 class VLLMEngine:
     """Samples with vLLM."""
 
     def __init__(self, run: LLMRun, policy: Policy, codec: Codec):
-        """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing, too old, or cannot hold the model."""
+        """Build the engine for a run's limits, with the policy's weights. Raises UserError where vLLM is missing,
+        too old, or cannot hold the model."""
         vllm, self.run, self.stops = _vllm(), run, sorted(codec.stops)
         self.cuda = torch.device(run.compute.device).type == "cuda"
         if not self.cuda:
@@ -51,7 +60,9 @@ class VLLMEngine:
             _keep_llvm_quiet()
         with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"):
             self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
-        policy.model.base_model.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
+        policy.model.base_model.do_not_compile = (
+            True  # vLLM may have changed the class of this very model, to compile its own with it
+        )
         self.parameters, self.asleep = vllm.SamplingParams, False
         self.sync(policy)
 
@@ -76,13 +87,29 @@ class VLLMEngine:
         self.asleep = True
 
     def sample(
-        self, prompts: Prompts, contexts: np.ndarray, counts: np.ndarray, draws: Draws, temperature: float, limit: int, ended: OnResponses = ignore
+        self,
+        prompts: Prompts,
+        contexts: np.ndarray,
+        counts: np.ndarray,
+        draws: Draws,
+        temperature: float,
+        limit: int,
+        ended: OnResponses = ignore,
     ) -> Rollouts:
         """As `Engine.sample`."""
         group = np.repeat(np.arange(len(prompts)), counts)
         rollout = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
-        common = {"temperature": temperature, "max_tokens": limit, "logprobs": 0, "stop_token_ids": self.stops, "ignore_eos": True, "detokenize": False}
-        settings = [self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)]
+        common = {
+            "temperature": temperature,
+            "max_tokens": limit,
+            "logprobs": 0,
+            "stop_token_ids": self.stops,
+            "ignore_eos": True,
+            "detokenize": False,
+        }
+        settings = [
+            self.parameters(seed=seed, **common) for seed in seeds_of(draws, np.asarray(contexts)[group], rollout)
+        ]
         with _named("vLLM failed while sampling"):
             found = self._generate([{"prompt_token_ids": list(prompts[g])} for g in group], settings, group, ended)
         tokens, starts = packed([one.token_ids for one in found])
@@ -92,7 +119,9 @@ class VLLMEngine:
 
     def _generate(self, requests: list[dict], settings: list, group: np.ndarray, ended: OnResponses) -> list:
         """What vLLM makes of requests, in their order."""
-        names = self.engine.enqueue(requests, settings, use_tqdm=False)  # a number, and random characters that outputs leave out
+        names = self.engine.enqueue(
+            requests, settings, use_tqdm=False
+        )  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
         core, found = self.engine.llm_engine, {}
         while core.has_unfinished_requests():
@@ -104,7 +133,9 @@ class VLLMEngine:
 
 def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[int]:
     """A seed below 2^63 for each response (n,), of prompts and rollouts with these numbers."""
-    counters = np.stack([np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)])
+    counters = np.stack(
+        [np.full(len(contexts), draws.round), contexts, rollouts, np.full(len(contexts), draws.stream << 28)]
+    )
     words = philox(draws.seed, counters)
     return [int(high >> np.uint64(1)) << 32 | int(low) for high, low in zip(words[0], words[1], strict=True)]
 
@@ -114,9 +145,15 @@ def _vllm():
     try:
         import vllm
     except ImportError as error:
-        raise UserError(f"compute.engine = 'vllm': {error}; allowed: hf, or pip install 'vllm=={TESTED}.*' (docs/llm.md)") from None
+        raise UserError(
+            f"compute.engine = 'vllm': {error}; allowed: hf, or pip install 'vllm=={TESTED}.*' (docs/llm.md)"
+        ) from None
     tested = vllm.__version__.startswith(f"{TESTED}.")
-    check(tested, f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {TESTED}, pip install 'vllm=={TESTED}.*'")
+    check(
+        tested,
+        f"compute.engine = 'vllm': vLLM {vllm.__version__} is installed; allowed: {TESTED}, pip install "
+        f"'vllm=={TESTED}.*'",
+    )
     return vllm
 
 
@@ -135,7 +172,8 @@ def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
         "kv_cache_memory_bytes": int(compute.cache_gb * 1e9),
         "block_size": BLOCK,
         "enable_prefix_caching": True,
-        "enable_chunked_prefill": cuda,  # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
+        # where it cuts a prompt in two it moves the request's generator back, which those of a CPU cannot
+        "enable_chunked_prefill": cuda,
         "max_num_batched_tokens": max(BATCHED, run.model.max_prompt_length + run.model.max_response_length),
         "logprobs_mode": "processed_logprobs",
         "enforce_eager": not cuda,
@@ -147,8 +185,13 @@ def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
 
 
 def config_folder(model: torch.nn.Module) -> Path:
-    """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM finds compiled kernels by its name."""
-    config = json.dumps(model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}, default=str, sort_keys=True).encode()
+    """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM
+    finds compiled kernels by its name."""
+    config = json.dumps(
+        model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"},
+        default=str,
+        sort_keys=True,
+    ).encode()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "vllm"
     folder = cache / hashlib.sha256(config).hexdigest()[:16]
     with reported(folder):
@@ -165,7 +208,8 @@ def _load(model: torch.nn.Module, policy: Policy) -> None:
 def _keep_weights_plain() -> None:
     """On a CPU, have vLLM multiply by its parameters as they are.
 
-    It would pack copies of them for its kernels, and a later load would leave some of the copies stale without a word, a tied head's among them.
+    It would pack copies of them for its kernels, and a later load would leave some of the copies stale without a word,
+    a tied head's among them.
     """
     from vllm.model_executor.layers import utils
 
@@ -177,7 +221,8 @@ def _keep_weights_plain() -> None:
 
 @cache
 def _keep_llvm_quiet() -> None:
-    """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers to any name: to `__dict__` as well."""
+    """On a CPU vLLM looks for kernels in all that is imported, and stumbles over numba's LLVM library, which answers
+    to any name: to `__dict__` as well."""
     from llvmlite.binding.ffi import lib
 
     kind = type(lib)

@@ -52,7 +52,9 @@ class Data(NamedTuple):
     """Checksum of the whole task."""
 
 
-def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> tuple[nn.Module, Codec]:
+def load_model(
+    run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop
+) -> tuple[nn.Module, Codec]:
     """The base model, float32, on its device, with the run's adapters; and its codec.
 
     progress, remark: as for `rftlab.llm.models.tiny.pretrained`.
@@ -62,7 +64,10 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remar
     try:
         torch.empty(1, device=run.compute.device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and its build of torch") from None
+        raise UserError(
+            f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and "
+            "its build of torch"
+        ) from None
     if run.model.source == TINY:
         model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
     else:
@@ -71,7 +76,8 @@ def load_model(run: LLMRun, progress: Callable[[int, float], None] = noop, remar
     longest = run.model.max_prompt_length + run.model.max_response_length
     check(
         room is None or longest <= room,
-        f"model.max_prompt_length + model.max_response_length = {longest}; allowed: at most {room}, what the model has positions for",
+        f"model.max_prompt_length + model.max_response_length = {longest}; allowed: at most {room}, what the "
+        "model has positions for",
     )
     try:
         return with_adapters(model.to(run.compute.device), run.lora, run.seed), codec
@@ -93,7 +99,9 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
         model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
     missing = sorted(info["missing_keys"])
     check(
-        not missing, f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; allowed: a folder with all weights"
+        not missing,
+        f"model.source = {source!r}: {len(missing)} weights are missing, {', '.join(missing[:2])} among them; "
+        "allowed: a folder with all weights",
     )
     return model, TextCodec(tokenizer, model.generation_config, model.get_input_embeddings().num_embeddings)
 
@@ -110,15 +118,25 @@ def _named(source: str, what: str) -> Iterator[None]:
 
 
 def _said(error: Exception, source: str) -> str:
-    """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it is not run."""
+    """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it
+    is not run."""
     if "trust_remote_code" in str(error):
-        return "it needs code that comes with the model, which is never run; allowed: a model that transformers knows by itself"
+        return (
+            "it needs code that comes with the model, which is never run; allowed: a model that "
+            "transformers knows by itself"
+        )
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, GatedRepoError):
-            return f"its owner must grant access: accept the terms at https://huggingface.co/{source}, then `hf auth login`, or HF_TOKEN in the environment"
+            return (
+                f"its owner must grant access: accept the terms at https://huggingface.co/{source}, then "
+                "`hf auth login`, or HF_TOKEN in the environment"
+            )
         if isinstance(cause, RepositoryNotFoundError):
-            return "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment"
+            return (
+                "the hub has no such model, or does not show it to you: correct the name, or `hf auth "
+                "login`, or HF_TOKEN in the environment"
+            )
         cause = cause.__cause__ or cause.__context__
     return _line(error)
 

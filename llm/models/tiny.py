@@ -1,7 +1,9 @@
-"""The `tiny` model: a small Llama that learns its base policy from the corpus of an arithmetic task, stopped where it knows a little.
+"""The `tiny` model: a small Llama that learns its base policy from the corpus of an arithmetic task, stopped where it
+knows a little.
 
-Trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny`; on one machine equal configurations give equal weights.
-Beside a model's folder there is one of its training, `<model>.reading`: its lock, and until the model is there its last checkpoint.
+Trained once per configuration and kept in a cache, `$XDG_CACHE_HOME/rftlab/tiny`; on one machine equal configurations
+give equal weights. Beside a model's folder there is one of its training, `<model>.reading`: its lock, and until the
+model is there its last checkpoint.
 """
 
 import hashlib
@@ -46,15 +48,20 @@ LOOKS = 4
 """Responses to each validation problem in a validation."""
 
 
-def pretrained(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop) -> LlamaForCausalLM:
-    """The base model of a task, from the cache or trained now; a training that was killed goes on from its last checkpoint.
+def pretrained(
+    task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop
+) -> LlamaForCausalLM:
+    """The base model of a task, from the cache or trained now; a training that was killed goes on from its last
+    checkpoint.
 
     progress: called with steps and Pass@1; remark: what a user should know.
     """
     folder = _cache() / _identity(task, tiny)
     if not _whole(folder):
         reading = folder.with_name(f"{folder.name}.reading")
-        with locked(reading, remark, waiting=f"{folder}: another process trains this base model; waiting until it is there"):
+        with locked(
+            reading, remark, waiting=f"{folder}: another process trains this base model; waiting until it is there"
+        ):
             if not _whole(folder):
                 _read_into(folder, reading / LAST, task, tiny, progress, remark)
     model = build(tiny)
@@ -71,7 +78,14 @@ def _whole(folder: Path) -> bool:
     return True
 
 
-def _read_into(folder: Path, last: Path, task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], remark: Callable[[str], None]) -> None:
+def _read_into(
+    folder: Path,
+    last: Path,
+    task: TaskConfig,
+    tiny: Tiny,
+    progress: Callable[[int, float], None],
+    remark: Callable[[str], None],
+) -> None:
     sweep(last.parent)
     model = read_corpus(task, tiny, progress, last, remark)
     config = json.dumps({"task": asdict(task), "tiny": asdict(tiny)}, indent=1).encode()
@@ -86,7 +100,13 @@ def _cache() -> Path:
 
 def _identity(task: TaskConfig, tiny: Tiny) -> str:
     """Everything that the weights depend on."""
-    facts = {"version": VERSION, "task": asdict(task), "tiny": asdict(tiny), "symbols": symbols.SYMBOLS, "corpus": KINDS[task.name].styles.__dict__}
+    facts = {
+        "version": VERSION,
+        "task": asdict(task),
+        "tiny": asdict(tiny),
+        "symbols": symbols.SYMBOLS,
+        "corpus": KINDS[task.name].styles.__dict__,
+    }
     return f"{task.name}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
@@ -107,8 +127,11 @@ def build(tiny: Tiny) -> LlamaForCausalLM:
         return LlamaForCausalLM(config)
 
 
-def read_corpus(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], last: Path, remark: Callable[[str], None]) -> LlamaForCausalLM:
-    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after every validation that does not end it.
+def read_corpus(
+    task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], None], last: Path, remark: Callable[[str], None]
+) -> LlamaForCausalLM:
+    """Train on the corpus, response tokens alone, until the target is reached, and write the checkpoint `last` after
+    every validation that does not end it.
 
     Raises UserError where the target stays out of reach.
     """
@@ -129,13 +152,18 @@ def read_corpus(task: TaskConfig, tiny: Tiny, progress: Callable[[int, float], N
             if reached >= tiny.target:
                 return model
             _save(last, model, optimizer, step, reached)
-    raise UserError(f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.max_steps = {tiny.max_steps} steps; allowed: a target that is reached")
+    raise UserError(
+        f"tiny.target = {tiny.target}: Pass@1 is {reached:.3f} after tiny.max_steps = {tiny.max_steps} steps; "
+        "allowed: a target that is reached"
+    )
 
 
 def _read(pairs: list[tuple[str, str]]) -> Responses:
     """Prompts and their responses, one to each."""
     tokens, starts = packed([[*symbols.encode(response), symbols.END] for _, response in pairs])
-    return Responses(tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts)
+    return Responses(
+        tuple(map(tuple, SymbolCodec().encode([prompt for prompt, _ in pairs]))), np.arange(len(pairs)), tokens, starts
+    )
 
 
 def _save(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, step: int, reached: float) -> None:
@@ -144,7 +172,9 @@ def _save(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer,
         write_folder(last, {STATE: facts, **files_of(model.named_parameters(), optimizer)})
 
 
-def _resume(last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, remark: Callable[[str], None]) -> tuple[int, float]:
+def _resume(
+    last: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, remark: Callable[[str], None]
+) -> tuple[int, float]:
     """Steps done and the Pass@1 that was reached; what is damaged is not used."""
     if not kind_of(last):
         return 0, 0.0
@@ -162,7 +192,9 @@ def validation_pass_at_1(policy: Policy, split: Split, step: int) -> float:
     """Strict Pass@1 on a split, sampled."""
     codec, n = SymbolCodec(), len(split)
     prompts = tuple(map(tuple, codec.encode(split.prompts)))
-    rollouts = HFEngine(policy, codec.stops).sample(prompts, np.arange(n), np.full(n, LOOKS), Draws(0, EVALUATION, step), 1.0, LONGEST)
+    rollouts = HFEngine(policy, codec.stops).sample(
+        prompts, np.arange(n), np.full(n, LOOKS), Draws(0, EVALUATION, step), 1.0, LONGEST
+    )
     responses = rollouts.responses
     texts = [codec.decode(responses.response(i)) for i in range(len(responses.group))]
     return float(score("arithmetic", texts, [split.answers[g] for g in responses.group], None).strict.mean())

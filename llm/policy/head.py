@@ -1,4 +1,5 @@
-"""Log-probabilities from hidden states, never with the logits of a whole batch: those of a chunk are computed when used, and again for the gradient."""
+"""Log-probabilities from hidden states, never with the logits of a whole batch: those of a chunk are computed when
+used, and again for the gradient."""
 
 from typing import NamedTuple
 
@@ -18,15 +19,18 @@ class TokenStatistics(NamedTuple):
     """Tokens whose logits exist at a time."""
 
 
-def token_log_probs(head: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, reading: TokenStatistics) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi (n,), or None."""
+def token_log_probs(
+    head: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, reading: TokenStatistics
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """log pi(target) (n,) of pi = softmax(head(hidden) / temperature), hidden (n, d); and the entropy -sum pi log pi
+    (n,), or None."""
     logp, entropy = _TokenLogProbs.apply(hidden, head.weight, head.bias, targets, reading)
     return logp, entropy if reading.entropy else None
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """One buffer of logits, and one for the gradient of the weight. With z the logits over the temperature and p = softmax(z):
-    d log p_y / dz = e_y - p, and dH / dz = -p (log p + H)."""
+    """One buffer of logits, and one for the gradient of the weight. With z the logits over the temperature and p =
+    softmax(z): d log p_y / dz = e_y - p, and dH / dz = -p (log p + H)."""
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, reading: TokenStatistics):
@@ -77,11 +81,15 @@ def _parts(n: int, rows: int) -> list[slice]:
     return [slice(first, first + rows) for first in range(0, n, rows)]
 
 
-def _cast(narrow: torch.dtype, weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _cast(
+    narrow: torch.dtype, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     return weight.to(narrow), None if bias is None else bias.to(narrow)
 
 
-def _logits(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, wide: torch.dtype) -> torch.Tensor:
+def _logits(
+    states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float, wide: torch.dtype
+) -> torch.Tensor:
     return functional.linear(states, weight, bias).to(wide).div_(temperature)
 
 

@@ -1,6 +1,8 @@
-"""LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out, rank) are trained.
+"""LoRA (2106.09685): a frozen weight W (out, in) is read as W + alpha / rank B A, and only A (rank, in) and B (out,
+rank) are trained.
 
-B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays of its class and says itself where they are.
+B starts at 0, so the first policy is the base policy. peft puts the adapters into the model, which stays of its class
+and says itself where they are.
 """
 
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ def library(lora: LoRA) -> ModuleType | None:
     try:
         import peft
     except ImportError as error:
-        raise UserError(f"lora.rank = {lora.rank} needs the package peft: {error}; pip install '.[lora]' in rftlab's folder") from None
+        raise UserError(
+            f"lora.rank = {lora.rank} needs the package peft: {error}; pip install '.[lora]' in rftlab's folder"
+        ) from None
     return peft
 
 
@@ -43,7 +47,9 @@ def with_adapters(model: nn.Module, lora: LoRA, seed: int) -> nn.Module:
 def _targets(model: nn.Module, lora: LoRA) -> list[str]:
     """Full names of the layers that get adapters: linear ones, the head left out."""
     head = model.get_output_embeddings()
-    full = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head]
+    full = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D) and module is not head
+    ]
     short = {name: name.rpartition(".")[2] for name in full}
     for target in lora.targets:
         check_choice("lora.targets", target, tuple(sorted(set(short.values()))))
@@ -70,11 +76,15 @@ def turned_off(model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def whole_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of the model as it would be without adapters and of the same policy: W + alpha / rank B A, made when asked for; tied ones once."""
+    """Names and tensors of the model as it would be without adapters and of the same policy: W + alpha / rank B A,
+    made when asked for; tied ones once."""
     layers = adapted_layers(model)
     for name, parameter in model.named_parameters():
         layer, _, own = name.partition(".base_layer.")
         if own:
-            yield f"{layer}.{own}", parameter + layers[layer].get_delta_weight(ADAPTER) if own == "weight" else parameter
+            yield (
+                f"{layer}.{own}",
+                parameter + layers[layer].get_delta_weight(ADAPTER) if own == "weight" else parameter,
+            )
         elif name.partition(".lora_")[0] not in layers:
             yield name, parameter

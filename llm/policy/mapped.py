@@ -1,4 +1,5 @@
-"""Tensors in a file that is mapped into memory: they are read from it when used, and their memory can be given back in between."""
+"""Tensors in a file that is mapped into memory: they are read from it when used, and their memory can be given back
+in between."""
 
 import mmap
 import tempfile
@@ -17,8 +18,12 @@ class Mapped:
     """Copies of tensors, read-only by agreement, in a file without a name that goes with the process."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
-        """tensors: of a CPU, none of them empty. Raises UserError where the folder of temporary files (TMPDIR) has no room."""
-        with reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"), tempfile.TemporaryFile() as file:
+        """tensors: of a CPU, none of them empty. Raises UserError where the folder of temporary files (TMPDIR) has
+        no room."""
+        with (
+            reported(Path(tempfile.gettempdir()), "set TMPDIR to a folder with room"),
+            tempfile.TemporaryFile() as file,
+        ):
             starts = []
             for tensor in tensors:
                 starts.append(file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT))
@@ -31,5 +36,6 @@ class Mapped:
         ]
 
     def rest(self) -> None:
-        """Give the memory back; the next use reads the file again, which the system keeps in memory of its own while it has some to spare."""
+        """Give the memory back; the next use reads the file again, which the system keeps in memory of its own while
+        it has some to spare."""
         self.memory.madvise(mmap.MADV_DONTNEED)

@@ -1,7 +1,8 @@
-"""What the model reads: responses to one prompt side by side in one sequence, so that the prompt is computed once for all of them.
+"""What the model reads: responses to one prompt side by side in one sequence, so that the prompt is computed once for
+all of them.
 
-A *sequence* is a prompt with one or more different responses to it. Each response sees the prompt and itself, at the positions that it has
-alone, so its log-probabilities and their gradients are the same up to rounding.
+A *sequence* is a prompt with one or more different responses to it. Each response sees the prompt and itself, at the
+positions that it has alone, so its log-probabilities and their gradients are the same up to rounding.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,8 @@ import numpy as np
 from rftlab.llm.policy.responses import Responses, numbers_of, token_indices
 
 PAIRS = 4
-"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured 8 at width 64, 4 at 576."""
+"""Pairs of tokens in attention that cost as much as one token elsewhere, for each number of a hidden state: measured
+8 at width 64, 4 at 576."""
 
 
 class Sharing(NamedTuple):
@@ -37,7 +39,8 @@ class PackedInput(NamedTuple):
     segment: np.ndarray
     """(S, L) 0 in the prompt, j in the j'th response, -1 in the padding on the right."""
     places: np.ndarray
-    """(n,) flat places of the states that predict the tokens; the first tokens of all responses have that of the prompt's end."""
+    """(n,) flat places of the states that predict the tokens; the first tokens of all responses have that of the
+    prompt's end."""
     targets: np.ndarray
     """(n,) ids of the tokens."""
     spread: np.ndarray
@@ -45,7 +48,8 @@ class PackedInput(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether a sequence has several responses. Otherwise padding stands where a causal model never looks, and plain attention is right."""
+        """Whether a sequence has several responses. Otherwise padding stands where a causal model never looks, and
+        plain attention is right."""
         return bool((self.segment > 1).any())
 
 
@@ -63,7 +67,11 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
         ids[s, :at], positions[s, :at], segment[s, :at] = prompt, np.arange(at), 0
         for j, head in enumerate(part, 1):
             end = at + lengths[head]
-            ids[s, at:end], positions[s, at:end], segment[s, at:end] = responses.response(heads[head]), np.arange(end - at) + len(prompt), j
+            ids[s, at:end], positions[s, at:end], segment[s, at:end] = (
+                responses.response(heads[head]),
+                np.arange(end - at) + len(prompt),
+                j,
+            )
             places[head] = s * shape[1] + np.concatenate([[len(prompt) - 1], np.arange(at, end - 1)])
             at = end
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -74,13 +82,20 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
 def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[np.ndarray]:
     """Different responses cut into sequences: places among the rows, the sequence with the earliest first.
 
-    The responses to a prompt are taken from the shortest on; each joins the one before it where that pays and there is room.
-    If one does not join, no later one would: so the rows of some of the sequences, taken alone, are cut into the same ones.
+    The responses to a prompt are taken from the shortest on; each joins the one before it where that pays and there is
+    room.
+    If one does not join, no later one would: so the rows of some of the sequences, taken alone, are cut into the same
+    ones.
     """
     group, lengths, parts, total = responses.group[rows], responses.lengths[rows], [], 0
     for at in np.lexsort((lengths, group)):
         prompt, length = len(responses.prompts[group[at]]), int(lengths[at])
-        if parts and group[parts[-1][0]] == group[at] and total + length <= sharing.room and pays(prompt, total, length, sharing.pairs):
+        if (
+            parts
+            and group[parts[-1][0]] == group[at]
+            and total + length <= sharing.room
+            and pays(prompt, total, length, sharing.pairs)
+        ):
             parts[-1].append(at)
             total += length
         else:
@@ -90,15 +105,18 @@ def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[
 
 
 def pays(prompt: int, total: int, length: int, pairs: int) -> bool:
-    """Whether a response costs less in a sequence of `total` tokens than in its own, where the prompt is computed again.
+    """Whether a response costs less in a sequence of `total` tokens than in its own, where the prompt is computed
+    again.
 
-    A sequence of L tokens costs L + L^2 / pairs, so this is length + ((total + length)^2 - total^2) / pairs < prompt + length + (prompt + length)^2 / pairs.
+    A sequence of L tokens costs L + L^2 / pairs, so this is length + ((total + length)^2 - total^2) / pairs < prompt +
+    length + (prompt + length)^2 / pairs.
     """
     return 2 * length * (total - prompt) < prompt * (pairs + prompt)
 
 
 def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -> list[np.ndarray]:
-    """Rows, cut so that what `read` makes of them stays within `budget` tokens, padding included; a longer sequence goes alone.
+    """Rows, cut so that what `read` makes of them stays within `budget` tokens, padding included; a longer sequence
+    goes alone.
 
     Longest sequences first. Equal responses to one prompt stay together: the model reads them once.
     """
@@ -117,4 +135,6 @@ def micro_batches(responses: Responses, budget: int, sharing: Sharing = ALONE) -
 
 def _length(responses: Responses, rows: np.ndarray) -> int:
     """Tokens of the sequence of some responses to one prompt."""
-    return len(responses.prompts[responses.group[rows[0]]]) + int((responses.starts[rows + 1] - responses.starts[rows]).sum())
+    return len(responses.prompts[responses.group[rows[0]]]) + int(
+        (responses.starts[rows + 1] - responses.starts[rows]).sum()
+    )

@@ -1,4 +1,5 @@
-"""A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole batch."""
+"""A causal language model as the trainer sees it: log-probabilities of given responses, never the logits of a whole
+batch."""
 
 import copy
 import hashlib
@@ -20,7 +21,9 @@ from rftlab.llm.policy.responses import Responses, token_indices
 
 def compute_again(model: nn.Module) -> None:
     """Have a model in train mode keep what its blocks read alone, and compute them again in the backward pass."""
-    named = hasattr(model, "activation_checkpointing_enable")  # since transformers 5.20; vLLM 0.32 takes older ones alone
+    named = hasattr(
+        model, "activation_checkpointing_enable"
+    )  # since transformers 5.20; vLLM 0.32 takes older ones alone
     (model.activation_checkpointing_enable if named else model.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
@@ -38,11 +41,13 @@ class Policy:
         self.settle()
 
     def reference(self) -> "Frozen | Unadapted":
-        """The policy before it learns, for as long as one likes: the same model without its adapters, or else a frozen copy."""
+        """The policy before it learns, for as long as one likes: the same model without its adapters, or else a
+        frozen copy."""
         return Unadapted(self) if adapted_layers(self.model) else Frozen(self)
 
     def settle(self) -> None:
-        """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is kept in the other only."""
+        """Put the model in the mode for what follows: blocks are computed again in train mode only, and a cache is
+        kept in the other only."""
         if self.compute.gradient_checkpointing or self.model.training:
             self.model.train(self.compute.gradient_checkpointing and torch.is_grad_enabled())
 
@@ -51,11 +56,13 @@ class Policy:
         return ((name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All weights, tied ones once, under the names of the model without adapters, which are added to them one tensor at a time."""
+        """All weights, tied ones once, under the names of the model without adapters, which are added to them one
+        tensor at a time."""
         return whole_weights(self.model)
 
     def base_checksum(self) -> str:
-        """Of the weights as they are, adapters left out; those of the base model before training, and at any time where there are adapters."""
+        """Of the weights as they are, adapters left out; those of the base model before training, and at any time
+        where there are adapters."""
         digest = hashlib.sha256()
         for name, parameter in self.model.named_parameters():
             if ".lora_" not in name:
@@ -67,22 +74,37 @@ class Policy:
         """All rows, in parts that are small enough for one pass."""
         return micro_batches(responses, self.compute.micro_tokens, self.sharing)
 
-    def log_probs(self, responses: Responses, rows: np.ndarray, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that they come from.
+    def log_probs(
+        self, responses: Responses, rows: np.ndarray, with_entropy: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities (n,) of the tokens of some rows, row by row, and the entropy (n,) of the distributions that
+        they come from.
 
-        Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as pays.
+        Equal responses to one prompt go through the model once, and so does a prompt, for as many different ones as
+        pays.
         """
         self.settle()
         reading = read(responses, rows, self.sharing)
-        ids, positions, segment, places, targets, spread = (torch.from_numpy(array).to(self.compute.device) for array in reading)
-        arguments = {"position_ids": positions, "attention_mask": blinders(segment, self.model.dtype)} if reading.shared else {}
+        ids, positions, segment, places, targets, spread = (
+            torch.from_numpy(array).to(self.compute.device) for array in reading
+        )
+        arguments = (
+            {"position_ids": positions, "attention_mask": blinders(segment, self.model.dtype)} if reading.shared else {}
+        )
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
             columns = token_log_probs(
-                self.model.get_output_embeddings(), hidden, targets, TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows)
+                self.model.get_output_embeddings(),
+                hidden,
+                targets,
+                TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows),
             )
-        return columns if len(spread) == len(targets) else tuple(None if column is None else column.index_select(0, spread) for column in columns)
+        return (
+            columns
+            if len(spread) == len(targets)
+            else tuple(None if column is None else column.index_select(0, spread) for column in columns)
+        )
 
     @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:
@@ -94,12 +116,17 @@ class Policy:
 
 
 class Frozen(Policy):
-    """A copy of a policy that never learns. On a CPU its weights lie in a mapped file, so that they need memory in the phase that reads them alone."""
+    """A copy of a policy that never learns. On a CPU its weights lie in a mapped file, so that they need memory in
+    the phase that reads them alone."""
 
     def __init__(self, policy: Policy):
         weights = list(policy.model.parameters())
         self.mapped = Mapped(weights) if torch.device(policy.compute.device).type == "cpu" else None
-        known = {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, self.mapped.tensors, strict=True)} if self.mapped else {}
+        known = (
+            {id(weight): nn.Parameter(copied) for weight, copied in zip(weights, self.mapped.tensors, strict=True)}
+            if self.mapped
+            else {}
+        )
         model = copy.deepcopy(policy.model, known)
         super().__init__(model.requires_grad_(False), policy.compute, policy.temperature)
 
@@ -139,15 +166,28 @@ def silence_dropout(model: nn.Module) -> None:
 
 
 def takes_masks(model: nn.Module) -> bool:
-    """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask allows, and has no other memory."""
+    """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask
+    allows, and has no other memory."""
     config, takes = model.config, inspect.signature(model.base_model.forward).parameters
-    full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(config, "sliding_window", None)
-    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in ("sdpa", "eager", GROUPED)
-    return full and known and not getattr(model, "_is_stateful", False) and {"position_ids", "attention_mask"} <= takes.keys()
+    full = set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"} and not getattr(
+        config, "sliding_window", None
+    )
+    known = getattr(model, "_supports_attention_backend", False) and config._attn_implementation in (
+        "sdpa",
+        "eager",
+        GROUPED,
+    )
+    return (
+        full
+        and known
+        and not getattr(model, "_is_stateful", False)
+        and {"position_ids", "attention_mask"} <= takes.keys()
+    )
 
 
 def blinders(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own segment (S, L), and -inf elsewhere."""
+    """The attention mask (S, 1, L, L) to be added: 0 where a token sees another, in its prompt or earlier in its own
+    segment (S, L), and -inf elsewhere."""
     asks, seen = segment[:, :, None], segment[:, None, :]
     sees = ((seen == 0) | (seen == asks)).tril()
     return torch.zeros(sees.shape, dtype=dtype, device=segment.device).masked_fill_(~sees, -torch.inf)[:, None]

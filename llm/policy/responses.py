@@ -52,6 +52,13 @@ def packed(responses: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbers_of(responses: Responses, rows: np.ndarray) -> np.ndarray:
-    """A number (n,) for each of some rows; equal responses to one prompt have the same, the place of the first of them among the rows."""
+    """A number (n,) for each of some rows; equal responses to one prompt have the same, the place of the first of
+    them among the rows."""
     first: dict[tuple[int, bytes], int] = {}
-    return np.array([first.setdefault((responses.group[row], responses.response(row).tobytes()), at) for at, row in enumerate(rows)], dtype=np.int64)
+    return np.array(
+        [
+            first.setdefault((responses.group[row], responses.response(row).tobytes()), at)
+            for at, row in enumerate(rows)
+        ],
+        dtype=np.int64,
+    )

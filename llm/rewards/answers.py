@@ -1,6 +1,8 @@
-"""Where the answer stands in a response. Every function looks at the text a constant number of times, however hostile it is.
+"""Where the answer stands in a response. Every function looks at the text a constant number of times, however hostile
+it is.
 
-The strict rules are those of the paper's reward functions, oddities included: they decide what its models were trained on.
+The strict rules are those of the paper's reward functions, oddities included: they decide what its models were trained
+on.
 """
 
 import re
@@ -34,7 +36,8 @@ def marked_number(response: str) -> str | None:
 
 
 def last_number(response: str) -> str | None:
-    """GSM8K, flexible: the last number in the window, commas kept. A lone full stop is no number, unless there is nothing else."""
+    """GSM8K, flexible: the last number in the window, commas kept. A lone full stop is no number, unless there is
+    nothing else."""
     found = _NUMBER.findall(response[-GSM8K_WINDOW:])
     return _last([number for number in found if number != "."] or found[:1])
 
@@ -60,9 +63,11 @@ def closing(text: str, start: int) -> int | None:
 
 
 def boxed(response: str) -> str | None:
-    r"""MATH, strict: what the last `\boxed{...}` holds, or, where `\boxed ` with a space occurs, what follows it up to a dollar sign.
+    r"""MATH, strict: what the last `\boxed{...}` holds, or, where `\boxed ` with a space occurs, what follows it up to
+    a dollar sign.
 
-    The paper's rule also looks for `\fbox{...}`, but then unwraps only `\boxed{`, so that an `\fbox` never earns a reward.
+    The paper's rule also looks for `\fbox{...}`, but then unwraps only `\boxed{`, so that an `\fbox` never earns a
+    reward.
     """
     if "\\boxed " in response:
         return response.rpartition("\\boxed ")[2].partition("$")[0]
@@ -74,9 +79,11 @@ def boxed(response: str) -> str | None:
 
 
 def stated(response: str) -> str | None:
-    r"""MATH, flexible: what the last `\boxed{...}` or `\fbox{...}` holds, else the answer that the tail of the response states.
+    r"""MATH, flexible: what the last `\boxed{...}` or `\fbox{...}` holds, else the answer that the tail of the response
+    states.
 
-    That is the first formula or number after the last word `answer`, or the last formula or number where there is no such word.
+    That is the first formula or number after the last word `answer`, or the last formula or number where there is no
+    such word.
     """
     start = max(response.rfind("\\boxed"), response.rfind("\\fbox"))
     box = _BOX.match(response, start) if start >= 0 else None

@@ -1,8 +1,9 @@
 """math-verify in a pool of processes, with a time limit for every answer.
 
-Not threads: its own time limits work by signals, which only the main thread of a process receives, and elsewhere every answer would count
-as wrong. Not its own limits either: one long operation on integers is not interrupted by them. Here the parent watches the clock, kills a
-stuck child and starts another. Children are fresh interpreters that run llm/rewards/math_worker.py, so nothing of the parent is imported again.
+Not threads: its own time limits work by signals, which only the main thread of a process receives, and elsewhere every
+answer would count as wrong. Not its own limits either: one long operation on integers is not interrupted by them. Here
+the parent watches the clock, kills a stuck child and starts another. Children are fresh interpreters that run
+llm/rewards/math_worker.py, so nothing of the parent is imported again.
 """
 
 import contextlib
@@ -49,10 +50,17 @@ class _Worker:
     """A child: its process, the pair that it works on, and when that must be done."""
 
     def __init__(self, timeout: float):
-        command = [sys.executable, "-P", str(Path(__file__).with_name("math_worker.py")), str(math.ceil(2 * timeout) + 1)]
+        command = [
+            sys.executable,
+            "-P",
+            str(Path(__file__).with_name("math_worker.py")),
+            str(math.ceil(2 * timeout) + 1),
+        ]
         pipe = subprocess.PIPE
         # an own session: Ctrl-C reaches the parent alone, which then kills its children
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True)
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
         self.timeout = timeout
         self.ready = False
         self.pair: tuple[str, str] | None = None
@@ -60,7 +68,9 @@ class _Worker:
 
     def give(self, pair: tuple[str, str]) -> None:
         self.pair, self.deadline = pair, time.monotonic() + self.timeout
-        line = json.dumps(pair).encode() + b"\n"  # ASCII, whatever characters the pair has; shorter than a pipe's buffer
+        line = (
+            json.dumps(pair).encode() + b"\n"
+        )  # ASCII, whatever characters the pair has; shorter than a pipe's buffer
         with contextlib.suppress(BrokenPipeError):  # it died while idle; reading its reply says so
             self.process.stdin.write(line)
 
@@ -82,7 +92,8 @@ class _Worker:
 
 
 class MathPool:
-    """Decides whether answers mean the same as the truth. A context manager; children start when they are first needed."""
+    """Decides whether answers mean the same as the truth. A context manager; children start when they are first
+    needed."""
 
     def __init__(self, workers: int | None = None, timeout: float = 5.0):
         """workers: processes at most, by default one for each core; timeout: seconds for one answer."""
@@ -110,7 +121,8 @@ class MathPool:
             self._children.pop().kill()
 
     def submit(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Have children begin with pairs that `equivalent` will be asked for, and do not wait. They go on at the next call, with or without pairs.
+        """Have children begin with pairs that `equivalent` will be asked for, and do not wait. They go on at the next
+        call, with or without pairs.
 
         Raises UserError where no child can start.
         """
@@ -145,7 +157,8 @@ class MathPool:
             self._replies.setdefault(pair, NONE)
 
     def _forget(self) -> None:
-        """Be as new, but for children that are ready for more; one that works, because this was interrupted, would reply too late."""
+        """Be as new, but for children that are ready for more; one that works, because this was interrupted, would
+        reply too late."""
         self._queue.clear()
         self._replies.clear()
         for child in [child for child in self._children if child.pair is not None]:
@@ -191,7 +204,9 @@ class MathPool:
         if not child.ready:
             reason = child.reason() if spoke else f"it is not ready after {START_LIMIT:g} seconds"
             self.close()
-            raise UserError(f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it")
+            raise UserError(
+                f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
+            )
 
     def _remove(self, child: _Worker) -> None:
         self._children.remove(child)

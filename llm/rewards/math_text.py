@@ -1,6 +1,8 @@
-r"""When two answers to a MATH problem are the same as text: the normalisation of Hendrycks et al. (2103.03874, appendix), as the paper used it.
+r"""When two answers to a MATH problem are the same as text: the normalisation of Hendrycks et al. (2103.03874,
+appendix), as the paper used it.
 
-It removes spaces, units, degrees, percent and dollar signs, and spells fractions and roots in one way. It is a rule about text, not about
+It removes spaces, units, degrees, percent and dollar signs, and spells fractions and roots in one way. It is a rule
+about text, not about
 values: `0.5` and `\frac{1}{2}` agree because the rule says so, `0.25` and `\frac{1}{4}` do not.
 """
 
@@ -23,7 +25,8 @@ _SPELLINGS = (
 
 
 def same_text(answer: str, truth: str) -> bool:
-    """Whether the normalised texts are equal; where one of them cannot be normalised, whether they are equal as they stand."""
+    """Whether the normalised texts are equal; where one of them cannot be normalised, whether they are equal as they
+    stand."""
     try:
         return normalised(answer) == normalised(truth)
     except ValueError:
@@ -31,7 +34,8 @@ def same_text(answer: str, truth: str) -> bool:
 
 
 def normalised(text: str) -> str:
-    r"""The normal form. Raises ValueError for text that the rule cannot treat: two units, or `\sqrt` or `\frac` at the end."""
+    r"""The normal form. Raises ValueError for text that the rule cannot treat: two units, or `\sqrt` or `\frac` at
+    the end."""
     for old, new in _SPELLINGS:
         text = text.replace(old, new)
     text = _without_unit(text).replace("\\\\%", "").replace("\\%", "")
@@ -80,4 +84,8 @@ def _braced_fractions(text: str) -> str:
 def _slash_as_fraction(text: str) -> str:
     r"""`3/4` becomes `\frac{3}{4}`, for two integers without leading zeros or plus signs."""
     above, slash, below = text.partition("/")
-    return f"\\frac{{{above}}}{{{below}}}" if slash and _PLAIN_INTEGER.fullmatch(above) and _PLAIN_INTEGER.fullmatch(below) else text
+    return (
+        f"\\frac{{{above}}}{{{below}}}"
+        if slash and _PLAIN_INTEGER.fullmatch(above) and _PLAIN_INTEGER.fullmatch(below)
+        else text
+    )

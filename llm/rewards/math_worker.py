@@ -1,7 +1,10 @@
-"""One child of the pool in llm/rewards/math_pool.py: reads a pair of answers a line, asks math-verify, writes one character a line.
+"""One child of the pool in llm/rewards/math_pool.py: reads a pair of answers a line, asks math-verify, writes one
+character a line.
 
-Run as a script, so that it starts without the program that uses it, and imports nothing of this package. Only math-verify's reader of
-LaTeX sees the answers: its reader of plain expressions hands them to sympy's `parse_expr`, which evaluates them as Python.
+Run as a script, so that it starts without the program that uses it, and imports nothing of this package. Only
+math-verify's reader of
+LaTeX sees the answers: its reader of plain expressions hands them to sympy's `parse_expr`, which evaluates them as
+Python.
 """
 
 import contextlib
@@ -32,7 +35,8 @@ def comparison():
     latex = (LatexExtractionConfig(boxed_match_priority=0),)
 
     def read(text: str) -> list:
-        # no timeout of math-verify's own: its alarm cannot interrupt one long operation on integers, the parent's kill can
+        # no timeout of math-verify's own: its alarm cannot interrupt one long operation on integers, the parent's kill
+        # can
         return parse(f"\\boxed{{{text}}}", latex, parsing_timeout=None, raise_on_error=True)
 
     return lambda answer, truth: verify(read(truth), read(answer), timeout_seconds=None, raise_on_error=True)
@@ -52,7 +56,8 @@ def silence(stream: int) -> None:
 
 
 def main(orphaned_after: int) -> None:
-    """Answer until the input ends. A process whose parent died ends by itself `orphaned_after` seconds after it got its pair."""
+    """Answer until the input ends. A process whose parent died ends by itself `orphaned_after` seconds after it got
+    its pair."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     silence(1)
     limit_memory()

@@ -2,8 +2,9 @@
 
 strict     the paper's reward: the right answer in the required format
 flexible   the right answer, wherever the response states it
-Their difference is format. A strict reward for `math` implies the flexible one, for the others it almost does: flexibly the last number counts,
-so that `####5 6` is right strictly and wrong flexibly where the answer is 5, and `gsm8k` keeps its commas, so that `#### 1,875` is too.
+Their difference is format. A strict reward for `math` implies the flexible one, for the others it almost does: flexibly
+the last number counts, so that `####5 6` is right strictly and wrong flexibly where the answer is 5, and `gsm8k` keeps
+its commas, so that `#### 1,875` is too.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,33 +41,43 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
 
     gsm8k       the last `#### number` of the final 300 characters; flexibly their last number
     arithmetic  the last `####number`; flexibly the last number
-    math        the last `\\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by math-verify
-    Only `math` starts processes of the pool. Raises UserError for an unknown verifier and for lists of unequal lengths, never for a response.
+    math        the last `\\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by
+                math-verify Only `math` starts processes of the pool. Raises UserError for an unknown verifier and for
+                lists of unequal lengths, never for a response.
     """
     check_choice("verifier", verifier, VERIFIERS)
-    check(len(responses) == len(truths), f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response")
+    check(
+        len(responses) == len(truths),
+        f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response",
+    )
     if needs_pool(verifier):
         return _score_math(responses, truths, pool)
-    strict, flexible = (_rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier])
+    strict, flexible = (
+        _rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier]
+    )
     return Scores(strict, flexible, Checks())
 
 
 def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
-    """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown verifier."""
+    """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown
+    verifier."""
     check_choice("verifier", verifier, VERIFIERS)
     find = boxed if verifier == "math" else _BY_TEXT[verifier][0]
     return np.array([find(response) is not None for response in responses], dtype=bool)
 
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
-    strict, flexible, doubts = zip(*(_judge(r, t) for r, t in zip(responses, truths, strict=True)), strict=True) if responses else ((), (), ())
+    strict, flexible, doubts = (
+        zip(*(_judge(r, t) for r, t in zip(responses, truths, strict=True)), strict=True) if responses else ((), (), ())
+    )
     strict, flexible, doubtful = _rewards(strict), _rewards(flexible), [i for i, doubt in enumerate(doubts) if doubt]
     flexible[doubtful], checks = pool.equivalent([doubts[i] for i in doubtful])
     return Scores(strict, flexible, checks)
 
 
 def _judge(response: str, truth: str) -> tuple[bool, bool, tuple[str, str] | None]:
-    """For `math`: whether a response is right strictly and, by its text, flexibly; and where it is not, its answer and the truth, which may mean the same."""
+    """For `math`: whether a response is right strictly and, by its text, flexibly; and where it is not, its answer
+    and the truth, which may mean the same."""
     answer, strict = stated(response), _same(boxed(response), truth)
     flexible = strict or _same(answer, truth)
     return strict, flexible, None if flexible or not answer else (answer, truth)

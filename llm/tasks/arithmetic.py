@@ -1,7 +1,8 @@
-"""Synthetic arithmetic modulo 97, generated from a seed, and the corpus from which a small model learns its base policy.
+"""Synthetic arithmetic modulo 97, generated from a seed, and the corpus from which a small model learns its base
+policy.
 
-A problem is operands and operations, then the sign of the modulus: `63+40%` asks for (63 + 40) mod 97, and `####6` is the right response
-in the right format. Operations are applied from left to right.
+A problem is operands and operations, then the sign of the modulus: `63+40%` asks for (63 + 40) mod 97, and `####6` is
+the right response in the right format. Operations are applied from left to right.
 """
 
 import re
@@ -56,8 +57,9 @@ KINDS = {
     "sign97": Kind("+-", (1,), Styles(unmarked=0.3, direct=0.5, worked=0.2)),
     "chain": Kind("+-*", (2, 3), Styles()),
 }
-"""Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only reasoning to learn, that of
-mix97 has both. sign97: sums and differences, with a base model that mostly knows the format. chain: two and three operations."""
+"""Arithmetic tasks by name. mod97 and mix97 are the same sums; the base model of mod97 knows the format and has only
+reasoning to learn, that of mix97 has both. sign97: sums and differences, with a base model that mostly knows the
+format. chain: two and three operations."""
 
 
 def generate(name: str, seed: int, sizes: Sizes) -> Task:
@@ -72,11 +74,14 @@ def generate(name: str, seed: int, sizes: Sizes) -> Task:
         return problem, problem + "%", solve(problem + "%")[1]
 
     ordered = {"test": sizes.test, "validation": sizes.validation, "train": sizes.train, "pretrain": sizes.pretrain}
-    return Task(name, "arithmetic", pools(draw, Random(f"{kind.operations} {kind.steps} {seed}"), ordered, kind.available))
+    return Task(
+        name, "arithmetic", pools(draw, Random(f"{kind.operations} {kind.steps} {seed}"), ordered, kind.available)
+    )
 
 
 def solve(prompt: str) -> tuple[str, str]:
-    """The working of a problem and its answer: `63+40%` gives `63+40=103=6` and `6`; steps of a chain are separated by commas."""
+    """The working of a problem and its answer: `63+40%` gives `63+40=103=6` and `6`; steps of a chain are separated
+    by commas."""
     value = int(prompt[: _STEP.search(prompt).start()])
     working = []
     for operation, operand in _STEP.findall(prompt):
@@ -88,7 +93,8 @@ def solve(prompt: str) -> tuple[str, str]:
 
 
 def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
-    """Pairs (prompt, response) that a base model reads: every problem of the split once, in a style drawn by its share. All answers are right."""
+    """Pairs (prompt, response) that a base model reads: every problem of the split once, in a style drawn by its
+    share. All answers are right."""
     random = Random(f"corpus {seed}")
     shares = vars(styles)
     pairs = []

@@ -1,6 +1,7 @@
 """GSM8K and MATH, from the hub or from local files, with the prompts and the truths that the paper used.
 
-A table has either the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is added here, or is
+A table has either the hub's columns (GSM8K: question, answer; MATH: problem, solution), to which the instruction is
+added here, or is
 already prepared: `prompt` with chat messages, `reward_model` with `ground_truth`. Other columns do not matter.
 """
 
@@ -67,7 +68,10 @@ BENCHMARKS = {
         "\\boxed{} around something",
         lambda answer: boxed(f"\\boxed{{{answer}}}") == answer,
         "Let's think step by step and output the final answer within \\boxed{}.",
-        ("For any integer $n>1$, the number of prime numbers greater than $n!+1$", "You are given a sequence of $58$ terms; each term has the form $P+n$"),
+        (
+            "For any integer $n>1$, the number of prime numbers greater than $n!+1$",
+            "You are given a sequence of $58$ terms; each term has the form $P+n$",
+        ),
     ),
 }
 
@@ -75,15 +79,23 @@ BENCHMARKS = {
 def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
     """A benchmark with splits train and test.
 
-    source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the same for the test problems
-    where they are elsewhere. Raises UserError for what is missing or damaged.
+    source: `hub`, a folder with files of both splits, or a file with the problems to train on; test_source: the same
+    for the test problems where they are elsewhere. Raises UserError for what is missing or damaged.
     """
     check_choice("benchmark", name, tuple(BENCHMARKS))
     lonely = source != HUB and test_source is None and not Path(source).is_dir()
-    check(not lonely, f"source = {source!r} is no folder; allowed: {HUB}, a folder with train and test files, or a file together with test_source")
+    check(
+        not lonely,
+        f"source = {source!r} is no folder; allowed: {HUB}, a folder with train and test files, or a file "
+        "together with test_source",
+    )
     splits, unanswered = {}, {}
     for split, place in (("train", source), ("test", source if test_source is None else test_source)):
-        rows = _hub_rows(BENCHMARKS[name], split) if place == HUB else [row for path in files_of(Path(place), split) for row in read_rows(path)]
+        rows = (
+            _hub_rows(BENCHMARKS[name], split)
+            if place == HUB
+            else [row for path in files_of(Path(place), split) for row in read_rows(path)]
+        )
         splits[split], unanswered[split] = _split_of(BENCHMARKS[name], rows)
     return Task(name, name, splits, unanswered)
 
@@ -92,13 +104,22 @@ def _hub_rows(benchmark: Benchmark, split: str) -> list[DatasetRow]:
     try:
         import datasets
     except ImportError:
-        raise UserError("source = 'hub' needs the package datasets: pip install '.[llm]' in rftlab's folder; a local file or folder needs nothing") from None
+        raise UserError(
+            "source = 'hub' needs the package datasets: pip install '.[llm]' in rftlab's folder; a local file "
+            "or folder needs nothing"
+        ) from None
     try:
         table: Iterable[dict] = datasets.load_dataset(benchmark.repository, benchmark.configuration, split=split)
     except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
         said = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{benchmark.repository} ({split}) cannot be loaded from the hub: {said}; source can also name a local file or folder") from None
-    return [DatasetRow(f"{benchmark.repository} ({split}) row {i}", dict(columns)) for i, columns in enumerate(table, start=1)]
+        raise UserError(
+            f"{benchmark.repository} ({split}) cannot be loaded from the hub: {said}; source can also name a "
+            "local file or folder"
+        ) from None
+    return [
+        DatasetRow(f"{benchmark.repository} ({split}) row {i}", dict(columns))
+        for i, columns in enumerate(table, start=1)
+    ]
 
 
 def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
@@ -109,7 +130,9 @@ def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]
         known = prompt[-1]["content"].startswith(benchmark.unanswered)
         check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
         check(
-            known or benchmark.findable(answer), f"{row.place}: no response can match the answer {_shown(answer)}; allowed: what stands in {benchmark.marker}"
+            known or benchmark.findable(answer),
+            f"{row.place}: no response can match the answer {_shown(answer)}; allowed: what stands in "
+            f"{benchmark.marker}",
         )
         if answer.strip():
             kept.append((prompt, answer))
@@ -122,23 +145,39 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
     """What to say of a row without an answer."""
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
-    return f"{benchmark.solution} is {_shown(row.columns[benchmark.solution])} and states no answer; allowed: text with {benchmark.marker}"
+    return (
+        f"{benchmark.solution} is {_shown(row.columns[benchmark.solution])} and states no answer; allowed: "
+        f"text with {benchmark.marker}"
+    )
 
 
 def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row as the hub has it."""
-    problem, solution = (_text(row, name, f"{benchmark.problem} and {benchmark.solution}") for name in (benchmark.problem, benchmark.solution))
+    problem, solution = (
+        _text(row, name, f"{benchmark.problem} and {benchmark.solution}")
+        for name in (benchmark.problem, benchmark.solution)
+    )
     return [{"role": "user", "content": f"{problem} {benchmark.instruction}"}], benchmark.truth(solution)
 
 
 def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row that has both."""
     messages, reward = row.columns["prompt"], row.columns.get("reward_model")
-    check(isinstance(messages, list) and bool(messages), f"{row.place}: prompt is {_shown(messages)}; allowed: a list of chat messages")
+    check(
+        isinstance(messages, list) and bool(messages),
+        f"{row.place}: prompt is {_shown(messages)}; allowed: a list of chat messages",
+    )
     for message in messages:
-        good = isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        good = (
+            isinstance(message, dict)
+            and isinstance(message.get("role"), str)
+            and isinstance(message.get("content"), str)
+        )
         check(good, f"{row.place}: prompt has the message {_shown(message)}; allowed: role and content, both text")
-    check(any(message["content"].strip() for message in messages), f"{row.place}: prompt has no text; allowed: a message with some")
+    check(
+        any(message["content"].strip() for message in messages),
+        f"{row.place}: prompt has no text; allowed: a message with some",
+    )
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     check(isinstance(truth, str), f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
     return [{"role": message["role"], "content": message["content"]} for message in messages], truth
@@ -147,9 +186,15 @@ def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
 def _text(row: DatasetRow, column: str, needed: str) -> str:
     """A column that must hold some text."""
     have = ", ".join(row.columns) or "none"
-    check(column in row.columns, f"{row.place}: column {column} is missing (there are: {have}); allowed: {needed}, or prompt and reward_model")
+    check(
+        column in row.columns,
+        f"{row.place}: column {column} is missing (there are: {have}); allowed: {needed}, or prompt and reward_model",
+    )
     value = row.columns[column]
-    check(isinstance(value, str) and bool(value.strip()), f"{row.place}: {column} is {_shown(value)}; allowed: text that is not empty")
+    check(
+        isinstance(value, str) and bool(value.strip()),
+        f"{row.place}: {column} is {_shown(value)}; allowed: text that is not empty",
+    )
     return value
 
 

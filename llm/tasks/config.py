@@ -20,7 +20,8 @@ class TaskConfig:
     name: str = "mix97"
     """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words."""
     source: str = HUB
-    """Where a benchmark comes from: `hub`, a folder with train and test files, or a file (Parquet or JSON lines) with the training problems."""
+    """Where a benchmark comes from: `hub`, a folder with train and test files, or a file (Parquet or JSON lines)
+    with the training problems."""
     test_source: str | None = None
     """The same for a benchmark's test problems, where they are elsewhere."""
     seed: int = 0
@@ -32,5 +33,11 @@ class TaskConfig:
         check_choice("task", self.name, TASKS)
         check_count("task.seed", self.seed, 0, MAX_SEED)
         generated = self.name not in BENCHMARKS
-        check(not generated or self.source == HUB, f"source = {self.source!r}; {self.name} is generated from a seed and has no source")
-        check(not generated or self.test_source is None, f"test_source = {self.test_source!r}; {self.name} is generated from a seed and has no source")
+        check(
+            not generated or self.source == HUB,
+            f"source = {self.source!r}; {self.name} is generated from a seed and has no source",
+        )
+        check(
+            not generated or self.test_source is None,
+            f"test_source = {self.test_source!r}; {self.name} is generated from a seed and has no source",
+        )

@@ -1,4 +1,5 @@
-"""Rows of local data files, Parquet or JSON lines. What cannot be read is an error that names the file and the place in it."""
+"""Rows of local data files, Parquet or JSON lines. What cannot be read is an error that names the file and the place
+in it."""
 
 import json
 import re
@@ -22,7 +23,8 @@ class DatasetRow(NamedTuple):
 
 
 def files_of(source: Path, split: str) -> list[Path]:
-    """The data files of a split: `source` itself where it is a file, else `train.parquet`, `train.jsonl` or shards `train-00000-of-00002.parquet` in it."""
+    """The data files of a split: `source` itself where it is a file, else `train.parquet`, `train.jsonl` or shards
+    `train-00000-of-00002.parquet` in it."""
     if not source.is_dir():
         return [source]
     named = re.compile(rf"{split}(-\d+-of-\d+)?({'|'.join(map(re.escape, FORMATS))})")
@@ -30,7 +32,10 @@ def files_of(source: Path, split: str) -> list[Path]:
     files = [path for path, match in found.items() if match]
     single = any(found[path][1] is None for path in files)
     names = ", ".join(path.name for path in files) or "none"
-    check(bool(files) and not (single and len(files) > 1), f"{source}: {split} files: {names}; allowed: one of {split}.parquet and {split}.jsonl, or shards")
+    check(
+        bool(files) and not (single and len(files) > 1),
+        f"{source}: {split} files: {names}; allowed: one of {split}.parquet and {split}.jsonl, or shards",
+    )
     return files
 
 

@@ -1,6 +1,7 @@
 """Disjoint pools of generated problems.
 
-Only `random.Random.random` is used: of Python's generators its stream alone is promised to stay the same in every version.
+Only `random.Random.random` is used: of Python's generators its stream alone is promised to stay the same in every
+version.
 """
 
 from collections.abc import Callable
@@ -35,13 +36,20 @@ def below(random: Random, n: int) -> int:
     return int(random.random() * n)
 
 
-def pools(draw: Callable[[Random], tuple[str, Prompt, str]], random: Random, sizes: dict[str, int], available: int) -> dict[str, Split]:
-    """Splits of the given sizes without a common problem, filled in the order of `sizes`, so that a later size changes no earlier split.
+def pools(
+    draw: Callable[[Random], tuple[str, Prompt, str]], random: Random, sizes: dict[str, int], available: int
+) -> dict[str, Split]:
+    """Splits of the given sizes without a common problem, filled in the order of `sizes`, so that a later size changes
+    no earlier split.
 
-    draw: a random problem as (key, prompt, answer); problems with one key are the same. available: how many keys there are.
+    draw: a random problem as (key, prompt, answer); problems with one key are the same. available: how many keys there
+    are.
     """
     total = sum(sizes.values())
-    check(total <= available, f"sizes = {sizes}: {total} problems in all; allowed: up to {available}, so many different ones there are")
+    check(
+        total <= available,
+        f"sizes = {sizes}: {total} problems in all; allowed: up to {available}, so many different ones there are",
+    )
     found: dict[str, tuple[Prompt, str]] = {}
     while len(found) < total:
         key, prompt, answer = draw(random)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from rftlab.shared.errors import check, check_choice
 
 Prompt = list[dict[str, str]] | str
-"""Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of llm/tasks/symbols.py."""
+"""Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of
+llm/tasks/symbols.py."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,10 @@ class Split:
     """(n,) true answers, as the verifier compares them."""
 
     def __post_init__(self):
-        check(len(self.prompts) == len(self.answers), f"{len(self.prompts)} prompts and {len(self.answers)} answers; there must be one answer for each prompt")
+        check(
+            len(self.prompts) == len(self.answers),
+            f"{len(self.prompts)} prompts and {len(self.answers)} answers; there must be one answer for each prompt",
+        )
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -29,7 +33,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Task:
-    """Problems of one kind. Splits are disjoint: `train` and `test`; generated tasks have `validation` too, arithmetic also `pretrain`."""
+    """Problems of one kind. Splits are disjoint: `train` and `test`; generated tasks have `validation` too,
+    arithmetic also `pretrain`."""
 
     name: str
     verifier: str

@@ -1,4 +1,5 @@
-"""One-step word problems with three worked examples in the chat prompt: a task on which a model of 135M parameters has signal."""
+"""One-step word problems with three worked examples in the chat prompt: a task on which a model of 135M parameters
+has signal."""
 
 from random import Random
 from typing import NamedTuple
@@ -28,7 +29,20 @@ NAMES = (
     "Tina",
     "Will",
 )
-THINGS = ("apples", "books", "pens", "coins", "stamps", "shells", "cards", "eggs", "candles", "marbles", "stickers", "buttons")
+THINGS = (
+    "apples",
+    "books",
+    "pens",
+    "coins",
+    "stamps",
+    "shells",
+    "cards",
+    "eggs",
+    "candles",
+    "marbles",
+    "stickers",
+    "buttons",
+)
 
 
 class Template(NamedTuple):
@@ -40,8 +54,14 @@ class Template(NamedTuple):
 
 TEMPLATES = (
     Template("+", "{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?"),
-    Template("+", "There are {a} {things} on the table and {b} {things} in the box. How many {things} are there in all?"),
-    Template("+", "{name} found {a} {things} in the morning and {b} {things} in the afternoon. How many {things} did {name} find?"),
+    Template(
+        "+", "There are {a} {things} on the table and {b} {things} in the box. How many {things} are there in all?"
+    ),
+    Template(
+        "+",
+        "{name} found {a} {things} in the morning and {b} {things} in the afternoon. How many {things} did "
+        "{name} find?",
+    ),
     Template("-", "{name} has {a} {things} and gives {b} of them away. How many {things} are left?"),
     Template("-", "A shop has {a} {things} and sells {b} of them. How many {things} does the shop still have?"),
     Template("-", "{name} wants {a} {things} and already has {b}. How many more {things} does {name} need?"),
@@ -86,5 +106,7 @@ def _numbers(operation: str) -> list[tuple[int, int]]:
 
 def _prompt(question: str) -> list[dict[str, str]]:
     """Chat messages: the examples as earlier turns, then the question."""
-    turns = [turn for shown, response in EXAMPLES for turn in (("user", f"{shown} {INSTRUCTION}"), ("assistant", response))]
+    turns = [
+        turn for shown, response in EXAMPLES for turn in (("user", f"{shown} {INSTRUCTION}"), ("assistant", response))
+    ]
     return [{"role": role, "content": content} for role, content in (*turns, ("user", f"{question} {INSTRUCTION}"))]

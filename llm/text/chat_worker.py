@@ -1,6 +1,8 @@
-"""The child of llm/text/chat.py: reads a chat template and chats, writes the texts that it makes of them. A template is a program that came with a model.
+"""The child of llm/text/chat.py: reads a chat template and chats, writes the texts that it makes of them. A template is
+a program that came with a model.
 
-Run as a script, so that it imports nothing of this package. It ends at the limit of memory or of time that it was given, whatever a template does.
+Run as a script, so that it imports nothing of this package. It ends at the limit of memory or of time that it was
+given, whatever a template does.
 """
 
 import contextlib
@@ -30,7 +32,9 @@ def texts_of(request: dict) -> dict:
     texts = []
     for at, chat in enumerate(request["chats"]):
         try:
-            found, _ = render_jinja_template([chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"])
+            found, _ = render_jinja_template(
+                [chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"]
+            )
             longest = request["longest"] + sum(len(message["content"]) for message in chat)
             if len(found[0]) > longest:
                 raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")

@@ -40,22 +40,31 @@ class TextCodec:
     """A Hugging Face tokenizer with its chat template."""
 
     def __init__(self, tokenizer, generation_config, n_ids: int):
-        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own. n_ids: that the model can read."""
+        """Stops are all end-of-sequence ids of the generation config, and the tokenizer's own. n_ids: that the model
+        can read."""
         named = generation_config.eos_token_id
         named = named if isinstance(named, list) else [named]
         self.tokenizer, self.n_ids = tokenizer, n_ids
         self.stops = tuple(sorted({i for i in (*named, tokenizer.eos_token_id) if i is not None}))
-        check(bool(self.stops), "the model names no end-of-sequence id; allowed: one or more, in its generation config or its tokenizer")
+        check(
+            bool(self.stops),
+            "the model names no end-of-sequence id; allowed: one or more, in its generation config or its tokenizer",
+        )
 
     def encode(self, prompts: Sequence[Prompt]) -> list[list[int]]:
-        """Ids of chat messages under the template, the model's turn opened; or of text as it is. Raises UserError where the model cannot read them."""
+        """Ids of chat messages under the template, the model's turn opened; or of text as it is. Raises UserError
+        where the model cannot read them."""
         texts = iter(self._texts([prompt for prompt in prompts if not isinstance(prompt, str)]))
-        return [self._ids(prompt, None) if isinstance(prompt, str) else self._ids(prompt, next(texts)) for prompt in prompts]
+        return [
+            self._ids(prompt, None) if isinstance(prompt, str) else self._ids(prompt, next(texts)) for prompt in prompts
+        ]
 
     def _texts(self, chats: list[list[dict[str, str]]]) -> list[str]:
         if not chats:
             return []
-        missing = "the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one"
+        missing = (
+            "the tokenizer has no chat template, and the prompts of this task are chat messages; name a model with one"
+        )
         check(bool(self.tokenizer.chat_template), missing)
         return rendered(self.tokenizer.get_chat_template(), self.tokenizer.special_tokens_map, chats)
 
@@ -65,9 +74,14 @@ class TextCodec:
             ids = self.tokenizer(prompt if text is None else text, add_special_tokens=text is None).input_ids
         except Exception as error:  # tokenizers raise what they like
             said = " ".join(str(error).split())[:200]
-            raise UserError(f"the model's tokenizer does not take the prompt {str(prompt)[:80]!r}: {said}; correct it, or name another model") from None
+            raise UserError(
+                f"the model's tokenizer does not take the prompt {str(prompt)[:80]!r}: {said}; correct it, or "
+                "name another model"
+            ) from None
         allowed = f"allowed: below {self.n_ids}, a model with the tokenizer that it was trained with"
-        check(max(ids, default=0) < self.n_ids, f"the tokenizer makes the id {max(ids, default=0)} of a prompt; {allowed}")
+        check(
+            max(ids, default=0) < self.n_ids, f"the tokenizer makes the id {max(ids, default=0)} of a prompt; {allowed}"
+        )
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:

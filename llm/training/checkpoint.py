@@ -1,8 +1,9 @@
-"""Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as JSON; nothing is pickled.
+"""Checkpoints: everything that a run needs to go on as if it had never stopped. Tensors as safetensors, the rest as
+JSON; nothing is pickled.
 
     checkpoints/000100/{model,optimizer,arrays}.safetensors, state.json, checksums.json
-A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is used. Of a finished run of a
-study `state.json` alone is kept (`prune`): it has all that was measured.
+A checkpoint appears whole or not at all, and the one before it stays. A damaged one is named and the one before it is
+used. Of a finished run of a study `state.json` alone is kept (`prune`): it has all that was measured.
 """
 
 import hashlib
@@ -29,7 +30,16 @@ KEPT = 2
 """Checkpoints that stay."""
 STATE, ARRAYS = "state.json", "arrays.safetensors"
 TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
-_FACTS = {"config": dict, "state": dict, "meter": dict, "rows": list, "metrics": list, "seconds": float, "data": str, "next": dict}
+_FACTS = {
+    "config": dict,
+    "state": dict,
+    "meter": dict,
+    "rows": list,
+    "metrics": list,
+    "seconds": float,
+    "data": str,
+    "next": dict,
+}
 """What a checkpoint says, and of which type."""
 
 
@@ -52,7 +62,9 @@ def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
         ARRAYS: lambda path: save_arrays(_arrays(trainer.state), path),
         STATE: json.dumps(_facts(trainer, progress), indent=1).encode(),
     }
-    with reported(target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError):
+    with reported(
+        target, "checkpoints that are there stay, run the same command again to go on from the last", SafetensorError
+    ):
         write_folder(target, files)
         for old in numbered(place)[:-KEPT]:
             remove(old)
@@ -70,7 +82,9 @@ def prune(folder: Path) -> None:
 
 def _arrays(state: TrainerState) -> dict[str, np.ndarray]:
     windows = {} if state.windows is None else state.windows._asdict()
-    return {f"windows.{name}": array for name, array in windows.items()} | ({} if state.averages is None else {"averages": state.averages})
+    return {f"windows.{name}": array for name, array in windows.items()} | (
+        {} if state.averages is None else {"averages": state.averages}
+    )
 
 
 def _facts(trainer: Trainer, progress: Progress) -> dict:
@@ -89,9 +103,11 @@ def _next(trainer: Trainer) -> dict:
 
 
 def resume(folder: Path, trainer: Trainer, remark: Callable[[str], None]) -> Progress | None:
-    """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no weights.
+    """Put a trainer where the latest good checkpoint was; None where there is none. Of a finished run it gets no
+    weights.
 
-    Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would come next.
+    Raises UserError where a checkpoint is of another configuration, data or base model, or where other prompts would
+    come next.
     """
     for place in reversed(numbered(folder_below(folder, "checkpoints"))):
         try:
@@ -119,7 +135,8 @@ def recorded(folder: Path) -> dict | None:
 
 
 def _read(place: Path, rounds: int) -> dict:
-    """What a checkpoint says, if all that it needs to be is there; tensors only where the run is to go on. Raises ValueError."""
+    """What a checkpoint says, if all that it needs to be is there; tensors only where the run is to go on. Raises
+    ValueError."""
     verify_folder(place, (STATE, *TENSORS) if int(place.name) < rounds else (STATE,))
     facts = read_json(place / STATE)
     if not isinstance(facts, dict) or any(type(facts.get(name)) is not kind for name, kind in _FACTS.items()):
@@ -143,7 +160,9 @@ def check_config(place: Path, there: dict, here: dict) -> None:
     for name in sorted(found.keys() | wanted.keys()):
         if str(found.get(name)) != str(wanted.get(name)):
             was, now = found.get(name, "absent"), wanted.get(name, "absent")
-            raise UserError(f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder")
+            raise UserError(
+                f"{place} is of another configuration: {name} = {was!r} there, {now!r} here; name another folder"
+            )
 
 
 def _flat(config: dict, prefix: str = "") -> dict:
@@ -157,9 +176,18 @@ def _restore(trainer: Trainer, place: Path, facts: dict) -> None:
     for name, value in facts["state"].items():
         setattr(trainer.state, name, value)
     trainer.meter.seconds, trainer.meter.peak = dict(facts["meter"]["seconds"]), dict(facts["meter"]["peak"])
-    check(facts["data"] == trainer.data.sha256, f"{place} was trained on other data; name another folder, or the data that it was trained on")
-    check(facts.get("base") == trainer.base, f"{place} was trained from another base model than model.source has now; name another folder, or that model")
-    check(facts["next"] == _next(trainer), f"{place}: other prompts come next than when it was written; name another folder")
+    check(
+        facts["data"] == trainer.data.sha256,
+        f"{place} was trained on other data; name another folder, or the data that it was trained on",
+    )
+    check(
+        facts.get("base") == trainer.base,
+        f"{place} was trained from another base model than model.source has now; name another folder, or that model",
+    )
+    check(
+        facts["next"] == _next(trainer),
+        f"{place}: other prompts come next than when it was written; name another folder",
+    )
 
 
 def _restore_tensors(trainer: Trainer, place: Path) -> None:

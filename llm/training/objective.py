@@ -9,7 +9,8 @@ from rftlab.shared.prepare import Batch
 
 
 class PolicyObjective(torch.autograd.Function):
-    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that `objective_and_weights` found."""
+    """The objective of tokens as a function of their log-probabilities: its derivative are the weights that
+    `objective_and_weights` found."""
 
     @staticmethod
     def forward(ctx, logp: torch.Tensor, weighed: ObjectiveAndWeights) -> torch.Tensor:
@@ -25,7 +26,8 @@ class PolicyObjective(torch.autograd.Function):
 
 
 def objective(estimator: Estimator, batch: Batch, logp: torch.Tensor) -> tuple[torch.Tensor, ObjectiveAndWeights]:
-    """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found from."""
+    """J of a frozen batch, or of a slice of one, at logp (T,) of any number type and device; and what it was found
+    from."""
     weighed = objective_and_weights(estimator, batch, logp.detach().to("cpu", torch.float64).numpy())
     return PolicyObjective.apply(logp, weighed), weighed
 

@@ -1,4 +1,5 @@
-"""Every rollout of training on disk: one Parquet file per interval between checkpoints, so that a resumed run loses and repeats nothing.
+"""Every rollout of training on disk: one Parquet file per interval between checkpoints, so that a resumed run loses and
+repeats nothing.
 
     rollouts/000001-000100.parquet     rounds 1 to 100, written before the checkpoint of round 100
 A run that was killed in between writes the same file again.
@@ -33,19 +34,32 @@ SCHEMA = pyarrow.schema(
         ("advantage", pyarrow.float64()),
     ]
 )
-"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; support (for baseline sets); dropped (of a group
-that dynamic sampling replaced); greedy (a baseline). logp: of the sampler. reward: after penalties; null for dropped and greedy ones. advantage: of the first
-token; null for all that are not trained."""
+"""prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; support
+(for baseline sets); dropped (of a group that dynamic sampling replaced); greedy (a baseline). logp: of the sampler.
+reward: after penalties; null for dropped and greedy ones. advantage: of the first token; null for all that are not
+trained."""
 
 
 def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
     """The rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
-    own = _table(done.index, numbers, done.samples, np.where(done.samples.trained, "trained", "support"), done.rewards, done.advantages)
-    others = [_table(done.index, numbers, samples, np.full(len(samples.texts), role), *2 * [samples.strict * np.nan]) for role, samples in done.others]
+    own = _table(
+        done.index,
+        numbers,
+        done.samples,
+        np.where(done.samples.trained, "trained", "support"),
+        done.rewards,
+        done.advantages,
+    )
+    others = [
+        _table(done.index, numbers, samples, np.full(len(samples.texts), role), *2 * [samples.strict * np.nan])
+        for role, samples in done.others
+    ]
     return pyarrow.concat_tables([own, *others])
 
 
-def _table(index: int, numbers: Sequence[int], samples: Samples, role: np.ndarray, rewards: np.ndarray, advantages: np.ndarray) -> pyarrow.Table:
+def _table(
+    index: int, numbers: Sequence[int], samples: Samples, role: np.ndarray, rewards: np.ndarray, advantages: np.ndarray
+) -> pyarrow.Table:
     responses, n = samples.rollouts.responses, len(samples.texts)
     first = np.searchsorted(samples.group, np.arange(len(samples.contexts)))
     columns = {
@@ -54,8 +68,12 @@ def _table(index: int, numbers: Sequence[int], samples: Samples, role: np.ndarra
         "rollout": np.arange(n) - first[samples.group],
         "role": pyarrow.array(role, pyarrow.string()),
         "text": pyarrow.array([text.encode("utf-8", "replace").decode() for text in samples.texts], pyarrow.string()),
-        "tokens": pyarrow.ListArray.from_arrays(pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(responses.tokens)),
-        "logp": pyarrow.ListArray.from_arrays(pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(samples.rollouts.logp)),
+        "tokens": pyarrow.ListArray.from_arrays(
+            pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(responses.tokens)
+        ),
+        "logp": pyarrow.ListArray.from_arrays(
+            pyarrow.array(responses.starts, pyarrow.int32()), pyarrow.array(samples.rollouts.logp)
+        ),
         "finished": samples.rollouts.finished,
         "strict": samples.strict,
         "flexible": samples.flexible,

@@ -50,7 +50,8 @@ class Judge(NamedTuple):
     pool: MathPool
 
     def early(self, truths: Sequence[str]) -> OnResponses:
-        """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its replies. truths: of the prompts (G,)."""
+        """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its
+        replies. truths: of the prompts (G,)."""
 
         def ended(responses: Sequence[tuple[int, Sequence[int]]]) -> None:
             pairs = [in_doubt(self.verifier, self.codec.decode(list(tokens)), truths[g]) for g, tokens in responses]
@@ -58,8 +59,11 @@ class Judge(NamedTuple):
 
         return ended if needs_pool(self.verifier) else ignore
 
-    def scored(self, rollouts: Rollouts, contexts: np.ndarray, truths: Sequence[str], support: int = 0) -> tuple[Samples, Checks]:
-        """Samples from rollouts of prompts (G,), whose last `support` of each group are not trained on; and what math-verify did."""
+    def scored(
+        self, rollouts: Rollouts, contexts: np.ndarray, truths: Sequence[str], support: int = 0
+    ) -> tuple[Samples, Checks]:
+        """Samples from rollouts of prompts (G,), whose last `support` of each group are not trained on; and what
+        math-verify did."""
         responses = rollouts.responses
         texts = [self.codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
         scores = score(self.verifier, texts, [truths[g] for g in responses.group], self.pool)
@@ -71,12 +75,23 @@ class Judge(NamedTuple):
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:
     """The samples of some groups, renumbered in their order."""
-    rows = np.concatenate([np.flatnonzero(samples.group == g) for g in groups]) if len(groups) else np.zeros(0, dtype=np.int64)
+    rows = (
+        np.concatenate([np.flatnonzero(samples.group == g) for g in groups])
+        if len(groups)
+        else np.zeros(0, dtype=np.int64)
+    )
     old = samples.rollouts.responses
     taken = old.take(rows)
     number = {g: i for i, g in enumerate(groups)}
-    responses = Responses(tuple(old.prompts[g] for g in groups), np.array([number[g] for g in taken.group], dtype=np.int64), taken.tokens, taken.starts)
-    rollouts = Rollouts(responses, samples.rollouts.logp[token_indices(old.starts, rows)], samples.rollouts.finished[rows])
+    responses = Responses(
+        tuple(old.prompts[g] for g in groups),
+        np.array([number[g] for g in taken.group], dtype=np.int64),
+        taken.tokens,
+        taken.starts,
+    )
+    rollouts = Rollouts(
+        responses, samples.rollouts.logp[token_indices(old.starts, rows)], samples.rollouts.finished[rows]
+    )
     columns = (samples.strict[rows], samples.flexible[rows], samples.trained[rows])
     return Samples(samples.contexts[groups], rollouts, [samples.texts[i] for i in rows], *columns)
 
@@ -88,11 +103,14 @@ def joined(a: Samples, b: Samples) -> Samples:
     responses = Responses(x.prompts + y.prompts, group, tokens, np.concatenate([x.starts, y.starts[1:] + x.starts[-1]]))
     logp, finished = (np.concatenate([getattr(s.rollouts, name) for s in (a, b)]) for name in ("logp", "finished"))
     columns = (np.concatenate([getattr(s, name) for s in (a, b)]) for name in ("strict", "flexible", "trained"))
-    return Samples(np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp, finished), a.texts + b.texts, *columns)
+    return Samples(
+        np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp, finished), a.texts + b.texts, *columns
+    )
 
 
 def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
-    """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups fill what is missing. And the rest."""
+    """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups
+    fill what is missing. And the rest."""
     differ, have = tried.differ(), 0 if found is None else len(found.contexts)
     room = wanted - have - int(differ.sum()) if is_last else 0
     silent = np.flatnonzero(~differ)[: max(0, room)]
@@ -101,8 +119,11 @@ def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: boo
     return fresh if found is None else joined(found, fresh), rest
 
 
-def baseline_sets(design: Design, samples: Samples, rewards: np.ndarray, windows: Windows | None) -> tuple[Pool, np.ndarray]:
-    """The baseline sets of the groups, and which trained rows (n,) are kept; rewards (R,) as shaped, already in the windows."""
+def baseline_sets(
+    design: Design, samples: Samples, rewards: np.ndarray, windows: Windows | None
+) -> tuple[Pool, np.ndarray]:
+    """The baseline sets of the groups, and which trained rows (n,) are kept; rewards (R,) as shaped, already in the
+    windows."""
     n, trained, rows = len(samples.contexts), samples.trained, np.flatnonzero(samples.trained)
     kept = np.ones(len(rows), dtype=bool)
     if design.sampling.keep:

@@ -60,8 +60,8 @@ class Round(NamedTuple):
     advantages: np.ndarray
     """(R,) of the first token of a response, and of all where there is no discount; nan for support rollouts."""
     others: tuple[tuple[str, Samples], ...]
-    """Responses that were sampled and scored, and are no part of the update: role, which is dropped (groups without a signal that others replaced, or that
-    are too many) or greedy (for a baseline), and samples."""
+    """Responses that were sampled and scored, and are no part of the update: role, which is dropped (groups without
+    a signal that others replaced, or that are too many) or greedy (for a baseline), and samples."""
     diverged: bool
     """Whether weights or a gradient are not finite, so that the round did not end."""
 
@@ -77,10 +77,17 @@ class Trainer:
 
     def __init__(self, run: LLMRun, policy: Policy, engine: Engine, codec: Codec, data: Data, pool: MathPool):
         """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
-        self.run, self.policy, self.engine, self.data, self.judge = run, policy, engine, data, Judge(data.verifier, codec, pool)
+        self.run, self.policy, self.engine, self.data, self.judge = (
+            run,
+            policy,
+            engine,
+            data,
+            Judge(data.verifier, codec, pool),
+        )
         self.reference = policy.reference() if run.needs_reference else None
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
-        """Checksum of the base model, where it is read after the first round too: as the reference, or under adapters."""
+        """Checksum of the base model, where it is read after the first round too: as the reference, or under
+        adapters."""
         self.optimizer = optimizer_of(policy, run.optimizer)
         self.meter = Meter(run.compute.device)
         self.state = start_state(run, len(data.train.answers))
@@ -99,7 +106,8 @@ class Trainer:
         tokens = token_indices(responses.starts, rows)
         trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
 
-        # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their place
+        # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their
+        # place
         with self.meter.phase("log_probs"):
             old, ref = self._log_probs(samples, rows, tokens)
 
@@ -126,9 +134,22 @@ class Trainer:
         # 8 metrics
         advantages = np.full(len(responses.group), np.nan)
         advantages[rows] = batch.advantage[trained.starts[:-1]]
-        silent = np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
-        state.add(reward=rewards[rows].sum(), strict=samples.strict[rows].sum(), flexible=samples.flexible[rows].sum(), trained=len(rows))
-        state.add(silent=silent.sum(), contexts=len(silent), finished=samples.rollouts.finished[rows].sum(), length=trained.lengths.sum(), rounds=1)
+        silent = (
+            np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
+        )
+        state.add(
+            reward=rewards[rows].sum(),
+            strict=samples.strict[rows].sum(),
+            flexible=samples.flexible[rows].sum(),
+            trained=len(rows),
+        )
+        state.add(
+            silent=silent.sum(),
+            contexts=len(silent),
+            finished=samples.rollouts.finished[rows].sum(),
+            length=trained.lengths.sum(),
+            rounds=1,
+        )
 
         # 9 mismatch: the round was on policy when it began; then sync
         if not diverged:
@@ -138,7 +159,8 @@ class Trainer:
         return Round(index, samples, rewards, advantages, (*dropped, *greedy), diverged)
 
     def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
-        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the dropped ones of each."""
+        """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the
+        dropped ones of each."""
         design, found, left = self.run.design, None, []
         for attempt in range(design.sampling.tries):
             tried = self._try()
@@ -157,15 +179,23 @@ class Trainer:
         counts = np.full(len(contexts), run.design.rollouts)
         if run.design.sampling.budget == "difficulty":
             counts = allocate(np.array([difficulty_of(state.averages, c) for c in contexts]), run.design.rollouts)
-        return self._scored(contexts, counts + run.design.support_rollouts, run.temperature, run.design.support_rollouts)
+        return self._scored(
+            contexts, counts + run.design.support_rollouts, run.temperature, run.design.support_rollouts
+        )
 
     def _scored(self, contexts: np.ndarray, counts: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""
         run, state = self.run, self.state
-        draws = Draws(run.seed, ROLLOUT, state.position - 1)  # the batch's number, not the round's: within a round a prompt may come up again
+        draws = Draws(
+            run.seed, ROLLOUT, state.position - 1
+        )  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
-            prompts, truths = zip(*((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True)
-            rollouts = self.engine.sample(prompts, contexts, counts, draws, temperature, run.model.max_response_length, self.judge.early(truths))
+            prompts, truths = zip(
+                *((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True
+            )
+            rollouts = self.engine.sample(
+                prompts, contexts, counts, draws, temperature, run.model.max_response_length, self.judge.early(truths)
+            )
         with self.meter.phase("score"):
             samples, checks = self.judge.scored(rollouts, contexts, truths, support)
         state.rollouts += len(samples.texts)
@@ -177,8 +207,11 @@ class Trainer:
         """Add what math-verify did to the totals."""
         self.state.add(**{f"checks_{name}": amount for name, amount in checks._asdict().items()})
 
-    def _log_probs(self, samples: Samples, rows: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a penalty enters rewards."""
+    def _log_probs(
+        self, samples: Samples, rows: np.ndarray, tokens: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a
+        penalty enters rewards."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
             rows, tokens = np.arange(len(samples.texts)), slice(None)
@@ -192,7 +225,8 @@ class Trainer:
         return old, ref
 
     def _baseline(self, samples: Samples, rows: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
-        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy responses that they come from."""
+        """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy
+        responses that they come from."""
         kind, group = self.run.design.estimator.advantage.baseline, samples.group[rows]
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
@@ -209,7 +243,8 @@ class Trainer:
                 add_into(self.state.averages, context, self.run.design.estimator.advantage.decay, mine, 0, len(mine))
 
     def _update(self, trained, batch: Batch, old: np.ndarray, anchor: np.ndarray | None, corrected: np.ndarray | None):
-        """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they ended at a gradient that is not finite."""
+        """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they
+        ended at a gradient that is not finite."""
         design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
@@ -218,7 +253,9 @@ class Trainer:
             mine, tokens, part = trained.take(rows), token_indices(trained.starts, rows), batch
             if design.minibatches > 1:
                 now, base, sampler = (None if column is None else column[tokens] for column in (old, anchor, corrected))
-                part = batch_from_advantages(estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler)
+                part = batch_from_advantages(
+                    estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler
+                )
             if self.run.compares_tokens:
                 current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
                 part = apply_mask(estimator, part, current, self._keys(len(tokens)))
@@ -234,4 +271,6 @@ class Trainer:
         """Random numbers (n,) for a mask that draws."""
         if not isinstance(self.run.design.estimator.mask, ClipCov):
             return None
-        return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), np.zeros(n, dtype=np.int64), 0, 1)[:, 0]
+        return uniforms(self.run.seed, MASKING, self.state.updates, np.arange(n), np.zeros(n, dtype=np.int64), 0, 1)[
+            :, 0
+        ]

@@ -1,4 +1,5 @@
-"""One update of a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser steps."""
+"""One update of a policy from a frozen batch: micro-batches add up to the gradient of the whole, then the optimiser
+steps."""
 
 import math
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from rftlab.shared.prepare import Batch
 
 
 class Updated(NamedTuple):
-    """What an update was: its objective, sums over its tokens, and the log-probabilities (T,) at which it was weighed."""
+    """What an update was: its objective, sums over its tokens, and the log-probabilities (T,) at which it was
+    weighed."""
 
     objective: float
     clipped: int
@@ -26,7 +28,9 @@ class Updated(NamedTuple):
 def optimizer_of(policy, spec: AdamW) -> torch.optim.Optimizer:
     """AdamW at rest."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
-    return torch.optim.AdamW(parameters, spec.learning_rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True)
+    return torch.optim.AdamW(
+        parameters, spec.learning_rate, (spec.beta1, spec.beta2), spec.eps, spec.weight_decay, fused=True
+    )
 
 
 def rate_at(spec: AdamW, step: int) -> float:
@@ -37,8 +41,10 @@ def rate_at(spec: AdamW, step: int) -> float:
 def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses, on_policy: bool = False) -> Updated:
     """Add the gradient of -J, entropy bonus included, to the parameters of a policy, micro-batch by micro-batch.
 
-    J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding. policy: has micro_batches and log_probs.
-    on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not read.
+    J is that of the whole batch: shares are fixed, so the split into micro-batches changes nothing but rounding.
+    policy: has micro_batches and log_probs.
+    on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not
+    read.
     """
     bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
     total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
@@ -48,7 +54,9 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
         found[tokens] = logp.detach().cpu()
         part = part_of(batch, tokens)
         if on_policy:
-            part = part._replace(old_logp=found[tokens], ref_logp=found[tokens] if estimator.kl.anchor == "old" else part.ref_logp)
+            part = part._replace(
+                old_logp=found[tokens], ref_logp=found[tokens] if estimator.kl.anchor == "old" else part.ref_logp
+            )
         value, weighed = objective(estimator, part, logp)
         if bonus is not None:
             value = value + (torch.from_numpy(bonus[tokens]).to(entropy) * entropy).sum().to(value)
@@ -58,7 +66,8 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:
-    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not finite; nan where a weight then is not."""
+    """One step along the gradient, which it empties; returns its norm before clipping. No step where that is not
+    finite; nan where a weight then is not."""
     parameters = [parameter for _, parameter in policy.named_parameters()]
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, spec.max_grad_norm))
     if math.isfinite(norm):

@@ -41,10 +41,13 @@ class Advantage:
     """How rewards become advantages: A = (credit - baseline) / scale, then whitened."""
 
     baseline: BaselineKind = "group_mean"
-    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts), length_weighted.
-    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context), value (critic), optimal."""
+    """Of the group's set: group_mean, leave_one_out (mean of the others), second_best (only the best response counts),
+    length_weighted.
+    batch_mean: of all sets. From elsewhere: greedy (reward of the greedy response), moving_average (of the context),
+    value (critic), optimal."""
     scale: ScaleKind = "none"
-    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R / number of nonzero rewards."""
+    """group_std, batch_std: divide by the deviation plus eps of the group's set or of all sets. nonzero: times R /
+    number of nonzero rewards."""
     whiten: WhitenKind = "none"
     """At the end, to mean 0 and deviation 1 over the batch, where each token counts once, or each response."""
     credit: CreditKind = "reward"
@@ -65,21 +68,42 @@ class Advantage:
     """Lambda of generalised advantage estimation (value)."""
 
     def __post_init__(self):
-        for name, kind in (("baseline", BaselineKind), ("scale", ScaleKind), ("whiten", WhitenKind), ("credit", CreditKind), ("singleton", SingletonRule)):
+        for name, kind in (
+            ("baseline", BaselineKind),
+            ("scale", ScaleKind),
+            ("whiten", WhitenKind),
+            ("credit", CreditKind),
+            ("singleton", SingletonRule),
+        ):
             check_choice(f"advantage.{name}", getattr(self, name), get_args(kind))
         check(self.ddof in (0, 1), f"advantage.ddof = {self.ddof!r}; allowed: 0, 1")
         check_finite("advantage.eps", self.eps, 0)
         check(self.k >= 1, f"advantage.k = {self.k!r}; allowed: 1 or more")
-        check(self.k == 1 or self.credit == "pass_at_k", f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}")
+        check(
+            self.k == 1 or self.credit == "pass_at_k",
+            f"advantage.k = {self.k!r}; allowed: 1 where credit is {self.credit}",
+        )
         for name in ("decay", "gamma", "lam"):
             check(0 <= getattr(self, name) <= 1, f"advantage.{name} = {getattr(self, name)!r}; allowed: 0 to 1")
-        check(self.of_tokens or not self.by_token, "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline")
-        check(self.lam == 1 or self.baseline == "value", f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}")
-        check(not self.given or self.scale != "group_std", f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}")
+        check(
+            self.of_tokens or not self.by_token,
+            "advantage.gamma below 1 or baseline value: allowed with scale none, credit reward, no group's baseline",
+        )
+        check(
+            self.lam == 1 or self.baseline == "value",
+            f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}",
+        )
+        check(
+            not self.given or self.scale != "group_std",
+            f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}",
+        )
         if self.credit != "reward":
             allowed = ("none",) if self.credit == "set_mean" else ("none", "leave_one_out")
             check_choice(f"advantage.baseline (credit {self.credit})", self.baseline, allowed)
-            check(self.scale in ("none", "batch_std"), f"advantage.scale = {self.scale!r}; allowed: none, batch_std where credit is {self.credit}")
+            check(
+                self.scale in ("none", "batch_std"),
+                f"advantage.scale = {self.scale!r}; allowed: none, batch_std where credit is {self.credit}",
+            )
 
     @property
     def given(self) -> bool:
@@ -94,7 +118,12 @@ class Advantage:
     @property
     def of_tokens(self) -> bool:
         """Whether it may come from rewards at tokens, each in its place."""
-        return (self.given or self.baseline == "none") and self.scale == "none" and self.whiten != "responses" and self.credit == "reward"
+        return (
+            (self.given or self.baseline == "none")
+            and self.scale == "none"
+            and self.whiten != "responses"
+            and self.credit == "reward"
+        )
 
     @property
     def by_token(self) -> bool:

@@ -31,7 +31,10 @@ class Aggregation:
     def __post_init__(self):
         check_choice("aggregation.kind", self.kind, get_args(AggregationKind))
         check_choice("aggregation.empty", self.empty, get_args(EmptyRule))
-        check(self.length is None or self.kind.endswith("token_sum"), f"aggregation.length = {self.length!r}; allowed: None where kind is {self.kind}")
+        check(
+            self.length is None or self.kind.endswith("token_sum"),
+            f"aggregation.length = {self.length!r}; allowed: None where kind is {self.kind}",
+        )
         if self.length is not None:
             check_finite("aggregation.length", self.length, above=0)
         check_finite("aggregation.eps", self.eps, 0)

@@ -1,4 +1,5 @@
-"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other precision, stale weights)."""
+"""Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other
+precision, stale weights)."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -18,10 +19,12 @@ LOG_LIMIT = 20.0
 
 @dataclass(frozen=True)
 class Correction:
-    """Weights w = pi_old / pi_sampler on the surrogate, where pi_old is the trainer's policy at the start of the round."""
+    """Weights w = pi_old / pi_sampler on the surrogate, where pi_old is the trainer's policy at the start of the
+    round."""
 
     kind: CorrectionKind = "none"
-    """none: as if the sampler were the trainer. truncate: min(w, high) (truncated importance sampling). mask: w within low .. high, else 0.
+    """none: as if the sampler were the trainer. truncate: min(w, high) (truncated importance sampling). mask: w within
+    low .. high, else 0.
     ratio: no weights; the surrogate's ratio is taken to the sampler instead."""
     level: CorrectionLevel = "token"
     """w of the token, of the whole response (product over its tokens), or their geometric mean over the response."""
@@ -48,4 +51,6 @@ class CorrectionRule(NamedTuple):
 
 def correction_rule(spec: Correction) -> CorrectionRule:
     """The numbers that kernels take."""
-    return CorrectionRule(code_of(CorrectionKind, spec.kind), code_of(CorrectionLevel, spec.level), float(spec.low), float(spec.high))
+    return CorrectionRule(
+        code_of(CorrectionKind, spec.kind), code_of(CorrectionLevel, spec.level), float(spec.low), float(spec.high)
+    )

@@ -19,7 +19,8 @@ LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
 
 @dataclass(frozen=True)
 class KL:
-    """Penalty that keeps the policy near the base policy, estimated from the sampled tokens (joschu.net/blog/kl-approx.html)."""
+    """Penalty that keeps the policy near the base policy, estimated from the sampled tokens
+    (joschu.net/blog/kl-approx.html)."""
 
     kind: KLKind = "none"
     """With d = logp - ref_logp. k1: d. k2: d^2/2. k3: exp(-d) + d - 1. abs: |d|."""
@@ -32,7 +33,8 @@ class KL:
     straight_through: bool = False
     """Value of `kind`, gradient of k2 (the gradient of the reverse KL)."""
     weighted: bool = False
-    """Times the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's `use_bias_correction_kl`)."""
+    """Times the ratio, through which it is differentiated too: unbiased off policy (2512.02556; TRL's
+    `use_bias_correction_kl`)."""
     bounded: bool = True
     """Hold k3 at 10 or less, and its -d within +-20."""
 
@@ -44,7 +46,8 @@ class KL:
         lost = self.place == "reward" and (self.straight_through or self.weighted or self.anchor == "old")
         check(
             not lost,
-            "kl.place = 'reward' takes the value at sampling: straight_through, weighted and anchor old have no meaning there; allowed: their defaults",
+            "kl.place = 'reward' takes the value at sampling: straight_through, weighted and anchor old have "
+            "no meaning there; allowed: their defaults",
         )
 
 
@@ -65,4 +68,12 @@ def kl_rule(spec: KL) -> KLRule:
     """The numbers that kernels take."""
     limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)
     in_loss, in_reward = (float(spec.coef) if spec.place == place else 0.0 for place in ("loss", "reward"))
-    return KLRule(code_of(KLKind, spec.kind), spec.straight_through, spec.weighted, spec.anchor == "old", *limits, in_loss, in_reward)
+    return KLRule(
+        code_of(KLKind, spec.kind),
+        spec.straight_through,
+        spec.weighted,
+        spec.anchor == "old",
+        *limits,
+        in_loss,
+        in_reward,
+    )

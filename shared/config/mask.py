@@ -1,7 +1,9 @@
-"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else changes.
+"""Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else
+changes.
 
-`mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a token or a response alone, so a
-micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser batch.
+`mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a token or
+a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser
+batch.
 """
 
 from dataclasses import dataclass
@@ -22,7 +24,8 @@ class Divergence:
     """Drops tokens whose probability has moved too far in the direction of the advantage (DPPO, 2602.04879)."""
 
     measure: Measure = "tv"
-    """tv: |p - p_old| of the sampled token. kl: divergence of the two-outcome distributions (p_old, 1 - p_old) and (p, 1 - p)."""
+    """tv: |p - p_old| of the sampled token. kl: divergence of the two-outcome distributions (p_old, 1 - p_old) and
+    (p, 1 - p)."""
     low: float = 0.2
     """Threshold where A <= 0 and the probability falls."""
     high: float = 0.2
@@ -35,7 +38,8 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Drift:
-    """Drops responses with A < 0 whose mean of old_logp - logp is above the threshold (off-policy sequence mask, DeepSeek-V3.2, 2512.02556)."""
+    """Drops responses with A < 0 whose mean of old_logp - logp is above the threshold (off-policy sequence mask,
+    DeepSeek-V3.2, 2512.02556)."""
 
     threshold: float = 0.1
     """Nats per token."""
@@ -46,7 +50,8 @@ class Drift:
 
 @dataclass(frozen=True)
 class ClipCov:
-    """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov, 2505.22617)."""
+    """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov,
+    2505.22617)."""
 
     fraction: float = 2e-4
     """Of the batch's tokens, at least one; tokens that are clipped anyway are not drawn."""
@@ -62,7 +67,8 @@ class ClipCov:
 
 @dataclass(frozen=True)
 class KLCov:
-    """Leaves the KL penalty only on the tokens with the largest covariance (A - mean)(logp - mean) (KL-Cov, 2505.22617); drops none."""
+    """Leaves the KL penalty only on the tokens with the largest covariance (A - mean)(logp - mean) (KL-Cov,
+    2505.22617); drops none."""
 
     fraction: float = 2e-4
     """Of the batch's tokens, at least one."""
@@ -85,7 +91,8 @@ TV = code_of(Measure, "tv")
 
 
 class MaskRule(NamedTuple):
-    """A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that name."""
+    """A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that
+    name."""
 
     kind: int
     measure: int = 0
@@ -97,5 +104,7 @@ class MaskRule(NamedTuple):
 
 def mask_rule(spec: Mask) -> MaskRule:
     """The numbers that kernels take."""
-    numbers = {name: code_of(Measure, value) if name == "measure" else float(value) for name, value in vars(spec).items()}
+    numbers = {
+        name: code_of(Measure, value) if name == "measure" else float(value) for name, value in vars(spec).items()
+    }
     return MaskRule(code_of(Mask, type(spec)), **numbers)

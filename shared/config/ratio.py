@@ -17,8 +17,9 @@ class Ratio:
     """Which log-ratio x stands in a surrogate; x_t = logp_t - old_logp_t."""
 
     level: RatioLevel = "token"
-    """token: x_t. sequence: mean of x over the response (GSPO, 2507.18071). sequence_token: the same value, the derivative through the own token alone
-    (GSPO-token). product: sum of x over the response, each x_t held within +-20."""
+    """token: x_t. sequence: mean of x over the response (GSPO, 2507.18071). sequence_token: the same value, the
+    derivative through the own token alone (GSPO-token). product: sum of x over the response, each x_t held within
+    +-20."""
     floor: float = -20.0
     """The log-ratio is held at this value or more; beyond it the derivative is 0."""
     cap: float = 20.0
@@ -26,7 +27,10 @@ class Ratio:
 
     def __post_init__(self):
         check_choice("ratio.level", self.level, get_args(RatioLevel))
-        check(self.floor < 0 < self.cap, f"ratio.floor, cap = {self.floor!r}, {self.cap!r}; allowed: less than 0, more than 0")
+        check(
+            self.floor < 0 < self.cap,
+            f"ratio.floor, cap = {self.floor!r}, {self.cap!r}; allowed: less than 0, more than 0",
+        )
 
 
 class RatioRule(NamedTuple):

@@ -13,13 +13,15 @@ class Sampling:
     """Which contexts, rollouts and groups make up a round."""
 
     tries: int = 1
-    """Dynamic sampling: batches that may be sampled until batch_size groups have rewards that differ (DAPO, 2503.14476); 1 turns it off.
-    Every rollout is charged; what is still missing after the last try is filled with groups that teach nothing."""
+    """Dynamic sampling: batches that may be sampled until batch_size groups have rewards that differ (DAPO,
+    2503.14476); 1 turns it off. Every rollout is charged; what is still missing after the last try is filled with
+    groups that teach nothing."""
     keep: int = 0
-    """Group filtering: only the `keep` shortest responses of a group form its baseline set and are trained on (GFPO, 2508.09726); 0 keeps all."""
+    """Group filtering: only the `keep` shortest responses of a group form its baseline set and are trained on (GFPO,
+    2508.09726); 0 keeps all."""
     budget: Budget = "equal"
-    """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past rewards, at least one,
-    the same in total (Neyman's allocation)."""
+    """equal: the same rollouts for every context. difficulty: in proportion to sqrt(p (1-p)) of the context's past
+    rewards, at least one, the same in total (Neyman's allocation)."""
 
     def __post_init__(self):
         check_choice("sampling.budget", self.budget, get_args(Budget))

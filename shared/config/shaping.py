@@ -1,4 +1,5 @@
-"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on its length."""
+"""What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on
+its length."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +10,8 @@ from rftlab.shared.errors import check, check_finite
 
 @dataclass(frozen=True)
 class Length:
-    """Soft penalty on long responses: reward - coef clip((|o| - (limit - buffer)) / buffer, 0, 1)  (DAPO, 2503.14476, eq. 13)."""
+    """Soft penalty on long responses: reward - coef clip((|o| - (limit - buffer)) / buffer, 0, 1)  (DAPO,
+    2503.14476, eq. 13)."""
 
     coef: float = 0.0
     """Largest penalty; 0 turns it off."""
@@ -21,7 +23,10 @@ class Length:
     def __post_init__(self):
         check_finite("length.coef", self.coef, 0)
         check_finite("length.limit", self.limit, above=0)
-        check(0 < self.buffer <= self.limit, f"length.buffer = {self.buffer!r}; allowed: more than 0, at most length.limit = {self.limit!r}")
+        check(
+            0 < self.buffer <= self.limit,
+            f"length.buffer = {self.buffer!r}; allowed: more than 0, at most length.limit = {self.limit!r}",
+        )
 
 
 class ShapingRule(NamedTuple):

@@ -1,7 +1,8 @@
 """The surrogate objective of one token and its derivative, from one function.
 
-Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to the
-sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate logp alone.
+Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to
+the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate
+logp alone.
 """
 
 import math
@@ -18,7 +19,8 @@ class Reinforce:
 
 @dataclass(frozen=True)
 class Clip:
-    """j = min(A r, A clip(r, 1-low, 1+high)), through the ratio (PPO, 1707.06347, eq. 7; clip-higher: DAPO, 2503.14476)."""
+    """j = min(A r, A clip(r, 1-low, 1+high)), through the ratio (PPO, 1707.06347, eq. 7; clip-higher: DAPO,
+    2503.14476)."""
 
     low: float = 0.2
     """Lower clip range, from 0 (nothing may fall) to 1 (no lower clip)."""
@@ -72,7 +74,8 @@ class Dro:
 
 @dataclass(frozen=True)
 class GeometricMean:
-    """J of a response = A exp(mean_t clipped x_t), through the ratio; x is clipped to -low .. high on the side that A allows (GMPO, 2507.20673)."""
+    """J of a response = A exp(mean_t clipped x_t), through the ratio; x is clipped to -low .. high on the side that
+    A allows (GMPO, 2507.20673)."""
 
     low: float = 0.4
     """Lower clip range of the log-ratio."""
@@ -80,12 +83,15 @@ class GeometricMean:
     """Upper clip range of the log-ratio."""
 
     def __post_init__(self):
-        check(self.low >= 0 and self.high >= 0, f"surrogate.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
+        check(
+            self.low >= 0 and self.high >= 0, f"surrogate.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more"
+        )
 
 
 @dataclass(frozen=True)
 class Vespo:
-    """j = phi(r) A logp, phi = exp(lam) r^k exp(-lam r) with the ratio held fixed; it peaks at r = k/lam (VESPO, as in TRL)."""
+    """j = phi(r) A logp, phi = exp(lam) r^k exp(-lam r) with the ratio held fixed; it peaks at r = k/lam (VESPO, as
+    in TRL)."""
 
     k_positive: float = 2.0
     """k where A >= 0."""
@@ -118,7 +124,8 @@ def _check_range(spec) -> None:
 
 
 class SurrogateRule(NamedTuple):
-    """A surrogate for kernels: its kind, and the numbers of every kind by their names, 0 where this one has none of that name."""
+    """A surrogate for kernels: its kind, and the numbers of every kind by their names, 0 where this one has none of
+    that name."""
 
     kind: int
     low: float = 0.0

@@ -6,7 +6,8 @@ from rftlab.sim.lanes.simd import prefetch
 
 @kernel(inline="always")
 def fetch(contexts, plan, windows, batch):
-    """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for one by one."""
+    """Ask for what a chunk will read of its contexts besides features: scattered lines, which loops would wait for
+    one by one."""
     columns, size = contexts.base_logits.shape[1], windows.rewards.shape[1]
     for row in range(batch.shape[0]):
         context = batch[row]

@@ -1,7 +1,8 @@
 """Counter-based randomness: Philox 4x32-10 (Salmon et al. 2011), keyed by the seed, indexed by what is drawn.
 
-A number depends on (seed, round, context, rollout or lane, stream) alone. So results do not depend on the number of threads or on
-how seeds are grouped, a draw can be made again instead of stored, and two designs with one seed share their random numbers.
+A number depends on (seed, round, context, rollout or lane, stream) alone. So results do not depend on the number of
+threads or on how seeds are grouped, a draw can be made again instead of stored, and two designs with one seed share
+their random numbers.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,20 @@ import numpy as np
 
 from rftlab.shared.jit import entry, kernel
 from rftlab.sim.lanes.shuffles import quarter_0, quarter_1, quarter_2, quarter_3
-from rftlab.sim.lanes.simd import LANES, bits_of, floats_of, floor, fma, keep_bits, lane_numbers, load, splat, sqrt, store, to_floats
+from rftlab.sim.lanes.simd import (
+    LANES,
+    bits_of,
+    floats_of,
+    floor,
+    fma,
+    keep_bits,
+    lane_numbers,
+    load,
+    splat,
+    sqrt,
+    store,
+    to_floats,
+)
 from rftlab.sim.lanes.vectormath import F, U, cos_turns, log
 from rftlab.sim.lanes.words import merge_words, upper_words, wide_product
 
@@ -50,15 +64,22 @@ def _ten_turns(c, key):
 
 @kernel
 def _merge(even, odd):
-    return merge_words(even[0], odd[0]), merge_words(even[1], odd[1]), merge_words(even[2], odd[2]), merge_words(even[3], odd[3])
+    return (
+        merge_words(even[0], odd[0]),
+        merge_words(even[1], odd[1]),
+        merge_words(even[2], odd[2]),
+        merge_words(even[3], odd[3]),
+    )
 
 
 @kernel
 def philox(key, c0, c1, c2, c3):
-    """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two vectors each.
+    """Two times four vectors of 16 random words. The counters c0 and c3 are common to the lanes; c1 and c2 are two
+    vectors each.
 
-    Even and odd lanes apart, and two vectors of counters: four chains of multiplications, one after the other. A processor works on two of them at
-    once by itself; side by side in one loop they need 32 registers, more than most have.
+    Even and odd lanes apart, and two vectors of counters: four chains of multiplications, one after the other. A
+    processor works on two of them at once by itself; side by side in one loop they need 32 registers, more than most
+    have.
     """
     a = splat(c0), c1[0], c2[0], splat(c3)
     b = splat(c0), upper_words(c1[0]), upper_words(c2[0]), splat(c3)
@@ -78,8 +99,9 @@ def _unit(words):
 def uniforms(key, round_index, contexts, count, stream, out):
     """Two uniforms in [0, 1) for each of `count` draws of each context, keyed by (round, context, draw).
 
-    contexts (n,); count an np.int64, because a number written out is compiled as a type of its own; out (2, at least n count + 2 LANES)
-    float32, context by context. It holds the counters first: 16 at a time, of which those beyond a context's are overwritten by the next one's.
+    contexts (n,); count an np.int64, because a number written out is compiled as a type of its own; out (2, at least n
+    count + 2 LANES) float32, context by context. It holds the counters first: 16 at a time, of which those beyond a
+    context's are overwritten by the next one's.
     """
     n, width = contexts.shape[0] * count, out.shape[1]
     for row in range(contexts.shape[0]):

@@ -16,7 +16,9 @@ def sums_of_pairs(typingctx, a, b):
     """Lanes 2i and 2i+1 added, for a and then for b."""
 
     def build(builder, args):
-        return builder.fadd(_pick(builder, *args, range(0, 2 * LANES, 2)), _pick(builder, *args, range(1, 2 * LANES, 2)))
+        return builder.fadd(
+            _pick(builder, *args, range(0, 2 * LANES, 2)), _pick(builder, *args, range(1, 2 * LANES, 2))
+        )
 
     return emit(floats, (floats, floats), build)
 

@@ -1,8 +1,9 @@
 """Explicit 16-lane vectors for numba kernels: float32x16 and uint32x16.
 
-numba leaves vectorisation to LLVM's loop vectoriser, which gives up on the loops that matter here (possible aliasing in the
-outer products, wide multiplications in the random numbers). These intrinsics emit LLVM vector instructions directly: one
-register with AVX-512, two with AVX2, four with NEON, the same results. Arrays are addressed flat, without bounds checks.
+numba leaves vectorisation to LLVM's loop vectoriser, which gives up on the loops that matter here (possible aliasing in
+the outer products, wide multiplications in the random numbers). These intrinsics emit LLVM vector instructions
+directly: one register with AVX-512, two with AVX2, four with NEON, the same results. Arrays are addressed flat, without
+bounds checks.
 """
 
 import math
@@ -26,7 +27,8 @@ PAIRS = ir.VectorType(_I64, LANES // 2)
 
 
 def aligned_zeros(shape, dtype) -> np.ndarray:
-    """Zeros that begin with a cache line: 16 lanes across two lines cost a load more each time, in a product of matrices a seventh of its time."""
+    """Zeros that begin with a cache line: 16 lanes across two lines cost a load more each time, in a product of
+    matrices a seventh of its time."""
     size = math.prod(np.atleast_1d(shape)) * np.dtype(dtype).itemsize
     room = np.zeros(size + LINE, dtype=np.uint8)
     start = -room.ctypes.data % LINE
@@ -80,7 +82,9 @@ def load(typingctx, array, index):
     vector = floats if array.dtype == types.float32 else ints
 
     def code(context, builder, signature, args):
-        value = builder.load(builder.bitcast(address(context, builder, signature.args[0], *args), vector.llvm.as_pointer()))
+        value = builder.load(
+            builder.bitcast(address(context, builder, signature.args[0], *args), vector.llvm.as_pointer())
+        )
         value.align = 4
         return value
 
@@ -184,7 +188,9 @@ def largest(typingctx, a):
     """Largest lane, where none is nan. By halves: LLVM's own reduction minds nan, lane by lane."""
 
     def build(builder, args):
-        return by_halves(builder, args[0], lambda low, high: builder.select(builder.fcmp_ordered("<", low, high), high, low))
+        return by_halves(
+            builder, args[0], lambda low, high: builder.select(builder.fcmp_ordered("<", low, high), high, low)
+        )
 
     return emit(types.float32, (floats,), build)
 
@@ -194,7 +200,9 @@ def count_at_most(typingctx, a, bound):
     """Number of lanes with a <= bound."""
 
     def build(builder, args):
-        mask = builder.bitcast(builder.fcmp_ordered("<=", args[0], _spread(builder, args[1], FLOATS)), ir.IntType(LANES))
+        mask = builder.bitcast(
+            builder.fcmp_ordered("<=", args[0], _spread(builder, args[1], FLOATS)), ir.IntType(LANES)
+        )
         return builder.zext(call(builder, f"llvm.ctpop.i{LANES}", ir.IntType(LANES), [mask]), _I64)
 
     return emit(types.int64, (floats, types.float32), build)
@@ -238,7 +246,9 @@ def floats_of(typingctx, a):
 @intrinsic
 def arithmetic_shift(typingctx, a, n):
     """Lanes shifted right with their sign."""
-    return emit(ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], INTS)))
+    return emit(
+        ints, (ints, types.uint32), lambda builder, args: builder.ashr(args[0], _spread(builder, args[1], INTS))
+    )
 
 
 def _operator(symbol, vector, method):

@@ -1,6 +1,7 @@
 """The processor that kernels are compiled for: what of it decides how many values a loop keeps in registers.
 
-Results are the same bits on all of them (tests/sim/test_targets.py): a target decides which loop is outside, never the order of a sum.
+Results are the same bits on all of them (tests/sim/test_targets.py): a target decides which loop is outside, never the
+order of a sum.
 """
 
 from typing import NamedTuple
@@ -35,7 +36,9 @@ def features() -> str:
     if config.CPU_FEATURES is not None:
         return config.CPU_FEATURES
     mine = binding.get_host_cpu_features()
-    return ",".join(f"+{name}" for name, present in mine.items() if present and (config.ENABLE_AVX or not name.startswith("avx")))
+    return ",".join(
+        f"+{name}" for name, present in mine.items() if present and (config.ENABLE_AVX or not name.startswith("avx"))
+    )
 
 
 def target_of(features: str) -> Target:

@@ -1,8 +1,9 @@
 """Tiles: sums of a product of matrices that stay in registers, as many as the target has.
 
-Arms are two vectors, their lower and their upper half, which meet features in pairs (`rftlab.sim.policy.products.places`). A tile is the logits of
-CONTEXTS contexts, to which features are added one pair after the other, for HALVES of their arms at once; or the gradient of PAIRS pairs
-of features, to which contexts are added.
+Arms are two vectors, their lower and their upper half, which meet features in pairs
+(`rftlab.sim.policy.products.places`). A tile is the logits of CONTEXTS contexts, to which features are added one pair
+after the other, for HALVES of their arms at once; or the gradient of PAIRS pairs of features, to which contexts are
+added.
 """
 
 from typing import NamedTuple
@@ -22,13 +23,15 @@ class Tiles(NamedTuple):
     contexts: int
     """Contexts whose logits do."""
     halves: int
-    """Halves of their arms at once: both halve the features to read, one leaves room for more contexts, so for fewer weights to read."""
+    """Halves of their arms at once: both halve the features to read, one leaves room for more contexts, so for fewer
+    weights to read."""
     pairs: int
     """Pairs of features whose gradient does."""
 
 
 def tiles_of(target: Target) -> Tiles:
-    """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each want eight registers or more."""
+    """Sums in three quarters of the registers, the rest for what is read. Two multipliers that take four steps each
+    want eight registers or more."""
     vectors = min(16, target.registers * 3 // 4 // (LANES // target.lanes))
     halves = 2 if vectors == 16 else 1
     return Tiles(vectors // halves, halves, max(n for n in (1, 2, 4, 8) if n == 1 or 2 * n <= vectors))
@@ -48,7 +51,9 @@ def _pair(context, builder, array_type, array, index):
     pair = builder.load(builder.bitcast(address(context, builder, array_type, array, index), _I64.as_pointer()))
     pair.align = 4
     first = builder.insert_element(ir.Constant(_WIDE, ir.Undefined), pair, _I32(0))
-    everywhere = builder.shuffle_vector(first, ir.Constant(_WIDE, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2)))
+    everywhere = builder.shuffle_vector(
+        first, ir.Constant(_WIDE, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES // 2), [0] * (LANES // 2))
+    )
     return builder.bitcast(everywhere, FLOATS)
 
 
@@ -65,7 +70,10 @@ def _add(builder, pairs, weights, sums):
     """Each pair of features times every vector of weights (or scores), added to its sums."""
     found, n = [], len(weights)
     for i, pair in enumerate(pairs):
-        found += [call(builder, "llvm.fma.v16f32", FLOATS, [pair, *both]) for both in zip(weights, sums[n * i : n * i + n], strict=True)]
+        found += [
+            call(builder, "llvm.fma.v16f32", FLOATS, [pair, *both])
+            for both in zip(weights, sums[n * i : n * i + n], strict=True)
+        ]
     return found
 
 
@@ -80,7 +88,10 @@ def starts_of(typingctx, rows, first, width):
     """Where the features of the contexts rows[first], rows[first + 1], ... begin, CONTEXTS numbers."""
 
     def code(context, builder, signature, args):
-        numbers = [builder.load(address(context, builder, rows, args[0], builder.add(args[1], _I64(i)))) for i in range(CONTEXTS)]
+        numbers = [
+            builder.load(address(context, builder, rows, args[0], builder.add(args[1], _I64(i))))
+            for i in range(CONTEXTS)
+        ]
         return context.make_tuple(builder, signature.return_type, [builder.mul(number, args[2]) for number in numbers])
 
     return types.UniTuple(types.intp, CONTEXTS)(rows, types.intp, types.intp), code
@@ -88,20 +99,27 @@ def starts_of(typingctx, rows, first, width):
 
 @intrinsic
 def add_features(typingctx, sums, features, starts, k, theta, half):
-    """Sums of CONTEXTS contexts, whose features begin at `starts`, with features k, k + 1 times their weights added, from `half` of the arms on."""
+    """Sums of CONTEXTS contexts, whose features begin at `starts`, with features k, k + 1 times their weights added,
+    from `half` of the arms on."""
 
     def code(context, builder, signature, args):
         place = builder.mul(builder.add(args[3], args[5]), _I64(LANES))
         weights = load_vectors(context, builder, theta, args[4], place, HALVES)
-        pairs = [_pair(context, builder, features, args[1], builder.add(at, args[3])) for at in cgutils.unpack_tuple(builder, args[2])]
-        return context.make_tuple(builder, logits, _add(builder, pairs, weights, cgutils.unpack_tuple(builder, args[0])))
+        pairs = [
+            _pair(context, builder, features, args[1], builder.add(at, args[3]))
+            for at in cgutils.unpack_tuple(builder, args[2])
+        ]
+        return context.make_tuple(
+            builder, logits, _add(builder, pairs, weights, cgutils.unpack_tuple(builder, args[0]))
+        )
 
     return logits(logits, features, starts, types.intp, theta, types.intp), code
 
 
 @intrinsic
 def new_strip(typingctx):
-    """Room on the stack for the scores of STRIP contexts with every lane doubled, which is how pairs of features meet them."""
+    """Room on the stack for the scores of STRIP contexts with every lane doubled, which is how pairs of features
+    meet them."""
 
     def code(context, builder, signature, args):
         place = cgutils.alloca_once(builder, ir.ArrayType(FLOATS, 2 * STRIP))
@@ -126,12 +144,15 @@ def double_into(typingctx, place, i, score):
 
 @intrinsic
 def add_context(typingctx, sums, features, start, place, i):
-    """Sums of PAIRS pairs of features with a context added, the i-th of a strip, whose features of these pairs begin at `start`."""
+    """Sums of PAIRS pairs of features with a context added, the i-th of a strip, whose features of these pairs begin
+    at `start`."""
 
     def code(context, builder, signature, args):
         scores = [builder.load(at) for at in _halves(builder, *args[3:])]
         pairs = [_pair(context, builder, features, args[1], builder.add(args[2], _I64(2 * i))) for i in range(PAIRS)]
-        return context.make_tuple(builder, gradient, _add(builder, pairs, scores, cgutils.unpack_tuple(builder, args[0])))
+        return context.make_tuple(
+            builder, gradient, _add(builder, pairs, scores, cgutils.unpack_tuple(builder, args[0]))
+        )
 
     return gradient(gradient, features, types.intp, strip, types.intp), code
 

@@ -3,7 +3,18 @@
 import numpy as np
 
 from rftlab.shared.jit import kernel
-from rftlab.sim.lanes.simd import absolute, arithmetic_shift, bits_of, floats_of, floor, fma, maximum, splat, to_floats, to_ints
+from rftlab.sim.lanes.simd import (
+    absolute,
+    arithmetic_shift,
+    bits_of,
+    floats_of,
+    floor,
+    fma,
+    maximum,
+    splat,
+    to_floats,
+    to_ints,
+)
 
 F = np.float32
 U = np.uint32

@@ -20,7 +20,9 @@ def _on_pairs(build):
 @intrinsic
 def wide_product(typingctx, a, b):
     """64-bit products of the even lanes: their lower and upper words in even and odd lanes."""
-    return ints(ints, ints), _on_pairs(lambda builder, lanes: builder.mul(*(builder.and_(part, _LOWER) for part in lanes)))
+    return ints(ints, ints), _on_pairs(
+        lambda builder, lanes: builder.mul(*(builder.and_(part, _LOWER) for part in lanes))
+    )
 
 
 @intrinsic
@@ -32,4 +34,6 @@ def upper_words(typingctx, a):
 @intrinsic
 def merge_words(typingctx, a, b):
     """Even lanes of a, and those of b in the odd lanes behind them."""
-    return ints(ints, ints), _on_pairs(lambda builder, lanes: builder.or_(builder.and_(lanes[0], _LOWER), builder.shl(lanes[1], _WORD)))
+    return ints(ints, ints), _on_pairs(
+        lambda builder, lanes: builder.or_(builder.and_(lanes[0], _LOWER), builder.shl(lanes[1], _WORD))
+    )

@@ -14,8 +14,8 @@ _LEAST = 1e-6
 def base_logit_scale(forgetting, theta):
     """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
 
-    theta: W, flat, then the format parameter; forgetting: `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the
-    change of a logit.
+    theta: W, flat, then the format parameter; forgetting: `Linear.forgetting` over the number of arms, so that |W|^2 /
+    A is the mean square of the change of a logit.
     """
     if forgetting == 0.0:
         return 1.0

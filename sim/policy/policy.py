@@ -12,7 +12,18 @@ from numba.extending import overload
 
 from rftlab.shared.jit import kernel
 from rftlab.shared.sums import weight_totals
-from rftlab.sim.lanes.simd import LANES, count_at_most, fma, keep_bits, largest, load, running_total, splat, store, total
+from rftlab.sim.lanes.simd import (
+    LANES,
+    count_at_most,
+    fma,
+    keep_bits,
+    largest,
+    load,
+    running_total,
+    splat,
+    store,
+    total,
+)
 from rftlab.sim.lanes.vectormath import exp
 
 F = np.float32

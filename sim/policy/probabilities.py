@@ -1,7 +1,7 @@
 """From logits to probabilities, for all contexts of a batch: of arms, and of the format.
 
-Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular one (float64).
-`work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
+Logarithms and formats of 16 contexts are found together in the linear environment (float32), one by one in the tabular
+one (float64). `work` is a `rftlab.sim.state.Work` or a `rftlab.sim.state.View`.
 """
 
 import math
@@ -17,7 +17,8 @@ from rftlab.sim.policy.spelling import softmax
 
 @kernel
 def find_probabilities(contexts, plan, theta, batch, base_scale, work):
-    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: as `forgetting.base_logit_scale` says."""
+    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: as
+    `forgetting.base_logit_scale` says."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)
@@ -53,7 +54,8 @@ def _add_logs_scalar(norms, n, lse):
 
 
 def squash(logits, n, scale, shift, logp):
-    """logits[:n] become the probabilities sigmoid(h) with h = scale logits + shift, logp (2, n or more) log-probabilities of 0 and 1; behind n: `add_logs`."""
+    """logits[:n] become the probabilities sigmoid(h) with h = scale logits + shift, logp (2, n or more)
+    log-probabilities of 0 and 1; behind n: `add_logs`."""
     raise NotImplementedError("compiled code only")
 
 

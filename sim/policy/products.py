@@ -1,12 +1,13 @@
 """The two products of the policy: logits of contexts, and the gradient of the parameters.
 
-Linear: logits = base + features W, float32; tabular: logits = base + a table, float64. theta and grad are flat and contiguous: the
-matrix, then the format parameter. The table is (N, A). W lies in pairs of features, (d / 2, 2 halves of the arms, LANES / 2 arms,
-2 features), as `places` says: so one load, of two features into all lanes, serves two multiplications, and what they wait for is the
-multipliers instead of memory.
+Linear: logits = base + features W, float32; tabular: logits = base + a table, float64. theta and grad are flat and
+contiguous: the matrix, then the format parameter. The table is (N, A). W lies in pairs of features, (d / 2, 2 halves of
+the arms, LANES / 2 arms, 2 features), as `places` says: so one load, of two features into all lanes, serves two
+multiplications, and what they wait for is the multipliers instead of memory.
 
-What a tile adds up stays in registers, as many as the target has (`sim/lanes/tiles.py`): the logits of some contexts while the matrix, 28 KB that
-stay in the first-level cache, streams by, or the gradient of some features while contexts do. Rows come in whole blocks, which the caller fills up.
+What a tile adds up stays in registers, as many as the target has (`sim/lanes/tiles.py`): the logits of some contexts
+while the matrix, 28 KB that stay in the first-level cache, streams by, or the gradient of some features while contexts
+do. Rows come in whole blocks, which the caller fills up.
 """
 
 import numpy as np
@@ -15,7 +16,20 @@ from numba.extending import overload
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.shuffles import sums_of_pairs
 from rftlab.sim.lanes.simd import LANES, fma, load, prefetch, splat, store
-from rftlab.sim.lanes.tiles import CONTEXTS, HALVES, PAIRS, STRIP, add_context, add_features, double_into, load_tile, new_strip, starts_of, store_tile, zeros
+from rftlab.sim.lanes.tiles import (
+    CONTEXTS,
+    HALVES,
+    PAIRS,
+    STRIP,
+    add_context,
+    add_features,
+    double_into,
+    load_tile,
+    new_strip,
+    starts_of,
+    store_tile,
+    zeros,
+)
 from rftlab.sim.policy.policy import F, is_linear
 
 N = np.uintp
@@ -36,7 +50,8 @@ def whole_blocks(n):
 
 
 def forward(contexts, theta, rows, scale, logits):
-    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is left of the base policy's, and what was learnt."""
+    """Fill logits (n, columns) of the contexts rows (n,) at theta: what is left of the base policy's, and what was
+    learnt."""
     raise NotImplementedError("compiled code only")
 
 
@@ -60,7 +75,8 @@ def _forward_linear(contexts, theta, rows, scale, logits):
 
 @kernel(forceinline=True)
 def _sums(x, starts, theta, half, ahead):
-    """Features of a tile's contexts times their weights, from `half` of the arms on; those of the next tile are asked for meanwhile."""
+    """Features of a tile's contexts times their weights, from `half` of the arms on; those of the next tile are
+    asked for meanwhile."""
     sums = zeros()
     for line in range(0, x.shape[1], LANES):
         if half == 0:

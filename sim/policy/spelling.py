@@ -1,7 +1,8 @@
 """The softmax policy over answers of one or several tokens; an answer is right where all its tokens are.
 
-Each of T tokens is a softmax of its own over A / T of the arms: token s has the arms s A/T .. (s+1) A/T - 1. The log-probability and the
-score of an answer are the sums of those of its tokens. With one token these are the functions of sim/policy/policy.py. With several there are
+Each of T tokens is a softmax of its own over A / T of the arms: token s has the arms s A/T .. (s+1) A/T - 1. The
+log-probability and the score of an answer are the sums of those of its tokens. With one token these are the functions
+of sim/policy/policy.py. With several there are
 two versions of each, as there: float32 with all tokens of a context in one register of 16 lanes, and float64.
 """
 
@@ -48,7 +49,8 @@ def _from_tops(plan, z):
 
 
 def softmax(plan, logits, row, probs):
-    """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of their sums of exp(logit - largest)."""
+    """Fill probs[row] from logits[row], token by token; returns the sum of their largest logits, and the product of
+    their sums of exp(logit - largest)."""
     raise NotImplementedError("compiled code only")
 
 
@@ -86,7 +88,8 @@ def _softmax_scalar(plan, logits, row, probs):
 
 @kernel
 def pick(plan, cdf, token, u):
-    """Arm of a token, for u in [0, 1); cdf (columns,) is the running total of the probabilities of all tokens, as of policy.cumulate."""
+    """Arm of a token, for u in [0, 1); cdf (columns,) is the running total of the probabilities of all tokens, as of
+    policy.cumulate."""
     if len(plan.token_starts) == 1:
         return policy.pick(cdf, u)
     first = plan.token_starts[token]

@@ -1,10 +1,13 @@
-"""Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's parameters.
+"""Style tokens: what a response says besides its answer. No reward depends on them, but they share the answer's
+parameters.
 
-A response is the answer token (an arm with its format) and L style tokens. Style token t is a style_token with its own random direction
-u_t of signs, one for each arm: it says 1 with probability sigmoid(h_t), h_t = slope u_t . (z - z_base), where z are the context's
-logits. So the base policy tosses fair style_tokens, and as the policy learns its style drifts, which ratios and KL penalties see. The score
-of a token in the logits is slope (style_token - sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to
-covariance nuisance^2 I, so with many tokens they become the Gaussian nuisance that the one-token simulator draws directly.
+A response is the answer token (an arm with its format) and L style tokens. Style token t is a style_token with its own
+random direction
+u_t of signs, one for each arm: it says 1 with probability sigmoid(h_t), h_t = slope u_t . (z - z_base), where z are the
+context's logits. So the base policy tosses fair style_tokens, and as the policy learns its style drifts, which ratios
+and KL penalties see. The score of a token in the logits is slope (style_token - sigmoid(h_t)) u_t. With slope = 2
+nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so with many tokens they become the
+Gaussian nuisance that the one-token simulator draws directly.
 
 L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
 """
@@ -28,7 +31,13 @@ HALF = math.log(0.5)
 def style_of(tokens: float, by_style: float, jitter: float, n_styles: int, nuisance: float) -> Style:
     """The model's numbers; without style tokens the slope is 0."""
     check(tokens >= 0, f"style tokens = {tokens}; allowed: 0 or more")
-    return Style(float(tokens), float(by_style), float(jitter), n_styles, 2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0)
+    return Style(
+        float(tokens),
+        float(by_style),
+        float(jitter),
+        n_styles,
+        2.0 * nuisance / math.sqrt(tokens) if tokens > 0 else 0.0,
+    )
 
 
 def longest(style: Style) -> int:

@@ -1,4 +1,5 @@
-"""Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average, the optimal one."""
+"""Baselines that need more than the rewards of a batch: the greedy response's reward, a critic, a moving average,
+the optimal one."""
 
 import numpy as np
 

@@ -12,7 +12,8 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 
 @jit
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
-    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each. nan where a probability is."""
+    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each.
+    nan where a probability is."""
     n, chance, base_scale = contexts.base_format.shape[0], 0.0, base_logit_scale(plan.forgetting, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))

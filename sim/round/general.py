@@ -1,6 +1,6 @@
-"""The compiled round with everything in it: responses of several tokens, a sampler that is not the trainer, groups that are replaced,
-masks, importance corrections, baselines from elsewhere, an entropy bonus. Where none of these is asked for it does, bit for bit, what
-`rftlab.sim.round.plain` does; that one is faster.
+"""The compiled round with everything in it: responses of several tokens, a sampler that is not the trainer, groups that
+are replaced, masks, importance corrections, baselines from elsewhere, an entropy bonus. Where none of these is asked
+for it does, bit for bit, what `rftlab.sim.round.plain` does; that one is faster.
 """
 
 import numpy as np
@@ -24,7 +24,18 @@ from rftlab.sim.lanes.random import MASKING, uniforms
 from rftlab.sim.policy.products import backward, whole_blocks
 from rftlab.sim.policy.style import length_of, style_logit_of, style_logp
 from rftlab.sim.round.baselines import find_baseline, teach_critic
-from rftlab.sim.round.plain import CLIPPED, CONTEXTS, KL, REWARD, ROLLOUTS, TOKENS, ZERO_SIGNAL, optimizer_step, policy_forward, reward_and_silence
+from rftlab.sim.round.plain import (
+    CLIPPED,
+    CONTEXTS,
+    KL,
+    REWARD,
+    ROLLOUTS,
+    TOKENS,
+    ZERO_SIGNAL,
+    optimizer_step,
+    policy_forward,
+    reward_and_silence,
+)
 from rftlab.sim.round.ragged import (
     ADVANTAGE,
     ARM,
@@ -58,9 +69,11 @@ from rftlab.sim.round.scores import set_scores
 
 @inner
 def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batch, at, ragged):
-    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its rewards.
+    """Sample a batch of contexts as rows at .. of the round, find baselines that precede its rewards, remember its
+    rewards.
 
-    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later epoch.
+    Random numbers are those of the batch, not of the round: within a round a context may come up again, in a later
+    epoch.
     """
     first = ragged.rows[FIRST]
     starts = ragged.ints[START]
@@ -99,7 +112,9 @@ def sample_round(contexts, plan, choices, rule, state, memory, trainer, sampler,
     n, rows = batches.shape[1], np.int64(0)  # a plain 0 would compile what it is passed to twice
     for attempt in range(choices.tries):
         memory.spent[2] += 1
-        sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged)
+        sample_try(
+            contexts, plan, choices, rule, state, memory, trainer, sampler, round_index, batches[attempt], rows, ragged
+        )
         if choices.tries == 1:
             return
         rows = drop_silent(ragged, rows, n, n - rows if attempt + 1 == choices.tries else 0)
@@ -157,10 +172,16 @@ def count(n, ragged, totals):
 
 @inner
 def freeze_round(rule, n, ragged):
-    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then takes the old policy's place."""
+    """Importance weights of the round's tokens, and what the KL penalty compares with; with `ratio` the sampler then
+    takes the old policy's place."""
     first = ragged.rows[FIRST]
     starts = ragged.ints[START]
-    old_logp, ref_logp, sampled, correction = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED], ragged.tokens[CORRECTION]
+    old_logp, ref_logp, sampled, correction = (
+        ragged.tokens[OLD],
+        ragged.tokens[REF],
+        ragged.tokens[SAMPLED],
+        ragged.tokens[CORRECTION],
+    )
     stop = first[n]
     tokens = starts[stop]
     if rule.correction.kind == UNCORRECTED:
@@ -185,17 +206,31 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
             t = starts[i]
             logp[t] = answer_logp(view, row - low, arms[i], forms[i])
             for s in range(t + 1, starts[i + 1]):
-                style_logit = style_logit_of(choices.style, np.uint32(signs_of[s]), view.logits, contexts.base_logits, row - low, context_of[row], plan.n_arms)
+                style_logit = style_logit_of(
+                    choices.style,
+                    np.uint32(signs_of[s]),
+                    view.logits,
+                    contexts.base_logits,
+                    row - low,
+                    context_of[row],
+                    plan.n_arms,
+                )
                 style_logits[s], logp[s] = style_logit, style_logp(style_logit, style_tokens[s] != 0)
 
 
 @inner
 def find_weights(plan, rule, update, low, high, ragged):
-    """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values, tokens."""
+    """Weights of the tokens of rows low .. high-1, one optimiser batch; returns clipped tokens, sum of KL values,
+    tokens."""
     first = ragged.rows[FIRST]
     starts = ragged.ints[START]
     weights, logp, plain, share = ragged.tokens[WEIGHT], ragged.tokens[NOW], ragged.tokens[PLAIN], ragged.tokens[SHARE]
-    kl_share, old_logp, ref_logp, correction = ragged.tokens[KL_SHARE], ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[CORRECTION]
+    kl_share, old_logp, ref_logp, correction = (
+        ragged.tokens[KL_SHARE],
+        ragged.tokens[OLD],
+        ragged.tokens[REF],
+        ragged.tokens[CORRECTION],
+    )
     credit = ragged.tokens[CREDIT]
     response = ragged.marks[RESPONSE]
     start, stop = first[low], first[high]
@@ -208,7 +243,9 @@ def find_weights(plan, rule, update, low, high, ragged):
     if rule.mask.kind == CLIP_COV:
         uniforms(plan.key, update, np.arange(b - a), 1, MASKING, ragged.keys)
     if rule.mask.kind != UNMASKED:
-        mask_into(rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens])
+        mask_into(
+            rule, batch, logp[tokens], ragged.keys[0, : b - a].astype(np.float64), share[tokens], kl_share[tokens]
+        )
     _, clipped, _, kl = objective_and_weights_into(rule, batch, logp[tokens], weights[tokens])
     return clipped, kl, b - a
 
@@ -237,8 +274,11 @@ def update_policy(contexts, plan, choices, rule, state, view, round_index, n, ra
 
 
 @jit
-def general_rounds(contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals):
-    """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done, fewer where the run diverged."""
+def general_rounds(
+    contexts, plan, choices, rule, state, memory, trainer, sampler, batches, first_round, rounds, ragged, totals
+):
+    """Train for some rounds on batches (at least rounds x tries, B) of context indices; returns the rounds done,
+    fewer where the run diverged."""
     n, tried = batches.shape[1], 0
     for r in range(rounds):
         memory.history[(first_round + r) % (choices.lag + 1)] = state.theta

@@ -1,4 +1,5 @@
-"""What makes a round's gradient noisy besides the luck of its rollouts: nuisance that goes with surprise, interference between contexts.
+"""What makes a round's gradient noisy besides the luck of its rollouts: nuisance that goes with surprise, interference
+between contexts.
 
 Both are off by default (docs/simulator.md says why they are here).
 """
@@ -13,8 +14,9 @@ from rftlab.sim.policy.spelling import squared_length
 
 @kernel
 def squared_weights(plan, work, row, first):
-    """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2 is the variance of
-    a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its tokens of 1 - 2 pi_a + sum_b pi_b^2.
+    """sum_k w_k^2 v_k over a context's rollouts, the first of them `first` among the sampled; v = 1 - q + q |e - pi|^2
+    is the variance of a rollout's nuisance relative to plan.nuisance^2, q the surprise, |e - pi|^2 = sum over its
+    tokens of 1 - 2 pi_a + sum_b pi_b^2.
     """
     total, tokens = 0.0, len(plan.token_starts)
     sharpness = squared_length(work.probs, row)
@@ -22,14 +24,17 @@ def squared_weights(plan, work, row, first):
         distance = tokens + sharpness
         for i in range((first + j) * tokens, (first + j + 1) * tokens):
             distance -= 2.0 * work.probs[row, work.arm[i]]
-        variance = 1.0 - plan.surprise + plan.surprise * max(distance, 0.0)  # a sure response's distance may round to below 0
+        variance = (
+            1.0 - plan.surprise + plan.surprise * max(distance, 0.0)
+        )  # a sure response's distance may round to below 0
         total += work.weight[row * plan.rollouts + j] ** 2 * variance
     return total
 
 
 @kernel
 def interfere(contexts, plan, round_index, batch, rows, work, grad):
-    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random context of its round.
+    """Add plan.interference x_j s_i^T to the gradient for every context i of the batch, s_i its score, j a random
+    context of its round.
 
     Overwrites the scores and `rows`, the padded batch.
     """

@@ -17,7 +17,13 @@ ADAM, SGD = range(2)
 
 def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
     """The numbers that kernels take instead of an `Optimizer`."""
-    return OptimizerRule(get_args(OptimizerKind).index(optimizer.kind), optimizer.learning_rate, optimizer.beta1, optimizer.beta2, optimizer.eps)
+    return OptimizerRule(
+        get_args(OptimizerKind).index(optimizer.kind),
+        optimizer.learning_rate,
+        optimizer.beta1,
+        optimizer.beta2,
+        optimizer.eps,
+    )
 
 
 def squared_length(values):
@@ -53,7 +59,8 @@ def _squared_length_scalar(values):
 
 @entry
 def ascend(rule, step, grad, mean, square, theta):
-    """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its squared norm."""
+    """One update of theta along grad (all flat, one length), the step'th (from 1); empties grad and returns its
+    squared norm."""
     number = theta.dtype.type
     squared_norm = squared_length(grad)
     if rule.kind == SGD:

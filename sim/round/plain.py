@@ -1,7 +1,7 @@
 """The compiled round: find the policy on a batch of contexts, roll out, find the advantages, update.
 
-One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each update looks
-again. All randomness comes from counters, so nothing random is stored.
+One update per round uses the logits that sampled, so every ratio is exactly 1; with more (epochs, mini-batches) each
+update looks again. All randomness comes from counters, so nothing random is stored.
 """
 
 import math
@@ -34,7 +34,8 @@ REWARD, KL, CLIPPED, ZERO_SIGNAL, GRAD_NORM, TOKENS, UPDATES, CONTEXTS, ROLLOUTS
 
 @kernel(forceinline=True)
 def find_logits(contexts, theta, batch, base_scale, work):
-    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as `forgetting.base_logit_scale` says."""
+    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as
+    `forgetting.base_logit_scale` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
@@ -43,7 +44,8 @@ def find_logits(contexts, theta, batch, base_scale, work):
 
 @kernel(forceinline=True)
 def policy_forward(contexts, plan, theta, batch, work):
-    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks."""
+    """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole
+    blocks."""
     base_scale = base_logit_scale(plan.forgetting, theta)
     find_logits(contexts, theta, batch, base_scale, work)
     find_probabilities(contexts, plan, theta, batch, base_scale, work)
@@ -68,7 +70,11 @@ def find_baselines(plan, windows, batch, work):
     end = np.int64(0)  # a plain 0 would compile what it is passed to twice
     for row in range(n):
         work.pool_starts[row] = end
-        end = window_into(windows, batch[row], work.pool, end) if plan.replays else copy_into(work.reward[row * k : row * k + k], work.pool, end)
+        end = (
+            window_into(windows, batch[row], work.pool, end)
+            if plan.replays
+            else copy_into(work.reward[row * k : row * k + k], work.pool, end)
+        )
         if m > 0:
             end = copy_into(work.reward[n * k + row * m : n * k + (row + 1) * m], work.pool, end)
     work.pool_starts[n] = end
@@ -100,7 +106,8 @@ def count_signal(plan, n, work, totals):
 def set_scores(plan, round_index, batch, first, rows, work):
     """Score of each row: sum_k w_k (e_{a_k} - pi) plus the nuisance; returns the gradient of the format parameter.
 
-    The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k w_k^2).
+    The nuisance of K independent rollouts with weights w_k is one normal vector of standard deviation sqrt(sum_k
+    w_k^2).
     """
     k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
@@ -119,7 +126,8 @@ def set_scores(plan, round_index, batch, first, rows, work):
 
 @kernel(inline="always")
 def find_logp_again(plan, n, first, work):
-    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of `policy_forward`."""
+    """Log-probabilities of the trained rollouts of n contexts, the first of them `first`, under the policy of
+    `policy_forward`."""
     k, tokens = plan.rollouts, len(plan.token_starts)
     for row in range(n):
         for t in range(row * k, row * k + k):
@@ -131,10 +139,13 @@ def find_logp_again(plan, n, first, work):
 
 @kernel(inline="always")
 def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
-    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of them `first`."""
+    """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of
+    them `first`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
-    fixed = Batch(work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part])
+    fixed = Batch(
+        work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
+    )
     _, clipped, _, kl = objective_and_weights_into(rule, fixed, logp, work.weight)
     format_grad = set_scores(plan, round_index, batch, first, rows, work)
     backward(contexts, rows, work.scores, state.grad)
@@ -165,17 +176,28 @@ def sample_rollouts(contexts, plan, rule, state, work, round_index, batch, total
         shape_into(rule, work.reward, work.starts, work.old_logp, work.ref_logp)
     find_baselines(plan, state.windows, batch, work)
     pool_starts = work.pool_starts[: batch.shape[0] + 1]
-    advantages_into(rule.advantage, work.reward[trained], work.starts, work.group, work.pool, pool_starts, work.reward, work.advantage[trained])
+    advantages_into(
+        rule.advantage,
+        work.reward[trained],
+        work.starts,
+        work.group,
+        work.pool,
+        pool_starts,
+        work.reward,
+        work.advantage[trained],
+    )
     count_signal(plan, batch.shape[0], work, totals)
 
 
 @entry
 def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals):
-    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run diverged.
+    """Train on batches (rounds, B) of context indices; returns the rounds done, fewer than asked for where the run
+    diverged.
 
-    A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the gradient. `work` then
-    holds the last chunk. Several updates find the policy again on parts of a batch that was sampled as one chunk. Both are turns of one loop, because
-    parts of a round that are compiled into it in two places take twice as long to compile.
+    A round goes chunk by chunk, so that a chunk's features stay in the second-level cache from the logits to the
+    gradient. `work` then holds the last chunk. Several updates find the policy again on parts of a batch that was
+    sampled as one chunk. Both are turns of one loop, because parts of a round that are compiled into it in two places
+    take twice as long to compile.
     """
     n, again = batches.shape[1], plan.epochs * plan.minibatches > 1
     chunks, size = (n + plan.chunk - 1) // plan.chunk, n // plan.minibatches
@@ -196,7 +218,9 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             if fresh and again:
                 continue
             logp = work.old_logp if fresh else work.logp
-            accumulate_gradient(contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals)
+            accumulate_gradient(
+                contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals
+            )
             if again or turn + 1 == chunks:
                 finite = finite and optimizer_step(plan, state, totals)
         if not finite:

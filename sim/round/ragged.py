@@ -1,4 +1,5 @@
-"""Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens, packed."""
+"""Scratch of a round of `rftlab.sim.round.general`: rows of the batch, their responses, and the responses' tokens,
+packed."""
 
 from typing import NamedTuple
 
@@ -6,7 +7,8 @@ import numpy as np
 
 
 class Ragged(NamedTuple):
-    """Scratch of a round. Quantities of one kind share an array, whose rows the constants below name: kernels compile much faster so."""
+    """Scratch of a round. Quantities of one kind share an array, whose rows the constants below name: kernels
+    compile much faster so."""
 
     rows: np.ndarray
     """(4, rows + 1) of contexts; room for two batches, so that a second try can lie behind the first."""
@@ -39,5 +41,6 @@ SCORE, GIVEN, ADVANTAGE, PUSH = range(4)
 SIGNS, STYLE_TOKEN, RESPONSE = range(3)
 """Of a token: its direction and what it says (style tokens), its response."""
 STYLE_LOGIT, OLD, REF, SAMPLED, NOW, CREDIT, CORRECTION, PLAIN, SHARE, KL_SHARE, WEIGHT = range(11)
-"""Of a token: h of a style token; log-probability under the old, the base, the sampling and the current policy; its advantage; its
-importance weight; its share, without and with that weight; its share of the KL penalty; its weight on its score."""
+"""Of a token: h of a style token; log-probability under the old, the base, the sampling and the current policy; its
+advantage; its importance weight; its share, without and with that weight; its share of the KL penalty; its weight on
+its score."""

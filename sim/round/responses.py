@@ -1,7 +1,8 @@
-"""Responses of several tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be replaced.
+"""Responses of several tokens, sampled by a policy that may differ from the trainer's; groups that teach nothing may be
+replaced.
 
-Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after all trained
-ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
+Responses of a round are packed: those of row r of the batch are first[r] .. first[r+1]-1, support rollouts follow after
+all trained ones, and response i holds the tokens starts[i] .. starts[i+1]-1, its answer first.
 """
 
 import numpy as np
@@ -15,7 +16,23 @@ from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
 from rftlab.sim.policy.style import HALF, WORDS, length_of, style_logit_of, style_logp, style_probability, words_into
 from rftlab.sim.round.plain import find_logits
-from rftlab.sim.round.ragged import ARM, CONTEXT, FIRST, FORM, GETS, GIVEN, GROUP, OLD, REF, RESPONSE, SAMPLED, SCORE, SIGNS, START, STYLE_TOKEN
+from rftlab.sim.round.ragged import (
+    ARM,
+    CONTEXT,
+    FIRST,
+    FORM,
+    GETS,
+    GIVEN,
+    GROUP,
+    OLD,
+    REF,
+    RESPONSE,
+    SAMPLED,
+    SCORE,
+    SIGNS,
+    START,
+    STYLE_TOKEN,
+)
 
 UNIT = 2.0**-24
 
@@ -40,7 +57,8 @@ def answer_logp(view, row, arm, form):
 
 @inner
 def respond(contexts, plan, choices, trainer, sampler, round_index, row, context, draw, at, ragged, i):
-    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place among the uniforms."""
+    """Sample and score response i, the draw'th rollout of a context; `ragged.cdf` holds the sampler's. at: its place
+    among the uniforms."""
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
     rewards = ragged.numbers[SCORE]
     old_logp, ref_logp, sampled = ragged.tokens[OLD], ragged.tokens[REF], ragged.tokens[SAMPLED]
@@ -52,7 +70,9 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
     rewards[i] = form * ((contexts.correct[context] >> np.uint32(arm)) & np.uint32(1))
     old_logp[t] = answer_logp(trainer, row, arm, form)
     sampled[t] = answer_logp(sampler, row, arm, form)
-    ref_logp[t] = contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
+    ref_logp[t] = (
+        contexts.base_logits[context, arm] - contexts.base_lse[context] + contexts.base_format_logp[context, form]
+    )
     response[t] = i
     n = length_of(choices.style, arm, ragged.lengths[0, at]) if choices.style.tokens > 0.0 else 0
     for position in range(n):
@@ -60,17 +80,23 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        style_logit = style_logit_of(choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms)
+        style_logit = style_logit_of(
+            choices.style, signs, sampler.logits, contexts.base_logits, row, context, plan.n_arms
+        )
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
         sampled[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
-        old_logp[t] = style_logp(style_logit_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms), style_token)
+        old_logp[t] = style_logp(
+            style_logit_of(choices.style, signs, trainer.logits, contexts.base_logits, row, context, plan.n_arms),
+            style_token,
+        )
     starts[i + 1] = t + 1
 
 
 @inner
 def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_index, batch, at, ragged):
-    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses in use."""
+    """Sample the contexts of a try as rows at .. of the round, support rollouts behind them; returns the responses
+    in use."""
     first, context_of, gets = ragged.rows[FIRST], ragged.rows[CONTEXT], ragged.rows[GETS]
     group = ragged.ints[GROUP]
     n, count = batch.shape[0], choices.draws
@@ -88,13 +114,17 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row]):
             group[i] = at + row
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
+            respond(
+                contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
+            )
             i += 1
         first[at + row + 1] = i
     for row in range(n if plan.support > 0 else 0):
         cumulate(sampler.probs, row, ragged.cdf)
         for j in range(gets[row], gets[row] + plan.support):
-            respond(contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i)
+            respond(
+                contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
+            )
             i += 1
     return i
 
@@ -132,7 +162,8 @@ def move_row(ragged, source, target):
 
 @inner
 def drop_silent(ragged, at, n, room):
-    """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the rows in use."""
+    """Keep the rows of at .. at+n-1 whose rewards differ, and as many others as fill up `room` rows; returns the
+    rows in use."""
     spare = room
     for row in range(at, at + n):
         spare -= differs(ragged, row)

@@ -1,4 +1,5 @@
-"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a `rftlab.sim.state.Work`."""
+"""The rollouts of a round: answers and formats sampled and scored, with their log-probabilities. `work` is a
+`rftlab.sim.state.Work`."""
 
 import numpy as np
 
@@ -12,12 +13,18 @@ N = np.uintp
 
 @kernel(forceinline=True)
 def respond(contexts, plan, row, context, draw, at, count, work):
-    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative probabilities, `draw` is their first uniform.
+    """Sample and score `count` rollouts of a context as those from `at` on; work.cdf holds its cumulative
+    probabilities, `draw` is their first uniform.
 
     Unsigned indices, because those that may be below 0 cost two instructions more at each of the arrays.
     """
     row, context, tokens = N(row), N(context), len(plan.token_starts)
-    correct, formed, offset, base_offset = contexts.correct[context], work.formed[row], -work.lse[row], -contexts.base_lse[context]
+    correct, formed, offset, base_offset = (
+        contexts.correct[context],
+        work.formed[row],
+        -work.lse[row],
+        -contexts.base_lse[context],
+    )
     malformed, well_formed = work.format_logp[0, row], work.format_logp[1, row]
     base_malformed, base_well_formed = contexts.base_format_logp[context, 0], contexts.base_format_logp[context, 1]
     for j in range(count):
@@ -37,7 +44,8 @@ def respond(contexts, plan, row, context, draw, at, count, work):
 
 @kernel(inline="always")
 def roll_out(contexts, plan, round_index, batch, work):
-    """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base policy."""
+    """Sample and score K + M rollouts of each context, with their log-probabilities under the policy and the base
+    policy."""
     n, k, m, tokens = batch.shape[0], plan.rollouts, plan.support, len(plan.token_starts)
     uniforms(plan.key, round_index, batch, (k + m) * tokens, ROLLOUT, work.uniform)
     for row in range(n):

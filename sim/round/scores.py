@@ -29,7 +29,8 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
 
 @inner
 def add_entropy(plan, view, row, share, scores):
-    """Add share x the gradient of the entropy of a context's answer and format; returns its part for the format's logit."""
+    """Add share x the gradient of the entropy of a context's answer and format; returns its part for the format's
+    logit."""
     entropy = 0.0
     for a in range(plan.n_arms):
         p = view.probs[row, a]
@@ -43,7 +44,8 @@ def add_entropy(plan, view, row, share, scores):
 
 @inner
 def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, grad):
-    """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As `rftlab.sim.round.plain.set_scores`, and more."""
+    """Score of each of the rows low .. high-1; adds to the last entry of grad the format parameter's. As
+    `rftlab.sim.round.plain.set_scores`, and more."""
     first = ragged.rows[FIRST]
     starts, arms, forms = ragged.ints[START], ragged.ints[ARM], ragged.ints[FORM]
     weights, plain, pushes = ragged.tokens[WEIGHT], ragged.tokens[PLAIN], ragged.numbers[PUSH]
@@ -57,7 +59,15 @@ def set_scores(plan, choices, rule, round_index, low, high, rows, view, ragged, 
             pushes[i] = weights[starts[i]]
             bonus += rule.entropy * plain[starts[i]]
         weight, squares, formed = weight_sums(pushes[a:b], forms[a:b])
-        start_score(view.probs, at, weight, plan.nuisance * math.sqrt(squares) if gaussian else 0.0, ragged.noise, plan.n_arms, ragged.scores)
+        start_score(
+            view.probs,
+            at,
+            weight,
+            plan.nuisance * math.sqrt(squares) if gaussian else 0.0,
+            ragged.noise,
+            plan.n_arms,
+            ragged.scores,
+        )
         add_arms(pushes[a:b], arms[a:b], 1, at, ragged.scores)
         format_grad += formed - weight * view.formed[at]
         if bonus > 0.0:

@@ -13,14 +13,19 @@ PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.val
 
 
 def preset(name: str) -> Estimator:
-    """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that cannot exist here, with the reason."""
+    """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that
+    cannot exist here, with the reason."""
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
     return PRESETS[name]
 
 
 def name_of(estimator: Estimator) -> str:
-    """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs from its default."""
+    """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
+    from its default."""
     own = next((name for name, known in PRESETS.items() if known == estimator), None)
-    changed = [(knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value) for knob in knobs_of(estimator, Estimator(), "")]
+    changed = [
+        (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)
+        for knob in knobs_of(estimator, Estimator(), "")
+    ]
     return own or f"{estimator.advantage.baseline}_custom_{hashlib.sha256(repr(changed).encode()).hexdigest()[:8]}"

@@ -1,4 +1,5 @@
-"""What an estimator card holds besides the estimator itself, and the knobs of a card that differ from their defaults."""
+"""What an estimator card holds besides the estimator itself, and the knobs of a card that differ from their
+defaults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -12,8 +13,9 @@ from rftlab.shared.estimator import Estimator
 class Card:
     """A named estimator of the field and its story.
 
-    In formulas r is a reward, ρ the ratio of a token to the policy that sampled it, o a response, s a score (grad log pi), p and q the
-    chances of success and failure, K the rollouts of a context. W is the factor of a context's mean gradient on grad p: 1 where unbiased.
+    In formulas r is a reward, ρ the ratio of a token to the policy that sampled it, o a response, s a score (grad log
+    pi), p and q the chances of success and failure, K the rollouts of a context. W is the factor of a context's mean
+    gradient on grad p: 1 where unbiased.
     """
 
     name: str
@@ -52,7 +54,8 @@ class EstimatorKnob(NamedTuple):
 
 
 def knobs_of(value, default, path: str) -> Iterator[EstimatorKnob]:
-    """Fields of a dataclass, however deep, that differ from those of `default`; of its own defaults where the kinds differ."""
+    """Fields of a dataclass, however deep, that differ from those of `default`; of its own defaults where the kinds
+    differ."""
     if type(value) is not type(default):
         yield EstimatorKnob(path, type(value).__name__, type(default).__name__)
         default = type(value)()

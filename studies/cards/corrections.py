@@ -27,7 +27,8 @@ CARDS = (
         source="Yao et al. 2025 (Off-Policy RL); truncation: arXiv 1606.02647",
         estimator=_grpo(Correction("truncate", "token", high=2.0)),
         formula="w_t = min(π_old / π_sampler, 2) of the token, times GRPO's j",
-        bias=SAME + "Weights remove the mismatch's bias up to the cap and per token, not per response; they cost effective samples.",
+        bias=SAME + "Weights remove the mismatch's bias up to the cap and per token, not per response; they cost "
+        "effective samples.",
         checks=("T3", "T18"),
         mirrors="verl 0.9.1 and oat (cap 2)",
     ),
@@ -37,7 +38,9 @@ CARDS = (
         source=f"{BLOG}; truncation: arXiv 1606.02647",
         estimator=_grpo(Correction("truncate", "sequence", high=2.0)),
         formula="w_i = min(Π_t π_old / π_sampler, 2), times GRPO's j on every token",
-        bias=SAME + "Without the cap the weight of the response removes the whole bias; its variance grows exponentially with the length.",
+        bias=SAME
+        + "Without the cap the weight of the response removes the whole bias; its variance grows exponentially "
+        "with the length.",
         checks=("T3", "T18"),
         mirrors="TRL 1.x (`sequence_truncate`, cap of its recipe)",
     ),
@@ -47,7 +50,8 @@ CARDS = (
         source="arXiv 2510.18855",
         estimator=_grpo(Correction("mask", "token", 0.5, 5.0)),
         formula="w_t = π_old / π_sampler where it lies in 0.5 .. 5, else 0",
-        bias=SAME + "Tokens on which the two disagree teach nothing: bounded variance, and a bias from what is dropped.",
+        bias=SAME
+        + "Tokens on which the two disagree teach nothing: bounded variance, and a bias from what is dropped.",
         checks=("T3", "T18"),
         mirrors="OpenRLHF (`icepop`, 0.5 and 5)",
     ),
@@ -57,7 +61,8 @@ CARDS = (
         source=BLOG,
         estimator=_grpo(Correction("mask", "sequence", 0.5, 2.0)),
         formula="w_i = Π_t π_old / π_sampler where it lies in 0.5 .. 2, else 0, on every token",
-        bias=SAME + "A response on which the two disagree is dropped as a whole; long responses are dropped more often.",
+        bias=SAME
+        + "A response on which the two disagree is dropped as a whole; long responses are dropped more often.",
         checks=("T3", "T18"),
         mirrors="TRL 1.x (`sequence_mask`, bounds of its recipe)",
     ),
@@ -67,7 +72,9 @@ CARDS = (
         source=BLOG,
         estimator=_grpo(Correction("mask", "geometric", 0.5, 2.0)),
         formula="w_i = exp(mean_t log(π_old / π_sampler)) where it lies in 0.5 .. 2, else 0, on every token",
-        bias=SAME + "The mean does not grow with the length, so long responses stay; it is not an importance weight, so a bias stays too.",
+        bias=SAME
+        + "The mean does not grow with the length, so long responses stay; it is not an importance weight, so "
+        "a bias stays too.",
         checks=("T3", "T18"),
         note="Left out: OpenRLHF's `seq-mask-tis`, which masks by this mean and weighs by token.",
     ),
@@ -77,7 +84,9 @@ CARDS = (
         source="arXiv 1707.06347; as verl's `bypass_mode`",
         estimator=_grpo(Correction("ratio")),
         formula="ρ = π / π_sampler in GRPO's j; no weights",
-        bias=SAME + "The clip then bounds mismatch and update together: a token that the two see differently is clipped before any update.",
+        bias=SAME
+        + "The clip then bounds mismatch and update together: a token that the two see differently is clipped "
+        "before any update.",
         checks=("T3", "T18"),
         mirrors="verl 0.9.1 (`bypass_mode`)",
     ),

@@ -11,7 +11,10 @@ from rftlab.studies.cards.card import Card
 
 PAPER_KL = KL("k3", 0.001)
 ZSCORE = Advantage("group_mean", "group_std")
-GRPO_BIAS = "Biased for the pass rate: W_K(p) grows like 1/√(pq), up to (K-1)/√K: GRPO climbs 2 arcsin √p as K grows; W is constant in p for K = 2 and 3 alone."
+GRPO_BIAS = (
+    "Biased for the pass rate: W_K(p) grows like 1/√(pq), up to (K-1)/√K: GRPO climbs 2 arcsin √p as K "
+    "grows; W is constant in p for K = 2 and 3 alone."
+)
 
 _card = partial(Card, family="The paper's seven experiments")
 
@@ -23,7 +26,10 @@ CARDS = (
         estimator=Estimator(Advantage("none"), Clip(), PAPER_KL),
         rollouts=1,
         formula="A = r;  j = min(ρ A, clip(ρ, 1-ε, 1+ε) A) - β k3",
-        bias="Unbiased on-policy, W = 1. Without a baseline the variance of a context is p q³ with one logit, least where pass rates are low.",
+        bias=(
+            "Unbiased on-policy, W = 1. Without a baseline the variance of a context is p q³ with one logit, "
+            "least where pass rates are low."
+        ),
         checks=("T1", "T9", "T13", "T24"),
         note="One rollout per query, raw 0/1 reward: wrong answers contribute nothing, and the clip is a cap.",
     ),
@@ -36,15 +42,23 @@ CARDS = (
         bias=GRPO_BIAS + " With shared parameters the mean step can point downhill.",
         checks=("T3", "T4", "T5", "T7", "D3"),
         mirrors="verl (ddof, eps, group of one)",
-        note="The KL coefficient is the paper's; it leaves deviation, eps and clip range open: sample deviation, eps 1e-6, 0.2 as in verl.",
+        note=(
+            "The KL coefficient is the paper's; it leaves deviation, eps and clip range open: sample "
+            "deviation, eps 1e-6, 0.2 as in verl."
+        ),
     ),
     _card(
         name="dr_grpo",
         title="Dr. GRPO",
         source="arXiv 2503.20783",
-        estimator=Estimator(Advantage("group_mean"), Clip(), aggregation=Aggregation("seq_mean_token_sum", length=1024)),
+        estimator=Estimator(
+            Advantage("group_mean"), Clip(), aggregation=Aggregation("seq_mean_token_sum", length=1024)
+        ),
         formula="A = r - mean;  J = mean_i (1/L) Σ_t min(ρ A, clip(ρ, 1-ε, 1+ε) A), L constant",
-        bias="Unbiased up to the factor W = (K-1)/K, as the mean holds the response itself; K/(K-1) times it is RLOO, with RLOO's variance.",
+        bias=(
+            "Unbiased up to the factor W = (K-1)/K, as the mean holds the response itself; K/(K-1) times it "
+            "is RLOO, with RLOO's variance."
+        ),
         checks=("T2", "T12", "T22"),
         note="No division by the deviation, none by the response's own length; Adam does not see the constants.",
     ),
@@ -54,7 +68,10 @@ CARDS = (
         source="arXiv 2402.14740",
         estimator=Estimator(Advantage("leave_one_out"), Reinforce()),
         formula="A_i = r_i - mean of the other K-1 rewards;  j = A log π",
-        bias="Unbiased, W = 1. The variance has a part that falls like 1/K and one of pairs that falls like 1/K²; it grows with nuisance scores as K/(K-1).",
+        bias=(
+            "Unbiased, W = 1. The variance has a part that falls like 1/K and one of pairs that falls like "
+            "1/K²; it grows with nuisance scores as K/(K-1)."
+        ),
         checks=("T1", "T12", "T13", "T14"),
         note="Each reward against the mean of the others. The paper also puts a KL penalty in the reward (kl.place).",
     ),
@@ -77,6 +94,9 @@ CARDS = (
         bias=GRPO_BIAS + " Token means weigh responses by their length.",
         checks=("T3", "T4", "T5", "T16"),
         mirrors="verl 0.7.0.dev, the paper's fork",
-        note="verl's defaults: token mean over the batch, dual clip 3. Experiment 2 adds support rollouts, 6 and 7 a replay window; the estimator stays.",
+        note=(
+            "verl's defaults: token mean over the batch, dual clip 3. Experiment 2 adds support rollouts, 6 "
+            "and 7 a replay window; the estimator stays."
+        ),
     ),
 )

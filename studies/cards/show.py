@@ -1,4 +1,5 @@
-"""Cards on the terminal: one table of all, or one card with every knob that differs from the default, and where it comes from."""
+"""Cards on the terminal: one table of all, or one card with every knob that differs from the default, and where it
+comes from."""
 
 import inspect
 import math
@@ -63,7 +64,11 @@ def advantage_text(a: Advantage) -> str:
         text = "best - second best"
     elif a.credit == "pass_at_k" and a.baseline == "leave_one_out":
         text = "part in pass@k - pass@(k-1) of the others"
-    scaled = {"group_std": f"({text}) / (std + {a.eps:g})", "batch_std": f"({text}) / (batch std + {a.eps:g})", "nonzero": f"({text}) R / #(r ≠ 0)"}
+    scaled = {
+        "group_std": f"({text}) / (std + {a.eps:g})",
+        "batch_std": f"({text}) / (batch std + {a.eps:g})",
+        "nonzero": f"({text}) R / #(r ≠ 0)",
+    }
     return scaled.get(a.scale, text) + (f", whitened by {a.whiten}" if a.whiten != "none" else "")
 
 
@@ -79,9 +84,19 @@ def surrogate_text(card: Card) -> str:
     parts = [_numbers(estimator.surrogate)]
     parts += [f"{estimator.ratio.level} ratio"] if estimator.ratio.level != "token" else []
     parts += [_numbers(estimator.mask)] if type(estimator.mask).__name__ != "Unmasked" else []
-    parts += [f"{estimator.kl.kind} {estimator.kl.coef:g} in the {estimator.kl.place}"] if estimator.kl.kind != "none" else []
-    parts += [f"{estimator.correction.kind} by {estimator.correction.level}"] if estimator.correction.kind != "none" else []
-    parts += [f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}" for knob in all_knobs(card) if not knob.path.startswith("estimator")]
+    parts += (
+        [f"{estimator.kl.kind} {estimator.kl.coef:g} in the {estimator.kl.place}"]
+        if estimator.kl.kind != "none"
+        else []
+    )
+    parts += (
+        [f"{estimator.correction.kind} by {estimator.correction.level}"] if estimator.correction.kind != "none" else []
+    )
+    parts += [
+        f"{knob.path.split('.')[-1].replace('_', ' ')} {knob.value}"
+        for knob in all_knobs(card)
+        if not knob.path.startswith("estimator")
+    ]
     return "; ".join(parts)
 
 
@@ -93,7 +108,15 @@ def _kl_text(kl: KL) -> str:
     if kl.kind == "none":
         return "none"
     said = [f"coefficient {kl.coef:g}", f"in the {kl.place}"]
-    said += [word for word, holds in (("straight through", kl.straight_through), ("times the ratio", kl.weighted), ("not bounded", not kl.bounded)) if holds]
+    said += [
+        word
+        for word, holds in (
+            ("straight through", kl.straight_through),
+            ("times the ratio", kl.weighted),
+            ("not bounded", not kl.bounded),
+        )
+        if holds
+    ]
     anchor = "ref_logp" if kl.anchor == "base" else "old_logp"
     return f"{kl.kind} = {_KL.get(kl.kind, kl.kind)}, d = logp - {anchor}; {', '.join(said)}"
 
@@ -128,24 +151,52 @@ def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
 
 def command_of(card: Card) -> str:
     """The command that runs a card in the simulator."""
-    flags = [f"--{knob.path.replace('_', '-')} {knob.value}" for knob in all_knobs(card) if not knob.path.startswith("estimator")]
-    return " ".join(["rftlab run cell", f"--preset {card.name}", *([f"--rollouts {card.rollouts}"] if card.rollouts > 1 else []), *flags])
+    flags = [
+        f"--{knob.path.replace('_', '-')} {knob.value}"
+        for knob in all_knobs(card)
+        if not knob.path.startswith("estimator")
+    ]
+    return " ".join(
+        [
+            "rftlab run cell",
+            f"--preset {card.name}",
+            *([f"--rollouts {card.rollouts}"] if card.rollouts > 1 else []),
+            *flags,
+        ]
+    )
 
 
 def _story_of(card: Card) -> list[tuple[str, str]]:
     """Every line of a card; those without text are left out."""
     knobs = "\n".join(f"{knob.path} {knob.value} (default {knob.default})" for knob in all_knobs(card))
-    rows = [("formula", card.formula), *(rows_of(card.estimator) if card.estimator else [("estimator", "none: this method cannot exist here")])]
+    rows = [
+        ("formula", card.formula),
+        *(rows_of(card.estimator) if card.estimator else [("estimator", "none: this method cannot exist here")]),
+    ]
     rows += [("sampling", _values(card.sampling) if card.sampling != Sampling() else "")]
     rows += [("replay window", f"{card.replay_window} rewards per context" if card.replay_window else "")]
     rows += [("bias, variance", card.bias), ("checks", f"rftlab theory {' '.join(card.checks)}" if card.checks else "")]
-    rows += [("convention of", card.mirrors), ("alias", f"{card.alias}, wherever a response has one advantage" if card.alias else "")]
-    rows += [("source", card.source), ("note", card.note), ("knobs", knobs), ("run", command_of(card) if card.estimator else "")]
+    rows += [
+        ("convention of", card.mirrors),
+        ("alias", f"{card.alias}, wherever a response has one advantage" if card.alias else ""),
+    ]
+    rows += [
+        ("source", card.source),
+        ("note", card.note),
+        ("knobs", knobs),
+        ("run", command_of(card) if card.estimator else ""),
+    ]
     return [(label, text) for label, text in rows if text]
 
 
 def _show_one(console: Console, card: Card) -> None:
-    table = Table(title=Text(f"{card.name}: {card.title}"), title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 2))
+    table = Table(
+        title=Text(f"{card.name}: {card.title}"),
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2, 0, 2),
+    )
     for label, text in _story_of(card):
         table.add_row(Text(label, style="bold"), Text(text))
     console.print(table)
@@ -162,12 +213,18 @@ def _show_all(console: Console) -> None:
         for card in CARDS.values():
             if card.family == family:
                 e = card.estimator
-                shown = (advantage_text(e.advantage), surrogate_text(card), aggregation_text(e.aggregation)) if e else ("", "cannot exist here", "")
+                shown = (
+                    (advantage_text(e.advantage), surrogate_text(card), aggregation_text(e.aggregation))
+                    if e
+                    else ("", "cannot exist here", "")
+                )
                 table.add_row(*(Text(text) for text in (card.name, card.title, *shown, card.source)))
     console.print(table, "")
     table = Table("agg_mode", *AGG_MODES, title=Text("What versions of verl call agg_mode"), title_justify="left")
     for mode in dict.fromkeys(mode for modes in AGG_MODES.values() for mode in modes):
-        table.add_row(Text(mode), *(Text(aggregation_text(modes[mode]) if mode in modes else "") for modes in AGG_MODES.values()))
+        table.add_row(
+            Text(mode), *(Text(aggregation_text(modes[mode]) if mode in modes else "") for modes in AGG_MODES.values())
+        )
     console.print(table)
     console.print("One card: rftlab estimators NAME")
 

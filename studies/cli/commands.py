@@ -48,7 +48,8 @@ class Reproduce(Common):
     rounds: int | None = None
     """Training rounds of every run; each pair's own if left out: 2000 in the simulator, 600 of `tiny`."""
     whole_sets: bool = False
-    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed parts of them."""
+    """Evaluate language models on all training and unseen questions, as in the paper, instead of each pair's fixed
+    parts of them."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
 
@@ -61,7 +62,11 @@ class Reproduce(Common):
         from rftlab.studies.cli.reproduce import reproduce
         from rftlab.studies.runs.study import study_of
 
-        check(self.pairs != (), f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for the usual ones")
+        check(
+            self.pairs != (),
+            f"pairs names none; allowed: one or more of {', '.join(pairs_at(self.level))}, or no --pairs for "
+            "the usual ones",
+        )
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.plan.dry_run:
             from rftlab.studies.cli.plan import show_study
@@ -93,7 +98,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time left."""
+    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time
+    left."""
 
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`."""
@@ -137,7 +143,8 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Theory:
-    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval, verdict.
+    """Check statements about estimators, variance, dynamics and regret: formula, value, simulated value with interval,
+    verdict.
 
     Status 1 where a verdict is FAIL. `rftlab theory T3 T14` shows every number of those two.
     """
@@ -158,7 +165,10 @@ class Theory:
         return theory(console, self.ids, self.tier, self.mutants, self.quiet)
 
 
-COMMANDS = {kind.__name__.lower(): kind for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)}
+COMMANDS = {
+    kind.__name__.lower(): kind
+    for kind in (Reproduce, Compare, Pilot, Calibrate, Predict, Score, Theory, Report, Status, Estimators, Doctor)
+}
 
 
 def _parse(arguments: list[str]):
@@ -173,18 +183,24 @@ def _parse(arguments: list[str]):
         return parse_run(arguments[1:])
     if name == "train":
         return parse_train(arguments[1:])
-    return tyro.extras.subcommand_cli_from_dict(COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments)
+    return tyro.extras.subcommand_cli_from_dict(
+        COMMANDS | {"run": Run, "train": Train}, prog="rftlab", description=_ABOUT, args=arguments
+    )
 
 
 def _check_values(arguments: list[str]) -> None:
-    """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that name would be the present one."""
+    """Raise UserError where a flag is given nothing, as by a variable of a shell that is not set; a folder of that
+    name would be the present one."""
     for flag, value in zip(["", *arguments], arguments, strict=False):
-        name, sign, given = value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
+        name, sign, given = (
+            value.partition("=") if value.startswith("--") else (flag, "=" * flag.startswith("--"), value)
+        )
         check(not sign or bool(given.strip()), f"{name} is given an empty value; allowed: one that is not empty")
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.cli.terminal.guarded` says in a line."""
+    """Run the command of a command line; returns the exit status. Raises what `rftlab.studies.cli.terminal.guarded`
+    says in a line."""
     _check_values(arguments)
     with one_line():
         command = _parse(arguments or ["--help"])

@@ -17,7 +17,8 @@ class Common:
     threads: int = 0
     """Threads; 0 means all cores. Results do not depend on it."""
     engine: Engine = "local"
-    """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`; the cluster of RAY_ADDRESS or its own)."""
+    """What spreads the runs: this process, over cores and one GPU; or Ray, over GPUs and machines (the extra `ray`;
+    the cluster of RAY_ADDRESS or its own)."""
     quiet: bool = False
     """No progress bars (for logs)."""
 
@@ -30,7 +31,8 @@ class PlanFlags:
     """Options of a command that can show what it would cost."""
 
     dry_run: bool = False
-    """Print memory, tokens and hours of what would run, and run nothing; needs neither GPU nor download. Status 1 where it does not fit."""
+    """Print memory, tokens and hours of what would run, and run nothing; needs neither GPU nor download. Status 1
+    where it does not fit."""
     gpu: GpuName | None = None
     """GPU of a dry run; the one at hand if left out."""
     prompt_tokens: int | None = None
@@ -48,7 +50,8 @@ class PlanFlags:
 
 
 def peek(arguments: list[str], flag: str, default: str) -> str:
-    """Value of a flag before the command line is parsed as a whole; the last one where it is repeated, as in the parser."""
+    """Value of a flag before the command line is parsed as a whole; the last one where it is repeated, as in the
+    parser."""
     value = default
     for i, argument in enumerate(arguments):
         if argument == flag and i + 1 < len(arguments):

@@ -17,21 +17,24 @@ AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 class Compare(Common):
     """Two or three levels side by side: does the cheap one tell what the expensive one does?
 
-    A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes from the results folder or
-    from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv 2601.22532 reports, endpoints alone. Pairs may differ.
+    A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes
+    from the results folder or from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv
+    2601.22532 reports, endpoints alone. Pairs may differ.
 
         rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
         rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts
         rftlab compare sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k
 
-    Writes RESULTS/compare-NAMES/compare.html: curves overlaid, errors and rank agreement with intervals, every claim with its sign at each level, and
-    where levels disagree the gradients' signal-to-noise, contexts without signal and pass rates behind it.
+    Writes RESULTS/compare-NAMES/compare.html: curves overlaid, errors and rank agreement with intervals, every claim
+    with its sign at each level, and where levels disagree the gradients' signal-to-noise, contexts without signal and
+    pass rates behind it.
     """
 
     levels: tyro.conf.Positional[tuple[str, ...]] = ()
     """Two or three of LEVEL:PAIR; `rftlab --help` lists the pairs."""
     axis: AxisName = "rounds"
-    """What curves are drawn against; trade-off curves stand where every design has spent as much. fraction: of the planned rounds."""
+    """What curves are drawn against; trade-off curves stand where every design has spent as much. fraction: of the
+    planned rounds."""
     seeds: int | None = None
     """Seeds of simulated levels; those of the folder's study if left out, else 5."""
     rounds: int | None = None

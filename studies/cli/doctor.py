@@ -26,7 +26,9 @@ def examine(console: Console, results: Path) -> list[str]:
     if free < LITTLE_DISK:
         problems.append(f"only {free / 1e6:.0f} MB free for results in {place}")
     if CACHE_FOLDER is None:
-        problems.append("the compile cache cannot be written: every start compiles anew (set NUMBA_CACHE_DIR to a folder that can)")
+        problems.append(
+            "the compile cache cannot be written: every start compiles anew (set NUMBA_CACHE_DIR to a folder that can)"
+        )
     table = Table(show_header=False, box=None, padding=(0, 2))
     here = {"commit": commit(), "machine": machine(), "threads": str(available_threads()), "code": str(HOME)}
     room = {"compile cache": _cache(), "free disk": f"{free / 1e9:.1f} GB"}

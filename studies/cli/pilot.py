@@ -15,10 +15,12 @@ PAIR = "tiny-mix97"
 
 @dataclass(frozen=True)
 class Pilot(Common):
-    """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the curves of a few designs.
+    """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the
+    curves of a few designs.
 
-    By default 4.9% of the rollouts of the whole grid of `tiny`. The runs are those of the grid, which finds them in the results folder and does not run them
-    again. Safe to interrupt: run the same command again and it goes on where it stopped.
+    By default 4.9% of the rollouts of the whole grid of `tiny`. The runs are those of the grid, which finds them in the
+    results folder and does not run them again. Safe to interrupt: run the same command again and it goes on where it
+    stopped.
     """
 
     pair: str = PAIR
@@ -36,7 +38,14 @@ class Pilot(Common):
         from rftlab.studies.pilot.show import show
         from rftlab.studies.pilot.store import file_of
 
-        found = pilot(console, wanted(self.pair, self.designs, self.rounds, self.config), self.results, self.threads, self.quiet, self.engine)
+        found = pilot(
+            console,
+            wanted(self.pair, self.designs, self.rounds, self.config),
+            self.results,
+            self.threads,
+            self.quiet,
+            self.engine,
+        )
         show(console, found)
         console.print(f"pilot: {file_of(self.results, self.pair)}", markup=False, highlight=False, soft_wrap=True)
         return 0

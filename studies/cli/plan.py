@@ -19,7 +19,8 @@ from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.study import Study
 
 LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
-"""Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a factor of 1.5 or so."""
+"""Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a
+factor of 1.5 or so."""
 SUMS = (8, 8)
 """The same of arithmetic."""
 _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
@@ -67,7 +68,9 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
         console.print(_cells_table(plans, left, study.seeds))
         _notes(console, largest)
         hours = sum(count * plans[cell].duration.seconds / 3600 for cell, count in left.items())
-        console.print(f"{name}: {left.total()} of {len(mine)} runs to do, {hours:.1f} hours of the device", markup=False)
+        console.print(
+            f"{name}: {left.total()} of {len(mine)} runs to do, {hours:.1f} hours of the device", markup=False
+        )
         total, fitting = total + hours, fitting and largest.fits
     runs = f"all experiments, {len(study.pairs)} pair{'s' * (len(study.pairs) > 1)}, seeds 0 to {study.seeds - 1}"
     console.print(f"whole study ({runs}): {total:.1f} hours, one run at a time", style="bold", markup=False)
@@ -85,11 +88,19 @@ def _head(console: Console, plan: CostPlan) -> None:
     note = f" ({plan.device.note})" if plan.device.note else ""
     source, millions, shape = plan.run.model.source, plan.shape.parameters / 1e6, plan.shape
     adapters = f" and {shape.adapters / 1e6:.2f} million of adapters, which alone are trained" if shape.rank else ""
-    console.print(f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"{source}, {millions:.1f} million parameters{adapters}, on {plan.device.name}{note}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _memory_table(plan: CostPlan, what: str = "") -> Table:
-    memory, table = plan.memory, Table(title=f"peak memory in GB{', ' * bool(what)}{what}", title_justify="left", box=None)
+    memory, table = (
+        plan.memory,
+        Table(title=f"peak memory in GB{', ' * bool(what)}{what}", title_justify="left", box=None),
+    )
     table.add_column("part")
     for phase in memory.phases:
         table.add_column(_PHASES[phase], justify="right", style="bold" if phase == memory.peak_phase else "")
@@ -108,17 +119,29 @@ def _verdict(console: Console, plan: CostPlan) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
-    held, held_other = (found.phases["update"]["activations"] / 1e9 for found in (memory, plan.memory_with(gradient_checkpointing=other)))
+    held, held_other = (
+        found.phases["update"]["activations"] / 1e9
+        for found in (memory, plan.memory_with(gradient_checkpointing=other))
+    )
     say(f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
-    peak = f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has {plan.device.memory / 1e9:.1f} GB"
+    peak = (
+        f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has "
+        f"{plan.device.memory / 1e9:.1f} GB"
+    )
     if plan.fits:
         say(f"fits: {peak}", "green")
         return
     say(f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)
     if change:
-        flags = " ".join(f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}") for name, value in change.items())
-        say(f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)", "yellow")
+        flags = " ".join(
+            f"--compute.{name.replace('_', '-')}" + ("" if value is True else f" {value:g}")
+            for name, value in change.items()
+        )
+        say(
+            f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)",
+            "yellow",
+        )
     else:
         say("no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
     say(f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
@@ -132,8 +155,15 @@ def _time_table(plan: CostPlan) -> Table:
         table.add_row(_PHASES[phase], f"{cost.tokens:,}", f"{cost.seconds:.2f}")
     table.add_row("round", "", f"{duration.round_seconds:.2f}")
     table.add_row("evaluation", f"{duration.evaluation.tokens:,}", f"{duration.evaluation.seconds:.2f}")
-    whole = duration.rounds * sum(cost.tokens for cost in duration.phases.values()) + duration.evaluations * duration.evaluation.tokens
-    table.add_row(f"{duration.rounds} rounds, {duration.evaluations} evaluations", f"{whole:,}", f"{duration.seconds:.0f} ({duration.seconds / 3600:.2f} h)")
+    whole = (
+        duration.rounds * sum(cost.tokens for cost in duration.phases.values())
+        + duration.evaluations * duration.evaluation.tokens
+    )
+    table.add_row(
+        f"{duration.rounds} rounds, {duration.evaluations} evaluations",
+        f"{whole:,}",
+        f"{duration.seconds:.0f} ({duration.seconds / 3600:.2f} h)",
+    )
     return table
 
 
@@ -143,7 +173,11 @@ def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table
         table.add_column(name, justify="left" if name == "cell" else "right")
     for cell, plan in plans.items():
         duration = plan.duration
-        numbers = (f"{duration.rounds * duration.rollouts:,}", f"{duration.sampled:,}", f"{duration.seconds / 3600:.2f}")
+        numbers = (
+            f"{duration.rounds * duration.rollouts:,}",
+            f"{duration.sampled:,}",
+            f"{duration.seconds / 3600:.2f}",
+        )
         table.add_row(cell, str(duration.rounds), *numbers, f"{left[cell]} of {seeds}")
     return table
 
@@ -151,10 +185,19 @@ def _cells_table(plans: dict[str, CostPlan], left: Counter, seeds: int) -> Table
 def _notes(console: Console, plan: CostPlan) -> None:
     """What the numbers rest on."""
     assumed = plan.assumed
-    lengths = f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, --response-tokens), the longest {TAIL} times the mean"
+    lengths = (
+        f"prompts of {assumed.prompt} and responses of {assumed.response} tokens (--prompt-tokens, "
+        f"--response-tokens), the longest {TAIL} times the mean"
+    )
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
     console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
-    disk = f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no weights of a finished one."
+    disk = (
+        f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no "
+        "weights of a finished one."
+    )
     console.print(disk, markup=False, highlight=False, soft_wrap=True)
-    text = f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the longest prompts and responses allowed."
+    text = (
+        f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the "
+        "longest prompts and responses allowed."
+    )
     console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -30,9 +30,11 @@ class _Forecasting:
 
 @dataclass(frozen=True)
 class Calibrate(_Forecasting):
-    """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the pilot determines.
+    """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the
+    pilot determines.
 
-    A pair whose reference runs come with rftlab needs no pilot. Safe to interrupt: the same command goes on where it stopped.
+    A pair whose reference runs come with rftlab needs no pilot. Safe to interrupt: the same command goes on where it
+    stopped.
     """
 
     pair: str = "tiny-mix97"
@@ -52,7 +54,8 @@ class Calibrate(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_Forecasting):
-    """Forecast the whole grid of designs from a pilot, with intervals, next to three plain forecasts; and recommend a design.
+    """Forecast the whole grid of designs from a pilot, with intervals, next to three plain forecasts; and recommend a
+    design.
 
     Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
     """
@@ -85,13 +88,16 @@ class Predict(_Forecasting):
 
 @dataclass(frozen=True)
 class Score(_Forecasting):
-    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, or the paper's numbers from experiment 1 alone.
+    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, or the
+    paper's numbers from experiment 1 alone.
 
-    Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and a figure.
+    Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was
+    held out, and a figure.
     """
 
     what: Literal["language", "smollm2", "paper"] = "language"
-    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: GSM8K pairs of arXiv 2601.22532."""
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper:
+    GSM8K pairs of arXiv 2601.22532."""
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

@@ -24,21 +24,31 @@ from rftlab.studies.runs.runner import Results, collect
 from rftlab.studies.runs.scratch import check_writable
 from rftlab.studies.runs.study import Study, write_study
 
-_PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired. Verdicts are not corrected for the number of claims."
+_PAIRED = (
+    "Designs with one seed share their random numbers, so differences between designs are paired. "
+    "Verdicts are not corrected for the number of claims."
+)
 NOTES = {
     "sim": [
-        "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model are: intervals show the spread of training.",
+        "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model "
+        "are: intervals show the spread of training.",
         _PAIRED,
-        "With one response token and one update per round, the estimators paper_text and paper_code coincide, so one of them is run.",
+        "With one response token and one update per round, the estimators paper_text and paper_code coincide, "
+        "so one of them is run.",
         f"Columns of the language model: {REFERENCE_NOTE}",
     ],
-    "llm": ["The questions and the base model of a pair are the same for all its seeds: intervals show the spread of training.", _PAIRED],
+    "llm": [
+        "The questions and the base model of a pair are the same for all its seeds: intervals show the spread "
+        "of training.",
+        _PAIRED,
+    ],
 }
 """What a reader of each level's report should know."""
 
 
 def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
-    """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here leaves the record of another one alone."""
+    """Run the study, judge the claims, write the report; returns the report's path. A study that cannot run here
+    leaves the record of another one alone."""
     threads = threads_of(threads)
     todo = find_todo(console, store.open_store(root), study.points(), quiet, engine)
     write_study(root, study)
@@ -47,7 +57,8 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 
 
 def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
-    """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot be written, before it computes."""
+    """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
+    be written, before it computes."""
     from rftlab.studies.report.report import terminal_summary, write_report
 
     folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
@@ -56,7 +67,16 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     beside = _part("llm", reference()) if study.level == "sim" else None
     theory, verdicts = _theory(console, folder, quiet) if study.level == "sim" else ("", "")
     with steps_of(console, "drawing figures", quiet) as step:
-        path = write_report(folder, experiments, main, beside, _about(study, root), NOTES[study.level] + _questions(study, main.curves), theory, step)
+        path = write_report(
+            folder,
+            experiments,
+            main,
+            beside,
+            _about(study, root),
+            NOTES[study.level] + _questions(study, main.curves),
+            theory,
+            step,
+        )
     terminal_summary([main] if beside is None else [main, beside], console)
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
@@ -73,16 +93,26 @@ def _part(level: Level, results: Results):
     from rftlab.studies.report.report import ReportPart
 
     pairs = list(results.curves["pair"].unique())
-    return ReportPart(level, results.curves, endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs), judge(results.curves, pairs), results.diverged)
+    return ReportPart(
+        level,
+        results.curves,
+        endpoint_table(results.curves, list(EXPERIMENTS.values()), pairs),
+        judge(results.curves, pairs),
+        results.diverged,
+    )
 
 
 def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
-    """A note for each pair of language models: the questions of its evaluations, and the error that a part of them leaves in Pass@1 after training."""
+    """A note for each pair of language models: the questions of its evaluations, and the error that a part of them
+    leaves in Pass@1 after training."""
     if study.level == "sim":
         return []
     ends = curves[curves["round"] == curves["planned_rounds"]]
     runs = {point.pair: point.run for point in study.points()}
-    return [f"{name}: {evaluated_on(run, {split: ends.loc[ends['pair'] == name, f'{split}_pass_at_1'] for split in SPLITS})}." for name, run in runs.items()]
+    return [
+        f"{name}: {evaluated_on(run, {split: ends.loc[ends['pair'] == name, f'{split}_pass_at_1'] for split in SPLITS})}."
+        for name, run in runs.items()
+    ]
 
 
 def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
@@ -97,7 +127,9 @@ def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:
 
 
 def _about(study: Study, root: Path) -> dict[str, str]:
-    configuration = f"level {study.level}, {len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
+    configuration = (
+        f"level {study.level}, {len(EXPERIMENTS)} experiments, {len(CLAIMS)} claims, {len(study.points())} runs"
+    )
     usual = {schedule(start_at(name, study.level).design, study.rounds) for name in study.pairs}
     rounds = "; ".join(f"{total} rounds, evaluated every {every}" for total, every in sorted(usual))
     seeds = f"0 to {study.seeds - 1}, {rounds}"

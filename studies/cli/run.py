@@ -35,7 +35,8 @@ class StudyCommand(Common):
     seeds: int = 5
     """Seeds 0 .. N-1 of every run."""
     preset: str = "paper_text"
-    """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of surrogate and mask."""
+    """Estimator that the --estimator flags start from (`rftlab estimators` lists them); it decides the kind of
+    surrogate and mask."""
     design: Annotated[Design, tyro.conf.arg(name="")] = field(default_factory=Design)
     """The design."""
 
@@ -61,18 +62,29 @@ class StudyCommand(Common):
         """What is not the pair's own, so that the numbers published for the pair are no comparison."""
         own, start = start_at(self.pair, self.level), self.start()
         names = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
-        changed = [name for name in ("rounds", "sampling") if any(getattr(cell, name) != getattr(own.design, name) for cell in cells)]
+        changed = [
+            name
+            for name in ("rounds", "sampling")
+            if any(getattr(cell, name) != getattr(own.design, name) for cell in cells)
+        ]
         return changed + [name for name in names if getattr(start, name) != getattr(own, name)]
 
     def _experiment(self) -> Experiment:
         """The study with this command's estimator and rounds; a cell that uses the raw reward keeps it."""
         if self.study == SINGLE:
             return Experiment(SINGLE, "One design", "", "design", (self.design,), (label(self.design).split("-")[0],))
-        check(self.study in EXPERIMENTS, f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}")
+        check(
+            self.study in EXPERIMENTS,
+            f"study = {self.study!r} is unknown; allowed: {', '.join([*EXPERIMENTS, SINGLE, LEAGUE])}",
+        )
         known, default = experiment(self.study), start_of(self.preset)
         for name in ("batch_size", "rollouts", "support_rollouts", "replay_window"):
             given = getattr(self.design, name)
-            check(given == getattr(default, name), f"{name} = {given}: study {self.study} sets it for each of its cells; use study {SINGLE} for one design")
+            check(
+                given == getattr(default, name),
+                f"{name} = {given}: study {self.study} sets it for each of its cells; use study {SINGLE} for "
+                "one design",
+            )
         return replace(known, cells=tuple(self._adapted(cell) for cell in known.cells))
 
     def _adapted(self, cell: Design) -> Design:
@@ -85,10 +97,11 @@ class StudyCommand(Common):
 
 @dataclass(frozen=True)
 class Run(StudyCommand):
-    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28`.
+    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high
+    0.28`.
 
-    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
-    With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of
+    these flags. With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.
     """
 
     level: Literal["sim"] = "sim"
@@ -102,14 +115,18 @@ class Run(StudyCommand):
 
     def start(self) -> Simulation:
         """The pair's simulation with this command's changes."""
-        return replace(start_at(self.pair, "sim"), sampler=self.sampler, environment=self.environment, optimizer=self.optimizer)
+        return replace(
+            start_at(self.pair, "sim"), sampler=self.sampler, environment=self.environment, optimizer=self.optimizer
+        )
 
 
 @dataclass(frozen=True)
 class RunModel(LLMFlags, StudyCommand):
-    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1 --optimizer.learning-rate 3e-4`.
+    """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1
+    --optimizer.learning-rate 3e-4`.
 
-    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of these flags.
+    A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of
+    these flags.
     Kill it at any moment: the same command goes on from the last checkpoints.
     """
 
@@ -125,7 +142,8 @@ class RunModel(LLMFlags, StudyCommand):
 class League(Common):
     """Every estimator that has a card against GRPO and the minimalist baseline, at equal rounds and at equal rollouts.
 
-    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings in RESULTS/league.
+    Paired differences with intervals corrected for the number of entrants, as a table, a figure, csv files and findings
+    in RESULTS/league.
     """
 
     rules: Annotated[Rules, tyro.conf.arg(name="")] = field(default_factory=Rules)
@@ -148,11 +166,16 @@ def start_of(name: str) -> Design:
 def check_filter(design: Design) -> None:
     """Raise UserError where a filter of rollouts keeps them all, and so the run would not be what its label says."""
     keep, rollouts = design.sampling.keep, design.rollouts
-    check(keep == 0 or keep < rollouts, f"sampling.keep = {keep} of rollouts = {rollouts} filters nothing; allowed: fewer than rollouts, or 0 for no filter")
+    check(
+        keep == 0 or keep < rollouts,
+        f"sampling.keep = {keep} of rollouts = {rollouts} filters nothing; allowed: fewer than rollouts, or 0 "
+        "for no filter",
+    )
 
 
 def parse_run(arguments: list[str]) -> StudyCommand | League:
-    """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start from."""
+    """The command of the arguments after `run`; `--level`, `--preset` and `--pair` decide what other flags start
+    from."""
     place = _league_in(arguments)
     if place is not None:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
@@ -160,7 +183,9 @@ def parse_run(arguments: list[str]) -> StudyCommand | League:
     check_choice("level", level, LEVELS)
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
-    return tyro.cli(type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,))
+    return tyro.cli(
+        type(default), prog="rftlab run", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,)
+    )
 
 
 def _league_in(arguments: list[str]) -> int | None:

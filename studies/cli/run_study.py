@@ -17,10 +17,18 @@ from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.store import open_store
 
 
-def run_study(console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]) -> None:
+def run_study(
+    console: Console, command: StudyCommand, chosen: Experiment, start: Simulation | LLMRun, changed: list[str]
+) -> None:
     """Run the cells of a study from `start`; `changed` names what is not the pair's own."""
-    points = [Point(command.pair, replace(start, design=cell, seed=seed)) for cell in chosen.cells for seed in range(command.seeds)]
-    finish_points(console, open_store(command.results), points, threads_of(command.threads), command.quiet, command.engine)
+    points = [
+        Point(command.pair, replace(start, design=cell, seed=seed))
+        for cell in chosen.cells
+        for seed in range(command.seeds)
+    ]
+    finish_points(
+        console, open_store(command.results), points, threads_of(command.threads), command.quiet, command.engine
+    )
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)
     if has_costs(results.curves):
@@ -40,4 +48,6 @@ def _show_endpoints(console: Console, chosen: Experiment, pair_name: str, curves
         table.add_row(row.cell, row.split, f"{row.mean:.3f}", interval, *(() if changed else (published,)))
     console.print(table)
     if changed and rows["published"].notna().any():
-        console.print(f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True)
+        console.print(
+            f"published numbers are left out: not the pair's own are {', '.join(changed)}", markup=False, soft_wrap=True
+        )

@@ -1,4 +1,5 @@
-"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited for, no table is read.
+"""How far the studies of a results folder are, from the files that are there: nothing is written, no lock is waited
+for, no table is read.
 
 done          its done.json is there and whole; whether its tables are is looked at when a study goes on or reports
 running       a language model's folder that a process holds; simulations leave no trace before they are finished
@@ -32,7 +33,8 @@ class RunStatus(NamedTuple):
     point: Point
     state: State
     round: int | None
-    """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None before."""
+    """Of one that is running or interrupted: the round of its last checkpoint, 0 after the first evaluation, None
+    before."""
     seconds: float | None
     """What a finished one took."""
     damage: str = ""
@@ -55,16 +57,29 @@ def show(console: Console, root: Path) -> None:
         for run in runs:
             if run.state in ("running", "interrupted"):
                 done = UNKNOWN if run.round is None else run.round
-                console.print(f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}", markup=False, highlight=False)
+                console.print(
+                    f"{run.state}: {run.point.name}, round {done} of {run.point.run.design.rounds}",
+                    markup=False,
+                    highlight=False,
+                )
             if run.damage:
-                console.print(f"damaged, `rftlab reproduce` redoes it: {run.damage}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+                console.print(
+                    f"damaged, `rftlab reproduce` redoes it: {run.damage}",
+                    style="yellow",
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
+                )
         console.print(_prospect(runs), highlight=False)
 
 
 def _runs(root: Path) -> str:
     """What the folder holds beside studies, in words: runs of `rftlab run` belong to none."""
     runs = {level: [run for pair in folders_in(root / level) for run in folders_in(pair)] for level in LEVELS}
-    counts = {level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")] for level, own in runs.items()}
+    counts = {
+        level: [sum(kind_of(run / name) == FILE for run in own) for name in ("done.json", "config.json")]
+        for level, own in runs.items()
+    }
     found = [f"{done} of {there} at level {level}" for level, (done, there) in counts.items() if there]
     return f"Runs that are finished: {', '.join(found)}" if found else "There are no runs either"
 
@@ -98,7 +113,8 @@ def seconds_left(runs: list[RunStatus]) -> float | None:
 
 
 def seconds_left_now(runs: list[RunStatus]) -> float | None:
-    """Seconds of what is left with as many runs side by side as now, at least those of its longest run; None where that is unknown or none runs."""
+    """Seconds of what is left with as many runs side by side as now, at least those of its longest run; None where
+    that is unknown or none runs."""
     alone, paces = seconds_left(runs), _paces(runs)
     side_by_side = sum(run.state == "running" for run in runs)
     if alone is None or not side_by_side:
@@ -121,7 +137,9 @@ def _table(level: str, runs: list[RunStatus]) -> Table:
     columns = ("pair", "done", "running", "interrupted", "to do", "time left, one run at a time")
     for name in columns:
         table.add_column(name, justify="left" if name == "pair" else "right")
-    pairs = {pair: [run for run in runs if run.point.pair == pair] for pair in dict.fromkeys(run.point.pair for run in runs)}
+    pairs = {
+        pair: [run for run in runs if run.point.pair == pair] for pair in dict.fromkeys(run.point.pair for run in runs)
+    }
     for name, own in (pairs | ({"all": runs} if len(pairs) > 1 else {})).items():
         states = Counter(run.state for run in own)
         table.add_row(name, *(str(states[state]) for state in columns[1:5]), duration(seconds_left(own)))

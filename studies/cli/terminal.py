@@ -44,7 +44,8 @@ def _hear(number: int, frame) -> None:
 
 
 def _send_again(lost) -> None:
-    """An interrupt that met a place where nothing can be raised, such as the end of an object, would be printed and forgotten: it comes once more."""
+    """An interrupt that met a place where nothing can be raised, such as the end of an object, would be printed and
+    forgotten: it comes once more."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         return sys.__unraisablehook__(lost)
     again = threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT))
@@ -93,7 +94,11 @@ def _line_of(error: Exception) -> str | None:
     """What to say of an exception; None of one that is a defect of ours."""
 
     text = str(error)
-    if isinstance(error, MemoryError) or any(words in text.lower() for words in NO_MEMORY) or getattr(error, "errno", None) == errno.ENOMEM:
+    if (
+        isinstance(error, MemoryError)
+        or any(words in text.lower() for words in NO_MEMORY)
+        or getattr(error, "errno", None) == errno.ENOMEM
+    ):
         return f"not enough memory: {text or 'allowed: a smaller problem, or a higher limit (ulimit -v)'}"
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {reason(error)}"
@@ -108,10 +113,15 @@ def say(text: str) -> None:
 
 
 def check_room() -> None:
-    """Raise UserError where the process may use too little memory (`ulimit -v`) to load and compile what a command runs."""
+    """Raise UserError where the process may use too little memory (`ulimit -v`) to load and compile what a command
+    runs."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     enough = limit == resource.RLIM_INFINITY or limit >= LEAST_ROOM
-    check(enough, f"not enough memory: the limit on address space (ulimit -v) is {limit / 1e9:.2g} GB; allowed: {LEAST_ROOM / 1e9:g} GB or more, or none")
+    check(
+        enough,
+        f"not enough memory: the limit on address space (ulimit -v) is {limit / 1e9:.2g} GB; allowed: "
+        f"{LEAST_ROOM / 1e9:g} GB or more, or none",
+    )
 
 
 def _reader_gone() -> bool:
@@ -125,7 +135,8 @@ def _reader_gone() -> bool:
 
 
 def leave(status: int) -> None:
-    """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that nobody reads."""
+    """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that
+    nobody reads."""
     if status in (INTERRUPTED, CLOSED):
         os._exit(status)
     sys.exit(status)

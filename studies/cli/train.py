@@ -24,8 +24,9 @@ PAIR = "tiny-mix97"
 class Train:
     """One run of a language model: `rftlab train --preset rloo --rounds 200 --seed 1`.
 
-    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names another. Kill it at any moment: the same
-    command goes on from the last checkpoint. Curve, metrics, checkpoints and every rollout lie in FOLDER.
+    By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names
+    another. Kill it at any moment: the same command goes on from the last checkpoint. Curve, metrics, checkpoints and
+    every rollout lie in FOLDER.
     """
 
     folder: Path = Path("results/train")
@@ -37,7 +38,8 @@ class Train:
     tracker: Kind = "none"
     """Where measurements are shown as well; the package of that name must be installed."""
     whole_sets: bool = False
-    """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and --evaluation.test-subset say."""
+    """Evaluate on all training and unseen questions, as in the paper, whatever --evaluation.train-subset and
+    --evaluation.test-subset say."""
     quiet: bool = False
     """No progress bar (for logs)."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)

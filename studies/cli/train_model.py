@@ -18,19 +18,30 @@ from rftlab.studies.runs.runner import long_form
 def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool) -> None:
     """Train in a folder, and print the curve."""
     track = tracker_of(tracker, folder)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 
         def evaluated(done: int, found: dict[str, float]) -> None:
-            bar.update(task, description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")))
+            bar.update(
+                task,
+                description=" ".join(f"{name} {found[name]:.3f}" for name in ("train_pass_at_1", "test_pass_at_1")),
+            )
             track(done, found)
 
         report = TrainingCallbacks(
             rounds=lambda done: bar.update(task, completed=done),
             evaluated=evaluated,
             remark=lambda text: console.print(text, style="yellow", markup=False),
-            pretraining=lambda step, rate: bar.update(task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"),
+            pretraining=lambda step, rate: bar.update(
+                task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"
+            ),
         )
         outcome = train(run, folder, report)
     _show(console, outcome.curve)

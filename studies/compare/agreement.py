@@ -1,11 +1,13 @@
-"""How well levels agree: errors, ranks and best cells of the designs that two levels share, with intervals from hierarchical paired resampling.
+"""How well levels agree: errors, ranks and best cells of the designs that two levels share, with intervals from
+hierarchical paired resampling.
 
-A draw stands for another experiment of the same kind. Its first stage is about seeds: all cells of a level, both splits and the base model move
-together, along the deviations of the seeds that ran, with random weights whose tails are those of Student's t, so that a difference of two
-designs gets its t interval also from three seeds. The second is about questions: every Pass@1 that was measured with sampled
-responses gets their binomial noise. Outcomes by question are not kept, so questions are redrawn through this standard error; it is never too
-small (a seed's own deviation holds some of it too). A published number has no seeds: its noise is the rounding and the test set's alone.
-Levels are drawn independently of each other.
+A draw stands for another experiment of the same kind. Its first stage is about seeds: all cells of a level, both splits
+and the base model move together, along the deviations of the seeds that ran, with random weights whose tails are those
+of Student's t, so that a difference of two designs gets its t interval also from three seeds. The second is about
+questions: every Pass@1 that was measured with sampled responses gets their binomial noise. Outcomes by question are not
+kept, so questions are redrawn through this standard error; it is never too small (a seed's own deviation holds some of
+it too). A published number has no seeds: its noise is the rounding and the test set's alone. Levels are drawn
+independently of each other.
 """
 
 from collections.abc import Callable
@@ -69,17 +71,25 @@ def resample(own: CurveSet, generator: np.random.Generator, draws: int = DRAWS) 
     Draws come in pairs that lie opposite each other, so their mean is the measured one.
     """
     weights = _seed_weights(own.seeds, draws // 2, generator)
-    return Finals(*(_drawn(table, weights, own.responses[split], own.rounding, generator) for split, table in zip(SPLITS, own.finals, strict=True)))
+    return Finals(
+        *(
+            _drawn(table, weights, own.responses[split], own.rounding, generator)
+            for split, table in zip(SPLITS, own.finals, strict=True)
+        )
+    )
 
 
 def _seed_weights(seeds: int, n: int, generator: np.random.Generator) -> np.ndarray:
-    """Weights (n, seeds) on the seeds' deviations: normal over the root of chi-square / freedom; zero with one seed, which shows no spread."""
+    """Weights (n, seeds) on the seeds' deviations: normal over the root of chi-square / freedom; zero with one seed,
+    which shows no spread."""
     if seeds < 2:
         return np.zeros((n, seeds))
     return generator.standard_normal((n, seeds)) / np.sqrt(generator.chisquare(seeds - 1, (n, 1)) / (seeds - 1))
 
 
-def _drawn(table: pd.DataFrame, weights: np.ndarray, responses: int, rounding: float, generator: np.random.Generator) -> pd.DataFrame:
+def _drawn(
+    table: pd.DataFrame, weights: np.ndarray, responses: int, rounding: float, generator: np.random.Generator
+) -> pd.DataFrame:
     """Draws (2n, cells) around the means of `table` (seeds, cells), from weights (n, seeds)."""
     values, means = table.to_numpy(), table.mean().to_numpy()
     runs = np.isfinite(values).sum(axis=0)
@@ -100,13 +110,15 @@ def _question_error(means: np.ndarray, responses: np.ndarray | int) -> np.ndarra
 def estimate(value: float, drawn: np.ndarray, low: float, high: float) -> Estimate:
     """Basic bootstrap interval, within the statistic's bounds: the draws' quantiles mirrored at the measured value.
 
-    Noise raises an absolute error and lowers a rank agreement, in a draw once more than in the measurement. Mirroring takes that off; plain
-    quantiles would put it in twice. The interval holds the measured value.
+    Noise raises an absolute error and lowers a rank agreement, in a draw once more than in the measurement. Mirroring
+    takes that off; plain quantiles would put it in twice. The interval holds the measured value.
     """
     if not np.isfinite(value):
         return Estimate(np.nan, np.nan, np.nan)
     below, above = np.nanquantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(value, float(np.clip(2 * value - above, low, value)), float(np.clip(2 * value - below, value, high)))
+    return Estimate(
+        value, float(np.clip(2 * value - above, low, value)), float(np.clip(2 * value - below, value, high))
+    )
 
 
 def mean_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -115,7 +127,8 @@ def mean_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def kendall(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Kendall's tau-b along the last axis: concordant less discordant pairs over the root of the pairs untied in each; nan where all are tied."""
+    """Kendall's tau-b along the last axis: concordant less discordant pairs over the root of the pairs untied in
+    each; nan where all are tied."""
     i, j = np.triu_indices(a.shape[-1], 1)
     s, t = np.sign(a[..., i] - a[..., j]), np.sign(b[..., i] - b[..., j])
     with np.errstate(invalid="ignore"):
@@ -148,7 +161,10 @@ def _agree(first: CurveSet, second: CurveSet, split: str, cells: list[str], draw
         value, values = (statistic(*(view(table, cells) for table in tables)) for tables in (means, drawn))
         return estimate(float(value[0]), values, low, high)
 
-    ranks = [measure(statistic, _passes, -1.0, 1.0) if len(cells) >= FEWEST else Estimate(np.nan, np.nan, np.nan) for statistic in (kendall, spearman)]
+    ranks = [
+        measure(statistic, _passes, -1.0, 1.0) if len(cells) >= FEWEST else Estimate(np.nan, np.nan, np.nan)
+        for statistic in (kendall, spearman)
+    ]
     errors = measure(mean_error, _passes, 0.0, 1.0), measure(mean_error, _gains, 0.0, 1.0)
     return Agreement(first.name, second.name, split, len(cells), *errors, *ranks)
 
@@ -168,11 +184,16 @@ def standard_error(own: CurveSet, cells: list[str]) -> float:
     if (runs > 1).any():
         return float(np.sqrt((table.var() / runs)[runs > 1].mean() + rounding))
     responses = own.responses["test"]
-    return float(np.sqrt((_question_error(table.mean().to_numpy(), responses) ** 2).mean() + rounding)) if responses else 0.0
+    return (
+        float(np.sqrt((_question_error(table.mean().to_numpy(), responses) ** 2).mean() + rounding))
+        if responses
+        else 0.0
+    )
 
 
 def curse(own: CurveSet, cells: list[str]) -> float:
-    """By how much the best of the cells looks better on test than it is, on average (`rftlab.studies.results.evalstats.winners_curse`)."""
+    """By how much the best of the cells looks better on test than it is, on average
+    (`rftlab.studies.results.evalstats.winners_curse`)."""
     if len(cells) < 2:
         return 0.0
     error, means = standard_error(own, cells), own.finals.test[cells].mean()

@@ -1,4 +1,5 @@
-"""`rftlab compare`: two or three levels side by side, as tables in the terminal and as one self-contained page with figures."""
+"""`rftlab compare`: two or three levels side by side, as tables in the terminal and as one self-contained page with
+figures."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +19,18 @@ from rftlab.studies.compare.agreement import DRAWS, Agreement, Best, Estimate, a
 from rftlab.studies.compare.curves import AXES
 from rftlab.studies.compare.diagnostics import pass_rates, rates_table
 from rftlab.studies.compare.levels import CurveSet
-from rftlab.studies.compare.signs import AGREE, DISAGREE, MISSING, OPEN, SINGLE, UNDECIDED, ClaimRow, Side, claim_verdicts, compare_claims
+from rftlab.studies.compare.signs import (
+    AGREE,
+    DISAGREE,
+    MISSING,
+    OPEN,
+    SINGLE,
+    UNDECIDED,
+    ClaimRow,
+    Side,
+    claim_verdicts,
+    compare_claims,
+)
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.report.figures import write_numbers, write_whole
 from rftlab.studies.report.report import Plan, draw_all, signed, template
@@ -73,18 +85,24 @@ def compared(levels: list[CurveSet], seed: int, draws: int = DRAWS) -> Compariso
     common = [cell for cell in levels[0].cells if all(cell in own.cells for own in levels)]
     winners = []
     for own in levels:
-        winners += [best(own, drawn[own.name], cells) for cells in ([own.cells, common] if 1 < len(common) < len(own.cells) else [own.cells])]
+        winners += [
+            best(own, drawn[own.name], cells)
+            for cells in ([own.cells, common] if 1 < len(common) < len(own.cells) else [own.cells])
+        ]
     return Comparison(levels, agreements, winners, compare_claims(levels, drawn))
 
 
 def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed: int, quiet: bool) -> Path:
-    """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's path."""
+    """Compare, print the tables and write the page with its figures into root/compare-NAMES; returns the page's
+    path."""
     folder = folder_below(root, "compare-" + "-".join(own.name.replace(":", "-") for own in levels))
     check_writable(folder)
     with steps_of(console, "resampling", quiet):
         found = compared(levels, seed)
     with steps_of(console, "pass rates of designs on which levels disagree", quiet) as step:
-        rates = _rates(found, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True))
+        rates = _rates(
+            found, root, step, lambda text: console.print(text, style="yellow", markup=False, soft_wrap=True)
+        )
     with steps_of(console, "drawing figures", quiet) as step:
         figures = draw_all(folder_below(folder, "figures"), _plans(found, axis, rates), step)
     write_whole(folder / "agreement.csv", lambda path: write_numbers(path, _agreement_table(found.agreements)))
@@ -98,12 +116,21 @@ def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed:
 
 def _experiments(levels: list[CurveSet]) -> list[Experiment]:
     """Those of which two levels have a design."""
-    return [e for e in EXPERIMENTS.values() if sum(bool(set(map(label, e.cells)) & set(own.cells)) for own in levels) > 1]
+    return [
+        e for e in EXPERIMENTS.values() if sum(bool(set(map(label, e.cells)) & set(own.cells)) for own in levels) > 1
+    ]
 
 
-def _rates(found: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]) -> dict[str, dict[str, pd.DataFrame]]:
-    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once. Damaged rollouts are named and left out."""
-    wanted = [(own, cell) for own in found.levels for cell in dict.fromkeys(cell for _, cells in found.disagreements for cell in cells)]
+def _rates(
+    found: Comparison, root: Path, step: Callable[[int, int], object], remark: Callable[[str], None]
+) -> dict[str, dict[str, pd.DataFrame]]:
+    """Pass rates behind each disagreement, by the title of the level that has any; every design is looked at once.
+    Damaged rollouts are named and left out."""
+    wanted = [
+        (own, cell)
+        for own in found.levels
+        for cell in dict.fromkeys(cell for _, cells in found.disagreements for cell in cells)
+    ]
     tables = {}
     for done, (own, cell) in enumerate(wanted):
         step(done, len(wanted))
@@ -176,7 +203,14 @@ def estimate_text(measured: Estimate, sign: bool = False) -> str:
 
 def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
     rows = [
-        {"first": a.first, "second": a.second, "split": a.split, "cells": a.cells, "statistic": name, **getattr(a, name)._asdict()}
+        {
+            "first": a.first,
+            "second": a.second,
+            "split": a.split,
+            "cells": a.cells,
+            "statistic": name,
+            **getattr(a, name)._asdict(),
+        }
         for a in agreements
         for name in STATISTICS
     ]
@@ -185,7 +219,14 @@ def _agreement_table(agreements: list[Agreement]) -> pd.DataFrame:
 
 def _claims_table(found: Comparison) -> pd.DataFrame:
     rows = [
-        {"claim": row.claim, "quantity": side.name, "level": own.name, **side.measured._asdict(), "sign": side.sign, "verdict": row.verdict}
+        {
+            "claim": row.claim,
+            "quantity": side.name,
+            "level": own.name,
+            **side.measured._asdict(),
+            "sign": side.sign,
+            "verdict": row.verdict,
+        }
         for row in found.rows
         for own, side in zip(found.levels, row.sides, strict=True)
     ]
@@ -196,32 +237,66 @@ def show(console: Console, found: Comparison) -> None:
     """The tables for the terminal: agreement, best designs, signs."""
     for own in found.levels:
         console.print(Text(f"{own.name}: {own.source}", style="dim"), soft_wrap=True)
-    table = Table(Column("levels", overflow="fold"), "split", "designs", *STATISTICS.values(), title="Pass@1 after training", title_justify="left")
+    table = Table(
+        Column("levels", overflow="fold"),
+        "split",
+        "designs",
+        *STATISTICS.values(),
+        title="Pass@1 after training",
+        title_justify="left",
+    )
     for a in found.agreements:
-        table.add_row(Text(f"{a.first}\n{a.second}"), a.split, str(a.cells), *(estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS))
+        table.add_row(
+            Text(f"{a.first}\n{a.second}"),
+            a.split,
+            str(a.cells),
+            *(estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS),
+        )
     console.print(table if found.agreements else "the levels share no design")
     console.print(_winners(found))
     console.print(_signs(found))
     counts = Counter(found.verdicts.values())
-    console.print(Text("   ").join(Text(f"{SYMBOLS[verdict]} {verdict} {counts[verdict]}", style=style) for verdict, style in STYLES.items()))
+    console.print(
+        Text("   ").join(
+            Text(f"{SYMBOLS[verdict]} {verdict} {counts[verdict]}", style=style) for verdict, style in STYLES.items()
+        )
+    )
 
 
 def _winners(found: Comparison) -> Table:
-    table = Table("level", "designs", "best on test", "observed", "corrected", "ahead in draws", title="best designs", title_justify="left")
+    table = Table(
+        "level",
+        "designs",
+        "best on test",
+        "observed",
+        "corrected",
+        "ahead in draws",
+        title="best designs",
+        title_justify="left",
+    )
     for b in found.best:
-        table.add_row(Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}")
+        table.add_row(
+            Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
+        )
     return table
 
 
 def _signs(found: Comparison) -> Table:
-    table = Table("claim", "quantity", title="claims and their signs; in brackets: the 95% interval holds 0", title_justify="left")
+    table = Table(
+        "claim", "quantity", title="claims and their signs; in brackets: the 95% interval holds 0", title_justify="left"
+    )
     for own in found.levels:
         table.add_column(Text(own.name.replace(":", ":\n")), justify="right")
     table.add_column("")
     last = ""
     for row in found.rows:
         sides = [_side_text(side) for side in row.sides]
-        table.add_row(Text(row.claim if row.claim != last else ""), Text(row.name), *sides, Text(SYMBOLS[row.verdict], STYLES[row.verdict]))
+        table.add_row(
+            Text(row.claim if row.claim != last else ""),
+            Text(row.name),
+            *sides,
+            Text(SYMBOLS[row.verdict], STYLES[row.verdict]),
+        )
         last = row.claim
     return table
 

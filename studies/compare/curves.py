@@ -49,10 +49,11 @@ def mean_lines(own: CurveSet, cells: list[str], axis: str) -> pd.DataFrame:
 
 
 def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
-    """Pass@1 of the experiment's designs where each has come as far along the axis as the run that ends first: after training on rounds.
+    """Pass@1 of the experiment's designs where each has come as far along the axis as the run that ends first: after
+    training on rounds.
 
-    Columns level, cell, tick, split, budget, mean, low, high; linear between evaluations. Published endpoints are after training, so they
-    stand on axes of rounds alone. A run that did not come so far is left out.
+    Columns level, cell, tick, split, budget, mean, low, high; linear between evaluations. Published endpoints are after
+    training, so they stand on axes of rounds alone. A run that did not come so far is left out.
     """
     cells = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
     curves = own.curves[own.curves["cell"].isin(list(cells))]
@@ -63,7 +64,18 @@ def at_budget(own: CurveSet, experiment: Experiment, axis: str) -> pd.DataFrame:
         for split in SPLITS:
             known = interval(_values(own, cell, split, axis, budget))
             low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
-            rows.append({"level": own.name, "cell": cell, "tick": tick, "split": split, "budget": budget, "mean": known.mean, "low": low, "high": high})
+            rows.append(
+                {
+                    "level": own.name,
+                    "cell": cell,
+                    "tick": tick,
+                    "split": split,
+                    "budget": budget,
+                    "mean": known.mean,
+                    "low": low,
+                    "high": high,
+                }
+            )
     return pd.DataFrame(rows)
 
 

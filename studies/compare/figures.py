@@ -1,4 +1,5 @@
-"""Figures of a comparison of levels. Drawn like those of studies/report/figures.py; each returns the figure and a table of what it shows."""
+"""Figures of a comparison of levels. Drawn like those of studies/report/figures.py; each returns the figure and a
+table of what it shows."""
 
 from math import ceil
 
@@ -13,7 +14,22 @@ from rftlab.studies.compare.curves import AXES, at_budget, mean_lines
 from rftlab.studies.compare.diagnostics import BINS, dynamics, signal_to_noise
 from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import Experiment, label
-from rftlab.studies.report.figures import BAND, BAR, BARS, DASHES, DOT, GREY, HOLLOW, PALETTE, Drawn, bar_lengths, key, legend, name_axis, styled
+from rftlab.studies.report.figures import (
+    BAND,
+    BAR,
+    BARS,
+    DASHES,
+    DOT,
+    GREY,
+    HOLLOW,
+    PALETTE,
+    Drawn,
+    bar_lengths,
+    key,
+    legend,
+    name_axis,
+    styled,
+)
 from rftlab.studies.results.claims import short
 from rftlab.studies.results.stats import interval
 
@@ -32,8 +48,12 @@ def _level_keys(levels: list[CurveSet]) -> list:
 
 @styled
 def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
-    """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds; published test endpoints hollow."""
-    numbers = pd.concat([mean_lines(own, list(map(label, experiment.cells)), axis) for own in levels if len(own.curves)], ignore_index=True)
+    """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds;
+    published test endpoints hollow."""
+    numbers = pd.concat(
+        [mean_lines(own, list(map(label, experiment.cells)), axis) for own in levels if len(own.curves)],
+        ignore_index=True,
+    )
     colours, columns = colours_of(levels), min(COLUMNS, max(3, len(experiment.cells)))
     figure = Figure(figsize=(2.4 * columns + 0.4, 2.2 * ceil(len(experiment.cells) / columns) + 1.1))
     axes = figure.subplots(ceil(len(experiment.cells) / columns), columns, sharex=True, sharey=True, squeeze=False)
@@ -45,7 +65,14 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
         for own in levels:
             if not len(own.curves) and label(cell) in own.cells:
                 ax.axhline(own.finals.test[label(cell)].iloc[0], color=colours[own.name], linewidth=1, linestyle=":")
-                ax.plot(1, own.finals.test[label(cell)].iloc[0], color=colours[own.name], transform=ax.get_yaxis_transform(), clip_on=False, **HOLLOW)
+                ax.plot(
+                    1,
+                    own.finals.test[label(cell)].iloc[0],
+                    color=colours[own.name],
+                    transform=ax.get_yaxis_transform(),
+                    clip_on=False,
+                    **HOLLOW,
+                )
     for ax in axes.flat[len(experiment.cells) :]:
         ax.set_axis_off()
     for ax in axes.flat[: len(experiment.cells)]:
@@ -54,7 +81,9 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
     for ax in axes[:, 0]:
         ax.set_ylabel("Pass@1")
     figure.supxlabel(AXES[axis].title, fontsize=9.5)
-    _legend(figure, [*_level_keys(levels), *(key(split, linestyle=dash) for split, dash in DASHES.items())], numbers, BAND)
+    _legend(
+        figure, [*_level_keys(levels), *(key(split, linestyle=dash) for split, dash in DASHES.items())], numbers, BAND
+    )
     return figure, numbers
 
 
@@ -65,14 +94,19 @@ def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, explained: dic
 
 @styled
 def tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
-    """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place of `axis`."""
+    """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place
+    of `axis`."""
     numbers = pd.concat([at_budget(own, experiment, axis) for own in levels], ignore_index=True)
     figure = Figure(figsize=(11, 3.7))
     axes = figure.subplots(1, 2, sharey=True)
     for ax, split in zip(axes, SPLITS[::-1], strict=True):
         ax.set(title=f"{split} Pass@1", ylim=(0, 1))
         for own in levels:
-            rows = numbers[(numbers["level"] == own.name) & (numbers["split"] == split)].set_index("tick").reindex(list(experiment.ticks))
+            rows = (
+                numbers[(numbers["level"] == own.name) & (numbers["split"] == split)]
+                .set_index("tick")
+                .reindex(list(experiment.ticks))
+            )
             _ends(ax, rows, colours_of(levels)[own.name], joined=bool(len(own.curves)))
         name_axis(ax, experiment, width=5.0)
     axes[0].set_ylabel(AXES[axis].ends)
@@ -89,16 +123,28 @@ def _ends(ax: Axes, rows: pd.DataFrame, colour: str, joined: bool) -> None:
 
 @styled
 def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
-    """Test Pass@1 after training of each common design, one level against the other, a panel per two levels; 95% t intervals over seeds."""
+    """Test Pass@1 after training of each common design, one level against the other, a panel per two levels; 95% t
+    intervals over seeds."""
     frames = [_points(first, second) for first, second in pairs]
     figure = Figure(figsize=(max(6.0, 4.0 * len(pairs)), 3.9))
     for ax, (first, second), rows in zip(figure.subplots(1, len(pairs), squeeze=False)[0], pairs, frames, strict=True):
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
-        bars = {f"{side}err": np.nan_to_num([rows[side] - rows[f"{side}_low"], rows[f"{side}_high"] - rows[side]]) for side in ("x", "y")}
+        bars = {
+            f"{side}err": np.nan_to_num([rows[side] - rows[f"{side}_low"], rows[f"{side}_high"] - rows[side]])
+            for side in ("x", "y")
+        }
         ax.errorbar(rows["x"], rows["y"], **bars, **DOT, linestyle="none", elinewidth=0.9, color=PALETTE[0])
-        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"{first.title}, test Pass@1", ylabel=f"{second.title}, test Pass@1", aspect="equal")
+        ax.set(
+            xlim=(0, 1),
+            ylim=(0, 1),
+            xlabel=f"{first.title}, test Pass@1",
+            ylabel=f"{second.title}, test Pass@1",
+            aspect="equal",
+        )
         for row in rows[rows["cell"].isin(_NAMED)].itertuples():
-            ax.annotate(short(row.cell), (row.x, row.y), xytext=(6, -9), textcoords="offset points", fontsize=8, color=GREY)
+            ax.annotate(
+                short(row.cell), (row.x, row.y), xytext=(6, -9), textcoords="offset points", fontsize=8, color=GREY
+            )
     return figure, pd.concat(frames, ignore_index=True)
 
 
@@ -121,12 +167,16 @@ def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
 
 @styled
 def explanation(levels: list[CurveSet], cells: list[str]) -> Drawn:
-    """The designs on which levels disagree: test Pass@1 and zero-signal fraction by round, signal-to-noise by mean reward; a row per level with curves."""
+    """The designs on which levels disagree: test Pass@1 and zero-signal fraction by round, signal-to-noise by mean
+    reward; a row per level with curves."""
     figure = Figure(figsize=(11, 2.4 * len(levels) + 0.7))
     axes = figure.subplots(len(levels), 3, squeeze=False)
     frames = []
     for row, own in zip(axes, levels, strict=True):
-        course, noise = dynamics(own, cells), pd.concat([signal_to_noise(own.curves, cell).assign(cell=cell) for cell in cells])
+        course, noise = (
+            dynamics(own, cells),
+            pd.concat([signal_to_noise(own.curves, cell).assign(cell=cell) for cell in cells]),
+        )
         frames += [course.assign(level=own.name), noise.assign(level=own.name)]
         for cell, colour in zip(cells, PALETTE[3:], strict=False):
             line = course[course["cell"] == cell]
@@ -142,13 +192,19 @@ def explanation(levels: list[CurveSet], cells: list[str]) -> Drawn:
     for ax, text in zip(axes[-1], ("training round", "training round", "mean reward of training"), strict=True):
         ax.set_xlabel(text)
     numbers = pd.concat(frames, ignore_index=True)
-    legend(figure, [key(short(cell), colour) for cell, colour in zip(cells, PALETTE[3:], strict=False)], numbers.assign(low=np.nan, published=np.nan), {})
+    legend(
+        figure,
+        [key(short(cell), colour) for cell, colour in zip(cells, PALETTE[3:], strict=False)],
+        numbers.assign(low=np.nan, published=np.nan),
+        {},
+    )
     return figure, numbers
 
 
 @styled
 def histograms(rates: dict[str, pd.DataFrame], cells: list[str]) -> Drawn:
-    """Share of training contexts by pass rate, stacked, by round: a row per level that `rates` tells of, a column per design."""
+    """Share of training contexts by pass rate, stacked, by round: a row per level that `rates` tells of, a column
+    per design."""
     figure = Figure(figsize=(max(6.0, 3.6 * len(cells)), 2.3 * len(rates) + 0.9))
     axes = figure.subplots(len(rates), len(cells), sharex="row", sharey=True, squeeze=False)
     for row, (title, table) in zip(axes, rates.items(), strict=True):

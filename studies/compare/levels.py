@@ -85,7 +85,9 @@ class CurveSet(NamedTuple):
 
 def names_of(level: LevelName) -> tuple[str, ...]:
     """Pairs that a level can have."""
-    return tuple(name for name, known in PAIRS.items() if (_reported(known) if level == "published" else getattr(known, level)))
+    return tuple(
+        name for name, known in PAIRS.items() if (_reported(known) if level == "published" else getattr(known, level))
+    )
 
 
 def parse(names: list[str]) -> list[CurveSetName]:
@@ -105,12 +107,19 @@ def _parse(name: str, form: str) -> CurveSetName:
 
 
 def load(
-    console: Console, names: list[CurveSetName], root: Path, seeds: int | None, rounds: int | None, threads: int, quiet: bool, engine: Engine
+    console: Console,
+    names: list[CurveSetName],
+    root: Path,
+    seeds: int | None,
+    rounds: int | None,
+    threads: int,
+    quiet: bool,
+    engine: Engine,
 ) -> list[CurveSet]:
     """Curves and endpoints of every curve set; simulations that are missing in the results folder run now.
 
-    seeds, rounds: of simulated levels; None for those of the folder's study of the simulator, or the usual ones. Raises UserError where a language
-    model has no finished runs, before anything is simulated.
+    seeds, rounds: of simulated levels; None for those of the folder's study of the simulator, or the usual ones. Raises
+    UserError where a language model has no finished runs, before anything is simulated.
     """
     check_size(seeds, rounds)
     there = {one: _there(one, root) for one in names if one.level != "sim"}
@@ -141,24 +150,40 @@ def _there(one: CurveSetName, root: Path) -> CurveSet:
     points = [point for point in planned if store.is_there(root, point)]
     if points:
         found, missing = _measured(one, points, root), len(planned) - len(points)
-        return found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out") if missing else found
+        return (
+            found._replace(source=f"{found.source}; {missing} of {len(planned)} runs are not finished and left out")
+            if missing
+            else found
+        )
     curves = shipped()
     known = sorted(set(curves["pair"]))
     command = f"rftlab reproduce --level llm --pair {one.pair} --results {root}"
-    check(one.pair in known, f"{one.name} has no finished runs in {root}; `{command}` makes them; runs of {', '.join(known)} come with rftlab")
+    check(
+        one.pair in known,
+        f"{one.name} has no finished runs in {root}; `{command}` makes them; runs of {', '.join(known)} come "
+        "with rftlab",
+    )
     curves = curves[curves["pair"] == one.pair].reset_index(drop=True)
     return _of_curves(one, curves, "reference runs that come with rftlab")
 
 
 def _llm_points(one: CurveSetName, root: Path) -> list[Point]:
-    """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that it has folders for."""
+    """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that
+    it has folders for."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
     if study:
         points = points_of(experiments, "llm", [one.pair], study.seeds, study.rounds)
     else:
-        names = (re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name) for folder in folders_in(folder_below(root, "llm", one.pair)))
+        names = (
+            re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name)
+            for folder in folders_in(folder_below(root, "llm", one.pair))
+        )
         seeds = sorted({int(match[1]) for match in names if match})
-        points = [replace(point, run=replace(point.run, seed=seed)) for seed in seeds for point in points_of(experiments, "llm", [one.pair], 1, None)]
+        points = [
+            replace(point, run=replace(point.run, seed=seed))
+            for seed in seeds
+            for point in points_of(experiments, "llm", [one.pair], 1, None)
+        ]
     return points + [point for point in smollm2_points() if point.pair == one.pair]
 
 
@@ -179,17 +204,30 @@ def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
     sizes = run.task.sizes
     there = SIZES.get(known.dataset, (sizes.train, sizes.test))
     subsets = (run.evaluation.train_subset, run.evaluation.test_subset)
-    return {split: run.evaluation.samples * min(n, subset or n) for split, n, subset in zip(SPLITS, there, subsets, strict=True)}
+    return {
+        split: run.evaluation.samples * min(n, subset or n)
+        for split, n, subset in zip(SPLITS, there, subsets, strict=True)
+    }
 
 
 def _published(one: CurveSetName) -> CurveSet:
     tables, known = [], pair(one.pair)
     for split in SPLITS:
-        values = {label(cell): published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))}
+        values = {
+            label(cell): published(known.model, known.dataset, split, cell)
+            for cell in cells_of(list(EXPERIMENTS.values()))
+        }
         values["base"] = published(known.model, known.dataset, split, None)
         tables.append(pd.DataFrame([{cell: value for cell, value in values.items() if value is not None}]))
     curves = pd.DataFrame(columns=["pair", "cell", "planned_rounds", *Curve._fields])
-    return CurveSet(one, curves, Finals(*tables), dict(zip(SPLITS, SIZES[known.dataset], strict=True)), ROUNDING, "arXiv 2601.22532, one number per cell")
+    return CurveSet(
+        one,
+        curves,
+        Finals(*tables),
+        dict(zip(SPLITS, SIZES[known.dataset], strict=True)),
+        ROUNDING,
+        "arXiv 2601.22532, one number per cell",
+    )
 
 
 def _reported(known: Pair) -> bool:

@@ -1,4 +1,5 @@
-"""Every claim of `studies/results/claims.py` with the sign of its quantities at each level: where levels agree, disagree, or leave it undecided."""
+"""Every claim of `studies/results/claims.py` with the sign of its quantities at each level: where levels agree,
+disagree, or leave it undecided."""
 
 from itertools import zip_longest
 from typing import NamedTuple
@@ -46,12 +47,15 @@ def compare_claims(levels: list[CurveSet], draws: dict[str, Finals]) -> list[Cla
         sides = [_sides(claim, own, draws[own.name]) for own in levels]
         for found in zip_longest(*sides, fillvalue=_absent("")):
             if any(side.sign != MISSING for side in found):
-                rows.append(ClaimRow(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found])))
+                rows.append(
+                    ClaimRow(claim.name, claim.statement, list(found), verdict_of([side.sign for side in found]))
+                )
     return rows
 
 
 def verdict_of(signs: list[str]) -> str:
-    """disagree where two levels have opposite signs; agree where all that have a number have the same; else undecided."""
+    """disagree where two levels have opposite signs; agree where all that have a number have the same; else
+    undecided."""
     known = [sign for sign in signs if sign != MISSING]
     if len(known) < 2:
         return SINGLE
@@ -65,12 +69,17 @@ def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.claim, []).append(row.verdict)
-    return {claim: next(verdict for verdict in (DISAGREE, UNDECIDED, AGREE, SINGLE) if verdict in verdicts) for claim, verdicts in found.items()}
+    return {
+        claim: next(verdict for verdict in (DISAGREE, UNDECIDED, AGREE, SINGLE) if verdict in verdicts)
+        for claim, verdicts in found.items()
+    }
 
 
 def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
     measured, drawn = claim.parts(own.finals), claim.parts(draws)
-    return [_side(part, other, own) for part, other in zip_longest(measured, drawn)] if len(measured) == len(drawn) else []
+    return (
+        [_side(part, other, own) for part, other in zip_longest(measured, drawn)] if len(measured) == len(drawn) else []
+    )
 
 
 def _side(part: ClaimPart, drawn: ClaimPart, own: CurveSet) -> Side:

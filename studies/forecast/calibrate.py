@@ -1,8 +1,9 @@
 """Simulation-based inference of the simulator's parameters from a pilot: many parameter sets that fit, not one.
 
-Population Monte Carlo (Cappé et al. 2004) with an annealed likelihood: the first generation is drawn from the prior, each later one around the
-particles that fit, and all of them are weighted against the mixture of all proposals (Cornuet et al. 2012, 0907.1254). Every particle has a world and a
-training seed of its own, so what they do to a curve is part of the posterior. Equal evidence and seed give equal particles, whatever the number of threads.
+Population Monte Carlo (Cappé et al. 2004) with an annealed likelihood: the first generation is drawn from the prior,
+each later one around the particles that fit, and all of them are weighted against the mixture of all proposals (Cornuet
+et al. 2012, 0907.1254). Every particle has a world and a training seed of its own, so what they do to a curve is part
+of the posterior. Equal evidence and seed give equal particles, whatever the number of threads.
 """
 
 from collections.abc import Callable
@@ -75,7 +76,8 @@ class Posterior(NamedTuple):
 
 
 def simulation_of(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:
-    """The simulation at coordinates, with world and training seeded by `seed`; None where the base policy cannot be as measured."""
+    """The simulation at coordinates, with world and training seeded by `seed`; None where the base policy cannot be
+    as measured."""
     found = world_of(evidence.facts, coordinates, seed)
     return None if found is None else replace(found, seed=seed)
 
@@ -101,7 +103,8 @@ def calibrate(
 ) -> Posterior:
     """The posterior of the simulator's parameters.
 
-    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep: called with all, each generation;
+    known: log-likelihoods of an earlier call with the same evidence and seed, which are not computed again; keep:
+    called with all, each generation;
     progress: called with the particles simulated, and all of them.
     """
     family = evidence.facts.family
@@ -111,14 +114,23 @@ def calibrate(
     with workers(threads) as pool:
         for generation in range(effort.generations + 1):
             rng = np.random.Generator(np.random.Philox(key=np.array([seed, generation], dtype=np.uint64)))
-            drawn, density = _first(n_knobs, effort.first, seed) if generation == 0 else _next(found, proposals, effort.later, rng)
+            drawn, density = (
+                _first(n_knobs, effort.first, seed) if generation == 0 else _next(found, proposals, effort.later, rng)
+            )
             proposals.append(Proposal(len(drawn), density))
             first, seeds = len(found.seeds), len(found.seeds) + np.arange(len(drawn))
             values = list(known[first : first + len(drawn)])
-            for value in pool.map(lambda job: log_likelihood(evidence, *job), zip(drawn[len(values) :], seeds[len(values) :].tolist(), strict=True)):
+            for value in pool.map(
+                lambda job: log_likelihood(evidence, *job),
+                zip(drawn[len(values) :], seeds[len(values) :].tolist(), strict=True),
+            ):
                 values.append(value)
                 progress(first + len(values), effort.total)
-            found = Particles(np.vstack([found.coordinates, drawn]), np.append(found.log_likelihood, values), np.append(found.seeds, seeds))
+            found = Particles(
+                np.vstack([found.coordinates, drawn]),
+                np.append(found.log_likelihood, values),
+                np.append(found.seeds, seeds),
+            )
             keep(found.log_likelihood)
             if not np.isfinite(found.log_likelihood).any():
                 raise UserError(_impossible(evidence))
@@ -128,7 +140,10 @@ def calibrate(
 
 def _impossible(evidence: Evidence) -> str:
     facts = evidence.facts
-    return f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; allowed: what a simulated base policy can be"
+    return (
+        f"a base model right in {facts.strict:.2%} of its responses and well formed in {facts.formed:.2%}; "
+        "allowed: what a simulated base policy can be"
+    )
 
 
 def log_prior(coordinates: np.ndarray) -> np.ndarray:
@@ -140,8 +155,11 @@ def _first(n_knobs: int, size: int, seed: int) -> tuple[np.ndarray, Density]:
     return qmc.MultivariateNormalQMC(np.zeros(n_knobs), seed=seed).random(size), log_prior
 
 
-def _next(found: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator) -> tuple[np.ndarray, Density]:
-    """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from the prior."""
+def _next(
+    found: Particles, proposals: list[Proposal], size: int, rng: np.random.Generator
+) -> tuple[np.ndarray, Density]:
+    """Draws around the particles that fit, a kernel density with Silverman's width and half as much again, and from
+    the prior."""
     weights, _ = _weights(found, proposals)
     n_prior = round(DEFENSIVE * size)
     centres = found.coordinates[_resample(weights, rng, size - n_prior)]
@@ -163,13 +181,18 @@ def _next(found: Particles, proposals: list[Proposal], size: int, rng: np.random
 
 
 def _weights(found: Particles, proposals: list[Proposal]) -> tuple[np.ndarray, float]:
-    """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps ENOUGH particles effective."""
+    """Normalised weights against the mixture of all proposals, at the largest power of the likelihood that keeps
+    ENOUGH particles effective."""
     n = len(found.coordinates)
-    mixture = logsumexp(np.stack([np.log(size / n) + density(found.coordinates) for size, density in proposals]), axis=0)
+    mixture = logsumexp(
+        np.stack([np.log(size / n) + density(found.coordinates) for size, density in proposals]), axis=0
+    )
     ratio = log_prior(found.coordinates) - mixture
 
     def at(power: float) -> np.ndarray:
-        log = np.where(np.isfinite(found.log_likelihood), power * np.nan_to_num(found.log_likelihood, neginf=0.0) + ratio, -np.inf)
+        log = np.where(
+            np.isfinite(found.log_likelihood), power * np.nan_to_num(found.log_likelihood, neginf=0.0) + ratio, -np.inf
+        )
         weights = np.exp(log - log.max())
         return weights / weights.sum()
 

@@ -1,7 +1,8 @@
-"""What a simulation is compared with: points of the learning curves of a pilot, and how far a right simulation may be from them.
+"""What a simulation is compared with: points of the learning curves of a pilot, and how far a right simulation may be
+from them.
 
-Four things keep a simulated curve from a measured one: the seed of either run, the questions of an evaluation, and what the simulator leaves out. The
-last is common to the points of a run, so those of one run are correlated.
+Four things keep a simulated curve from a measured one: the seed of either run, the questions of an evaluation, and what
+the simulator leaves out. The last is common to the points of a run, so those of one run are correlated.
 """
 
 from dataclasses import replace
@@ -29,7 +30,8 @@ MANY_TOKENS = 32
 
 
 class Observed(NamedTuple):
-    """A run's Pass@1 at some rounds: train and test (points, 2), and the standard errors of their evaluations, alike."""
+    """A run's Pass@1 at some rounds: train and test (points, 2), and the standard errors of their evaluations,
+    alike."""
 
     design: Design
     rounds: np.ndarray
@@ -38,15 +40,26 @@ class Observed(NamedTuple):
 
     def residual(self, curve: Curve) -> np.ndarray:
         """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
-        found = np.stack([np.interp(self.rounds, curve.round, column, right=0.0) for column in (curve.train_pass_at_1, curve.test_pass_at_1)], axis=1)
+        found = np.stack(
+            [
+                np.interp(self.rounds, curve.round, column, right=0.0)
+                for column in (curve.train_pass_at_1, curve.test_pass_at_1)
+            ],
+            axis=1,
+        )
         return self.values - found
 
     def log_likelihood(self, curve: Curve, freedom: float) -> float:
-        """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom` is infinite."""
+        """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom`
+        is infinite."""
         residual = self.residual(curve).ravel()
         covariance = np.diag(self.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         distance = float(residual @ np.linalg.solve(covariance, residual))
-        return -0.5 * distance if np.isinf(freedom) else -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
+        return (
+            -0.5 * distance
+            if np.isinf(freedom)
+            else -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
+        )
 
 
 class Evidence(NamedTuple):
@@ -57,14 +70,20 @@ class Evidence(NamedTuple):
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of residuals: heavy tails, so that a run which the simulator cannot do does not spoil the others; none for a single run."""
+        """Degrees of freedom of residuals: heavy tails, so that a run which the simulator cannot do does not spoil
+        the others; none for a single run."""
         return FREEDOM if len(self.runs) > 1 else np.inf
 
 
 def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
-    """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses: to each of them."""
+    """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses:
+    to each of them."""
     last = len(curve.round) - 1
-    at = np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int)) if last >= POINTS else np.arange(1, last + 1)
+    at = (
+        np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int))
+        if last >= POINTS
+        else np.arange(1, last + 1)
+    )
     values = np.stack([curve.train_pass_at_1[at], curve.test_pass_at_1[at]], axis=1)
     inner = np.clip(values, 0.01, 0.99)
     every = int(curve.round[at[0]])
@@ -78,8 +97,11 @@ def evidence_of(pilot: PilotMeasurements) -> Evidence:
     base = pilot.base
     parts = (base.train, base.test)
     strict, formed = (
-        float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts])) for name in ("strict", "well_formed")
+        float(np.average([part.rate(name) for part in parts], weights=[len(part.strict) for part in parts]))
+        for name in ("strict", "well_formed")
     )
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
-    runs = tuple(observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs)
+    runs = tuple(
+        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs
+    )
     return Evidence(Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed), runs)

@@ -1,4 +1,5 @@
-"""Figures of forecasts. Drawn like those of studies/report/figures.py; each returns the figure and a table of what it shows."""
+"""Figures of forecasts. Drawn like those of studies/report/figures.py; each returns the figure and a table of what
+it shows."""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ _TRUTH = PALETTE[3]
 
 @styled
 def grid_figure(table: pd.DataFrame, pair: str) -> Drawn:
-    """Forecasts of all cells, best on top, with 80% intervals; what the pilot measured as diamonds, the rollouts of a run beside the name."""
+    """Forecasts of all cells, best on top, with 80% intervals; what the pilot measured as diamonds, the rollouts of
+    a run beside the name."""
     numbers = table.sort_values("forecast", ignore_index=True)
     figure = Figure(figsize=(7.2, 0.24 * len(numbers) + 1.1))
     ax = figure.subplots()
@@ -21,8 +23,16 @@ def grid_figure(table: pd.DataFrame, pair: str) -> Drawn:
     ax.plot(numbers["forecast"], places, linestyle="none", color=PALETTE[0], **DOT)
     ax.plot(numbers["measured"], places, color=_TRUTH, **HOLLOW)
     ax.set_yticks(places, [f"{short(row.cell)}   {row.rollouts / 1000:,.0f}k" for row in numbers.itertuples()])
-    ax.set(title=f"{pretty(pair)}: forecast from a pilot", xlabel="test Pass@1 after training", xlim=(0, 1), ylim=(-0.7, len(numbers) - 0.3))
-    ax.legend(handles=[key("forecast, 80%", PALETTE[0], **DOT), key("measured by the pilot", _TRUTH, **HOLLOW)], loc="lower right")
+    ax.set(
+        title=f"{pretty(pair)}: forecast from a pilot",
+        xlabel="test Pass@1 after training",
+        xlim=(0, 1),
+        ylim=(-0.7, len(numbers) - 0.3),
+    )
+    ax.legend(
+        handles=[key("forecast, 80%", PALETTE[0], **DOT), key("measured by the pilot", _TRUTH, **HOLLOW)],
+        loc="lower right",
+    )
     return figure, numbers
 
 
@@ -39,7 +49,13 @@ def score_figure(table: pd.DataFrame) -> Drawn:
         ax.plot(own["truth"], own["gain"], "+", color=GREY, markersize=5, alpha=0.7)
         ax.vlines(own["truth"], own["low"], own["high"], color=PALETTE[0], alpha=0.35, linewidth=2)
         ax.plot(own["truth"], own["forecast"], linestyle="none", color=PALETTE[0], **DOT)
-        ax.set(title=f"{pretty(pair)}\nMAE {error:.3f}", xlabel="measured test Pass@1", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set(
+            title=f"{pretty(pair)}\nMAE {error:.3f}",
+            xlabel="measured test Pass@1",
+            xlim=(0, 1),
+            ylim=(0, 1),
+            aspect="equal",
+        )
     figure.axes[0].set_ylabel("forecast")
     handles = [
         key("forecast, 80%", PALETTE[0], **DOT),

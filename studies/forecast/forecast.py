@@ -33,7 +33,8 @@ CLOSE = 0.02
 
 
 def pilot_of(root: Path, pair: str) -> PilotMeasurements:
-    """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError where there is neither."""
+    """The pilot in a results folder, else one made of the reference runs that come with rftlab. Raises UserError
+    where there is neither."""
     start_at(pair, "llm")
     if kind_of(file_of(root, pair)):
         return read_pilot(root, pair)
@@ -44,7 +45,9 @@ def pilot_of(root: Path, pair: str) -> PilotMeasurements:
     raise UserError(f"{file_of(root, pair)} is missing; run `rftlab pilot --pair {pair} --results {root}` first")
 
 
-def posterior_of(console: Console, pilot: PilotMeasurements, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
+def posterior_of(
+    console: Console, pilot: PilotMeasurements, root: Path, seed: int, threads: int, quiet: bool
+) -> Posterior:
     """The posterior of a pilot, from the results folder as far as it is there."""
     check(len(pilot.runs) > 0, "the pilot has no runs; allowed: one design or more (rftlab pilot --designs)")
     check(
@@ -53,12 +56,19 @@ def posterior_of(console: Console, pilot: PilotMeasurements, root: Path, seed: i
     )
     with steps_of(console, "simulating", quiet) as step:
         return calibrated(
-            root, pilot.base.pair, evidence_of(pilot), seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)
+            root,
+            pilot.base.pair,
+            evidence_of(pilot),
+            seed,
+            threads_of(threads),
+            step,
+            lambda text: console.print(text, style="yellow", markup=False),
         )
 
 
 def knob_table(posterior: Posterior) -> pd.DataFrame:
-    """Prior and posterior of each knob: medians, 80% intervals, and how much of the prior's spread is left (0: found, 1: nothing learnt)."""
+    """Prior and posterior of each knob: medians, 80% intervals, and how much of the prior's spread is left (0:
+    found, 1: nothing learnt)."""
     rows = []
     for i, knob in enumerate(posterior.evidence.facts.family.knobs):
         own = posterior.particles.coordinates[:, i]
@@ -79,13 +89,25 @@ def fits(posterior: Posterior) -> np.ndarray:
 
 
 def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
-    """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80% interval of the parameter sets)."""
+    """Posterior-predictive checks of numbers that the calibration did not use: measured, simulated (mean and 80%
+    interval of the parameter sets)."""
     evidence = posterior.evidence
     rows = []
     if evidence.facts.strict is not None:
-        found = [answer_rates(posterior.simulation(int(i)).environment).std() * evidence.facts.formed for i in np.unique(posterior.draws)]
-        variance = np.mean([moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)])
-        rows.append(("spread of the base model's pass rates over questions", float(np.sqrt(max(variance, 0.0))), *_around(found)))
+        found = [
+            answer_rates(posterior.simulation(int(i)).environment).std() * evidence.facts.formed
+            for i in np.unique(posterior.draws)
+        ]
+        variance = np.mean(
+            [moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)]
+        )
+        rows.append(
+            (
+                "spread of the base model's pass rates over questions",
+                float(np.sqrt(max(variance, 0.0))),
+                *_around(found),
+            )
+        )
     return pd.DataFrame(rows, columns=["what", "measured", "simulated", "low", "high"])
 
 
@@ -98,20 +120,34 @@ class Grid(NamedTuple):
     """A forecast of the whole grid with what it costs and what plain baselines say."""
 
     table: pd.DataFrame
-    """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the pilot did not run it), best (chance
-    that the cell is within CLOSE of the best one in budget), in_budget, and each plain forecast."""
+    """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the
+    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, and each
+    plain forecast."""
     recommended: str
     saved: float
-    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended design, where the pilot has none."""
+    """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended
+    design, where the pilot has none."""
 
 
 def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
     """Raise UserError for a budget that no design keeps; cheap, so that it can come before a calibration."""
     least = pilot.rounds * min(map(rollouts_of, CELLS.values()))
-    check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in {pilot.rounds} rounds")
+    check(
+        budget is None or budget >= least,
+        f"budget = {budget} rollouts; allowed: {least} or more, what the cheapest design spends in "
+        f"{pilot.rounds} rounds",
+    )
 
 
-def grid_of(posterior: Posterior, pilot: PilotMeasurements, budget: int | None, seed: int, threads: int, console: Console, quiet: bool) -> Grid:
+def grid_of(
+    posterior: Posterior,
+    pilot: PilotMeasurements,
+    budget: int | None,
+    seed: int,
+    threads: int,
+    console: Console,
+    quiet: bool,
+) -> Grid:
     """Forecast all cells. budget: rollouts that a run may spend, None for any."""
     designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
@@ -120,11 +156,22 @@ def grid_of(posterior: Posterior, pilot: PilotMeasurements, budget: int | None, 
     with steps_of(console, "forecasting", quiet) as step:
         forecast = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
     low, high = forecast.interval()
-    table = pd.DataFrame({"cell": [label(design) for design in designs], "rollouts": spent, "share": spent / pilot.grid_rollouts, "forecast": forecast.mean})
+    table = pd.DataFrame(
+        {
+            "cell": [label(design) for design in designs],
+            "rollouts": spent,
+            "share": spent / pilot.grid_rollouts,
+            "forecast": forecast.mean,
+        }
+    )
     measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
-    table = table.assign(low=low, high=high, measured=table["cell"].map(measured), best=_chances(forecast, within), in_budget=within)
     table = table.assign(
-        still=plain.still(posterior.evidence, designs), sigmoid=plain.sigmoid(posterior.evidence, designs), gain=_gains(posterior, pilot, designs)
+        low=low, high=high, measured=table["cell"].map(measured), best=_chances(forecast, within), in_budget=within
+    )
+    table = table.assign(
+        still=plain.still(posterior.evidence, designs),
+        sigmoid=plain.sigmoid(posterior.evidence, designs),
+        gain=_gains(posterior, pilot, designs),
     )
     chosen = table[within].sort_values("forecast").iloc[-1]
     still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
@@ -138,7 +185,8 @@ def _chances(forecast: Forecast, within: np.ndarray) -> np.ndarray:
 
 
 def _gains(posterior: Posterior, pilot: PilotMeasurements, designs: tuple[Design, ...]) -> np.ndarray:
-    """The forecast of other pairs' mean gains, from the reference runs that come with rftlab; nan where the pilot did not run the baseline."""
+    """The forecast of other pairs' mean gains, from the reference runs that come with rftlab; nan where the pilot
+    did not run the baseline."""
     ends = [run.values[-1, 1] for run in posterior.evidence.runs if label(run.design) == RAW]
     curves, cells = shipped(), [label(design) for design in designs]
     others = [finals(curves, pair).mean() for pair in shipped_pairs() if pair != pilot.base.pair]

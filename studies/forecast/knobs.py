@@ -1,10 +1,12 @@
 """The simulator's parameters that a pilot is to find, and what is known about them beforehand.
 
-A family is a world with some parameters left open, the knobs; each has a normal prior in a coordinate without bounds (logarithm or logit). SHORT is for
-responses of a few tokens, whose noise goes with how surprising they are; LONG for responses of hundreds of tokens, most of which the reward does not depend on.
+A family is a world with some parameters left open, the knobs; each has a normal prior in a coordinate without bounds
+(logarithm or logit). SHORT is for responses of a few tokens, whose noise goes with how surprising they are; LONG for
+responses of hundreds of tokens, most of which the reward does not depend on.
 
-In SHORT two numbers of a world are not free: `align` is solved for (`as_right`), so that the base policy is right as often as the base model, and
-`base_format` so that it keeps the format as often. Where the base model was not measured (LONG), they are knobs.
+In SHORT two numbers of a world are not free: `align` is solved for (`as_right`), so that the base policy is right as
+often as the base model, and `base_format` so that it keeps the format as often. Where the base model was not measured
+(LONG), they are knobs.
 """
 
 from dataclasses import dataclass, replace
@@ -49,7 +51,8 @@ _BACK = {"log": np.exp, "logit": expit, "linear": lambda value: value}
 
 
 class Effort(NamedTuple):
-    """Particles of a calibration: those of the first generation, those of a later one, and how many generations follow the first."""
+    """Particles of a calibration: those of the first generation, those of a later one, and how many generations
+    follow the first."""
 
     first: int
     later: int
@@ -70,7 +73,8 @@ class Family:
     rounds: int
     """Of the runs for which the median of the rate is meant."""
     effort: Effort
-    """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol points)."""
+    """Less where a simulation takes longer and there is less to find. The first generation is a power of 2 (Sobol
+    points)."""
 
 
 SHORT = Family(
@@ -105,7 +109,8 @@ LONG = Family(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a pair before training: sizes, and how often the base model is right and well formed (None where that was not measured)."""
+    """What is known of a pair before training: sizes, and how often the base model is right and well formed (None
+    where that was not measured)."""
 
     family: Family
     n_train: int
@@ -117,7 +122,8 @@ class Facts:
 
 
 def paced(family: Family, rounds: int) -> Family:
-    """The family for runs of so many rounds: rates are chosen so that the rounds suffice, so the median of the rate is in proportion to 1 / rounds."""
+    """The family for runs of so many rounds: rates are chosen so that the rounds suffice, so the median of the rate
+    is in proportion to 1 / rounds."""
     pace = family.rounds / rounds
     knobs = tuple(knob._replace(median=knob.median * pace) if knob.name == "rate" else knob for knob in family.knobs)
     return replace(family, knobs=knobs, rounds=rounds)
@@ -125,7 +131,9 @@ def paced(family: Family, rounds: int) -> Family:
 
 def informed(family: Family, others: list[Simulation]) -> Family:
     """The family with the medians of its knobs where other pairs are."""
-    return replace(family, knobs=tuple(knob.around([_value_of(other, knob.name) for other in others]) for knob in family.knobs))
+    return replace(
+        family, knobs=tuple(knob.around([_value_of(other, knob.name) for other in others]) for knob in family.knobs)
+    )
 
 
 def _value_of(run: Simulation, name: str) -> float:
@@ -138,9 +146,13 @@ def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulati
     optimizer = Optimizer(learning_rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
-    environment = replace(facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values)
+    environment = replace(
+        facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values
+    )
     if facts.strict is not None:
-        environment = as_right(replace(environment, base_format=_format_logit(facts.formed)), facts.strict / facts.formed)
+        environment = as_right(
+            replace(environment, base_format=_format_logit(facts.formed)), facts.strict / facts.formed
+        )
     return None if environment is None else Simulation(environment, optimizer=optimizer)
 
 
@@ -156,7 +168,8 @@ def _format_logit(formed: float) -> float:
 def as_right(environment: Linear, right: float) -> Linear | None:
     """The environment with the `align` at which the base policy's answers are right with that chance.
 
-    Where even align = 1 is too little, kappa is raised until it is enough. None where the chance is below that of a random answer.
+    Where even align = 1 is too little, kappa is raised until it is enough. None where the chance is below that of a
+    random answer.
     """
     probe = replace(environment, n_train=_PROBE, n_test=1)
 
@@ -170,13 +183,21 @@ def as_right(environment: Linear, right: float) -> Linear | None:
         return replace(environment, align=float(brentq(excess, 0.0, 1.0, (environment.kappa,), xtol=1e-3)))
     if excess(1.0, _SHARPEST) < 0:
         return None
-    return replace(environment, align=1.0, kappa=float(brentq(lambda kappa: excess(1.0, kappa), environment.kappa, _SHARPEST, xtol=1e-2)))
+    return replace(
+        environment,
+        align=1.0,
+        kappa=float(brentq(lambda kappa: excess(1.0, kappa), environment.kappa, _SHARPEST, xtol=1e-2)),
+    )
 
 
 def answer_rates(environment: Linear) -> np.ndarray:
     """Chance (n_train,) that the base policy's answer to each training context is right, whatever its format."""
     contexts = build(environment).train
-    logits = contexts.base_logits[:, : environment.n_arms].astype(np.float64).reshape(len(contexts.correct), environment.answer_tokens, -1)
+    logits = (
+        contexts.base_logits[:, : environment.n_arms]
+        .astype(np.float64)
+        .reshape(len(contexts.correct), environment.answer_tokens, -1)
+    )
     chances = np.exp(logits - logits.max(axis=2, keepdims=True))
     chances /= chances.sum(axis=2, keepdims=True)
     bits = (contexts.correct[:, None] >> np.arange(environment.n_arms, dtype=np.uint32)) & 1

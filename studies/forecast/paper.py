@@ -1,4 +1,5 @@
-"""What is known of the paper's pairs, as evidence: the base model and the minimalist baseline, train and test, rounded to 0.01."""
+"""What is known of the paper's pairs, as evidence: the base model and the minimalist baseline, train and test,
+rounded to 0.01."""
 
 from dataclasses import replace
 
@@ -23,10 +24,17 @@ def paper_truth(name: str) -> pd.Series:
 
 
 def paper_evidence(name: str) -> Evidence:
-    """The base model and experiment 1 of a pair; the prior is that of the other pairs with the same data set, whose presets were fitted to their own cells."""
+    """The base model and experiment 1 of a pair; the prior is that of the other pairs with the same data set, whose
+    presets were fitted to their own cells."""
     known, run = pair(name), start_at(name, "sim")
-    others = [other.sim for key, other in PAIRS.items() if other.sim is not None and other.dataset == known.dataset and key != name]
-    values = np.array([[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)])
+    others = [
+        other.sim
+        for key, other in PAIRS.items()
+        if other.sim is not None and other.dataset == known.dataset and key != name
+    ]
+    values = np.array(
+        [[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)]
+    )
     questions = np.array([run.environment.n_train, run.environment.n_test])
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / questions + ROUNDING**2)

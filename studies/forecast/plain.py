@@ -1,8 +1,10 @@
 """Three plain ways to forecast a grid from a pilot, which a simulator must beat to be worth its name.
 
 still      nothing changes: a cell ends where the pilot's run that is nearest in rollouts a round ended
-gain       other pairs' mean gain: the end of the pilot's baseline, and what the cell gains over the baseline on other pairs
-sigmoid    a saturating curve in compute, fitted to the pilot's curves and read at the rollouts of the cell (Khatri et al. 2510.13786)
+gain       other pairs' mean gain: the end of the pilot's baseline, and what the cell gains over the baseline on other
+           pairs
+sigmoid    a saturating curve in compute, fitted to the pilot's curves and read at the rollouts of the cell (Khatri et
+           al. 2510.13786)
 """
 
 import numpy as np
@@ -34,13 +36,20 @@ def still(evidence: Evidence, cells: tuple[Design, ...]) -> np.ndarray:
 
 
 def gain(baseline: float, others: list[tuple[float, np.ndarray]]) -> np.ndarray:
-    """Test Pass@1 (cells,). baseline: the end of the pilot's baseline; others: of each other pair the end of the baseline, and of the cells (cells,)."""
+    """Test Pass@1 (cells,). baseline: the end of the pilot's baseline; others: of each other pair the end of the
+    baseline, and of the cells (cells,)."""
     return np.clip(baseline + np.mean([ends - end for end, ends in others], axis=0), 0.0, 1.0)
 
 
 def sigmoid(evidence: Evidence, cells: tuple[Design, ...]) -> np.ndarray:
-    """Test Pass@1 (cells,): R0 + (A - R0) / (1 + (C_mid / C)^b) in the rollouts C, R0 the base model's; nan with fewer points than parameters."""
-    points = [(at * per_round(run.design), value) for run in evidence.runs for at, value in zip(run.rounds, run.values[:, 1], strict=True) if at > 0]
+    """Test Pass@1 (cells,): R0 + (A - R0) / (1 + (C_mid / C)^b) in the rollouts C, R0 the base model's; nan with
+    fewer points than parameters."""
+    points = [
+        (at * per_round(run.design), value)
+        for run in evidence.runs
+        for at, value in zip(run.rounds, run.values[:, 1], strict=True)
+        if at > 0
+    ]
     if len(points) < PARAMETERS:
         return np.full(len(cells), np.nan)
     spent, reached = np.log([point[0] for point in points]), np.array([point[1] for point in points])
@@ -50,5 +59,7 @@ def sigmoid(evidence: Evidence, cells: tuple[Design, ...]) -> np.ndarray:
         return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (at - x[2]))
 
     starts = [(0.0, 0.0, middle) for middle in (spent.min(), np.median(spent), spent.max())]
-    best = min((least_squares(lambda x: curve(x, spent) - reached, start) for start in starts), key=lambda fit: fit.cost)
+    best = min(
+        (least_squares(lambda x: curve(x, spent) - reached, start) for start in starts), key=lambda fit: fit.cost
+    )
     return curve(best.x, np.log([cell.rounds * per_round(cell) for cell in cells]))

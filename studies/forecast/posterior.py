@@ -1,6 +1,8 @@
-"""A calibration that was interrupted goes on, and one that is finished is read: the log-likelihoods of its particles in a file.
+"""A calibration that was interrupted goes on, and one that is finished is read: the log-likelihoods of its particles in
+a file.
 
-    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed of which the name is a hash; before
+    results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed
+                                            of which the name is a hash; before
                                             them 32 bytes, a checksum of the name and of them
 
 All else about the particles is a function of evidence, seed and these numbers.
@@ -21,7 +23,15 @@ from rftlab.studies.forecast.calibrate import NOTHING, Posterior, Progress, cali
 from rftlab.studies.forecast.evidence import Evidence
 
 
-def calibrated(root: Path, pair: str, evidence: Evidence, seed: int, threads: int, progress: Progress, remark: Callable[[str], None]) -> Posterior:
+def calibrated(
+    root: Path,
+    pair: str,
+    evidence: Evidence,
+    seed: int,
+    threads: int,
+    progress: Progress,
+    remark: Callable[[str], None],
+) -> Posterior:
     """The posterior, with what a results folder has of it; a damaged file is named and made again."""
     path = below(root, "calibrate", pair, f"{identity(evidence, seed)}.bin")
     return calibrate(evidence, seed, threads, _read(path, remark), lambda found: _write(path, found), progress)
@@ -29,7 +39,9 @@ def calibrated(root: Path, pair: str, evidence: Evidence, seed: int, threads: in
 
 def identity(evidence: Evidence, seed: int) -> str:
     """Hash of everything that the particles depend on."""
-    runs = [(asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist()) for run in evidence.runs]
+    runs = [
+        (asdict(run.design), run.rounds.tolist(), run.values.tolist(), run.errors.tolist()) for run in evidence.runs
+    ]
     facts: tuple[Any, ...] = (sim.VERSION, seed, asdict(evidence.facts), runs)
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 

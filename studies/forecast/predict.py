@@ -1,8 +1,9 @@
 """From a posterior of the simulator to a forecast of every cell of the grid.
 
-Every parameter set simulates the cells. What is left between a set's curves and the pilot's is carried over to cells like those of the pilot: a Gaussian
-process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001). A forecast is of one run, so it has the spread of parameters, of
-discrepancy, of training seeds and of the questions of an evaluation.
+Every parameter set simulates the cells. What is left between a set's curves and the pilot's is carried over to cells
+like those of the pilot: a Gaussian process over designs for what the simulator leaves out (Kennedy and O'Hagan 2001). A
+forecast is of one run, so it has the spread of parameters, of discrepancy, of training seeds and of the questions of an
+evaluation.
 """
 
 from dataclasses import replace
@@ -27,7 +28,8 @@ REPEATS = 25
 
 
 class Forecast(NamedTuple):
-    """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single` (draws, cells) of one run.
+    """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single`
+    (draws, cells) of one run.
 
     Every set trains with a seed of its own, so both have the spread of training.
     """
@@ -49,8 +51,11 @@ class Forecast(NamedTuple):
         return low, high
 
 
-def predict(posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop) -> Forecast:
-    """Forecast of cells with their rounds. questions: of the test set; progress: called with the parameter sets done, and all of them."""
+def predict(
+    posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop
+) -> Forecast:
+    """Forecast of cells with their rounds. questions: of the test set; progress: called with the parameter sets
+    done, and all of them."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
     ends = np.empty((len(posterior.draws), len(wanted)))
@@ -76,7 +81,9 @@ def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> list[float
     return [0.0 if done.diverged_at is not None else float(done.curve.test_pass_at_1[-1]) for done in curves]
 
 
-def _carried_over(cells, at, simulated: np.ndarray, residual: np.ndarray, errors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _carried_over(
+    cells, at, simulated: np.ndarray, residual: np.ndarray, errors: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Draws (REPEATS x sets, cells) of simulated + discrepancy, given residuals (sets, runs) at the designs `at`."""
     among, across, within = covariance(at, at), covariance(cells, at), covariance(cells, cells)
     gain = np.linalg.solve(among + np.diag(errors**2 + 2 * SEED_NOISE**2), across.T).T
@@ -95,7 +102,8 @@ def covariance(a: list[Design] | tuple[Design, ...], b: list[Design] | tuple[Des
 
 
 def _place(design: Design) -> tuple[float, float, float]:
-    """A design as a point. A group of one without support or a window has the raw reward, whatever its estimator says."""
+    """A design as a point. A group of one without support or a window has the raw reward, whatever its estimator
+    says."""
     alone = design.rollouts == 1 and design.support_rollouts == 0 and design.replay_window == 0
     raw = design.estimator.advantage.baseline == "none" or alone
     return np.log2(design.batch_size), np.log2(design.rollouts), UNLIKE * raw

@@ -1,8 +1,8 @@
 """How good forecasts are, on everything that is known. Nothing is fitted to the cells it is scored on.
 
-A case is a pair with a pilot's part and a held-out part, and `Case.evidence` is made from the first alone: `split` is the only place where the
-two are told apart, and what it returns is written beside the scores. Other pairs enter whole: for the plain baseline of mean gains, and where
-the prior is that of other pairs (published numbers).
+A case is a pair with a pilot's part and a held-out part, and `Case.evidence` is made from the first alone: `split` is
+the only place where the two are told apart, and what it returns is written beside the scores. Other pairs enter whole:
+for the plain baseline of mean gains, and where the prior is that of other pairs (published numbers).
 """
 
 from collections.abc import Callable
@@ -56,7 +56,9 @@ def finals(curves: pd.DataFrame, pair: str) -> pd.DataFrame:
     """Test Pass@1 after the last planned round: a row per seed, a column per cell; 0 for a run that diverged."""
     own = curves[(curves["pair"] == pair) & curves["cell"].isin(CELLS)]
     last = own[own["round"] == own["planned_rounds"]].pivot(index="seed", columns="cell", values="test_pass_at_1")
-    return last.reindex(index=sorted(own["seed"].unique()), columns=[cell for cell in CELLS if cell in set(own["cell"])]).fillna(0.0)
+    return last.reindex(
+        index=sorted(own["seed"].unique()), columns=[cell for cell in CELLS if cell in set(own["cell"])]
+    ).fillna(0.0)
 
 
 def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -82,7 +84,8 @@ def language_cases(curves: pd.DataFrame) -> list[Case]:
 
 
 def partial_cases(curves: pd.DataFrame) -> list[Case]:
-    """A case for every pair of which some designs and the base model come with the package: known is the baseline, held out is the rest."""
+    """A case for every pair of which some designs and the base model come with the package: known is the baseline,
+    held out is the rest."""
     whole = whole_pairs(curves)
     return [language_case(curves, pair, whole, (RAW,)) for pair in shipped_pairs() if pair not in whole]
 
@@ -100,12 +103,26 @@ def paper_cases() -> list[Case]:
         others = tuple(other for name, other in truths.items() if name != pair)
         held_out = tuple(cell for cell in truth.index if cell != RAW)
         run = start_at(pair, "sim")
-        cases.append(Case(pair, paper_evidence(pair), (RAW,), held_out, truth[list(held_out)].to_frame().T, others, run.environment.n_test, run.design.rounds))
+        cases.append(
+            Case(
+                pair,
+                paper_evidence(pair),
+                (RAW,),
+                held_out,
+                truth[list(held_out)].to_frame().T,
+                others,
+                run.environment.n_test,
+                run.design.rounds,
+            )
+        )
     return cases
 
 
-def score(root: Path, case: Case, seed: int, threads: int, progress: Progress = noop, remark: Callable[[str], None] = print) -> pd.DataFrame:
-    """A row per held-out cell: truth (mean over seeds), simulated, forecast, low, high, covered (share of seeds within), and each plain forecast.
+def score(
+    root: Path, case: Case, seed: int, threads: int, progress: Progress = noop, remark: Callable[[str], None] = print
+) -> pd.DataFrame:
+    """A row per held-out cell: truth (mean over seeds), simulated, forecast, low, high, covered (share of seeds
+    within), and each plain forecast.
 
     The calibration is kept in the results folder `root`, as that of any pair.
     """
@@ -115,8 +132,17 @@ def score(root: Path, case: Case, seed: int, threads: int, progress: Progress = 
     forecast = predict(posterior, designs, case.questions, seed, threads)
     low, high = forecast.interval(LEVEL)
     truth = case.truth[list(case.held_out)]
-    table = pd.DataFrame({"pair": case.pair, "cell": case.held_out, "truth": truth.mean().to_numpy(), "simulated": forecast.simulated.mean(axis=0)})
-    table = table.assign(forecast=forecast.mean, low=low, high=high, covered=((truth >= low) & (truth <= high)).mean().to_numpy())
+    table = pd.DataFrame(
+        {
+            "pair": case.pair,
+            "cell": case.held_out,
+            "truth": truth.mean().to_numpy(),
+            "simulated": forecast.simulated.mean(axis=0),
+        }
+    )
+    table = table.assign(
+        forecast=forecast.mean, low=low, high=high, covered=((truth >= low) & (truth <= high)).mean().to_numpy()
+    )
     return table.assign(**plain_forecasts(case, designs))
 
 
@@ -146,19 +172,35 @@ def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per forecast (forecast, simulated, each plain one): mae, spearman, regret, and by how much its error exceeds the forecast's (95%).
+    """A row per forecast (forecast, simulated, each plain one): mae, spearman, regret, and by how much its error
+    exceeds the forecast's (95%).
 
-    regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells within pairs; nan where no pair has two.
+    regret: of the cell that it recommends, what the best cell has more; means over pairs. Intervals resample cells
+    within pairs; nan where no pair has two.
     """
     rng = np.random.Generator(np.random.Philox(0))
     groups = [own.reset_index(drop=True) for _, own in table.groupby("pair", sort=False)]
     rows = []
     for name in ("forecast", "simulated", *(name for name in plain.PLAIN if table[name].notna().all())):
         errors = [(own[name] - own["truth"]).abs().to_numpy() for own in groups]
-        more = [error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)]
-        drawn = np.mean([part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0)
+        more = [
+            error - (own["forecast"] - own["truth"]).abs().to_numpy() for error, own in zip(errors, groups, strict=True)
+        ]
+        drawn = np.mean(
+            [part[rng.integers(0, len(part), (RESAMPLES, len(part)))].mean(axis=1) for part in more], axis=0
+        )
         low, high = np.quantile(drawn, [0.025, 0.975]) if max(map(len, groups)) > 1 else (np.nan, np.nan)
         ranks = [rank_agreement(own[name], own["truth"]) for own in groups]
         regrets = [own["truth"].max() - own["truth"][own[name].idxmax()] for own in groups]
-        rows.append((name, np.mean([e.mean() for e in errors]), np.mean(ranks), np.mean(regrets), np.mean([m.mean() for m in more]), low, high))
+        rows.append(
+            (
+                name,
+                np.mean([e.mean() for e in errors]),
+                np.mean(ranks),
+                np.mean(regrets),
+                np.mean([m.mean() for m in more]),
+                low,
+                high,
+            )
+        )
     return pd.DataFrame(rows, columns=["forecast", "mae", "spearman", "regret", "excess", "excess_low", "excess_high"])

@@ -17,7 +17,11 @@ from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.scratch import check_writable
 
-CASES = {"language": lambda: language_cases(shipped()), "smollm2": lambda: partial_cases(shipped()), "paper": paper_cases}
+CASES = {
+    "language": lambda: language_cases(shipped()),
+    "smollm2": lambda: partial_cases(shipped()),
+    "paper": paper_cases,
+}
 """What can be scored."""
 
 
@@ -30,7 +34,16 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     tables = []
     for case in cases:
         with steps_of(console, case.pair, quiet) as step:
-            tables.append(score(root, case, seed, threads_of(threads), step, lambda text: console.print(text, style="yellow", markup=False)))
+            tables.append(
+                score(
+                    root,
+                    case,
+                    seed,
+                    threads_of(threads),
+                    step,
+                    lambda text: console.print(text, style="yellow", markup=False),
+                )
+            )
     table = pd.concat(tables, ignore_index=True)
     write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
     figure, numbers = score_figure(table)

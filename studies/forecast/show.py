@@ -29,7 +29,9 @@ def _say(console: Console, text: str) -> None:
 
 def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasurements) -> None:
     """What was found, what not, and whether it fits."""
-    table = _table(f"{pilot.base.pair}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", "")
+    table = _table(
+        f"{pilot.base.pair}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", ""
+    )
     for row in knob_table(posterior).itertuples():
         verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
         table.add_row(
@@ -41,7 +43,12 @@ def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasureme
         )
     console.print(table)
     fit = _table("does it fit? Pass@1 at the end of the pilot's runs", "design", "measured", "simulated", "difference")
-    for cell, measured, found in zip([run.cell for run in pilot.runs], [run.values[-1, 1] for run in posterior.evidence.runs], fits(posterior).T, strict=True):
+    for cell, measured, found in zip(
+        [run.cell for run in pilot.runs],
+        [run.values[-1, 1] for run in posterior.evidence.runs],
+        fits(posterior).T,
+        strict=True,
+    ):
         fit.add_row(
             short(cell),
             f"{measured:.3f}",
@@ -50,34 +57,74 @@ def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasureme
         )
     console.print(fit)
     for row in checks(posterior, pilot).itertuples():
-        _say(console, f"not used by the calibration: {row.what}: measured {row.measured:.3f}, simulated {row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]")
-    tempered = "" if posterior.temperature == 1 else f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
-    _say(console, f"{len(posterior.weights)} parameter sets were tried, {posterior.effective:.0f} of them count{tempered}")
+        _say(
+            console,
+            f"not used by the calibration: {row.what}: measured {row.measured:.3f}, simulated "
+            f"{row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]",
+        )
+    tempered = (
+        ""
+        if posterior.temperature == 1
+        else f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
+    )
+    _say(
+        console,
+        f"{len(posterior.weights)} parameter sets were tried, {posterior.effective:.0f} of them count{tempered}",
+    )
 
 
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
-    table = _table(f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds", "design", "cost", "forecast", "80%", "measured", "best", *PLAIN)
+    table = _table(
+        f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
+        "design",
+        "cost",
+        "forecast",
+        "80%",
+        "measured",
+        "best",
+        *PLAIN,
+    )
     for row in grid.table.itertuples():
         chosen = row.cell == grid.recommended
         best = "" if np.isnan(row.best) else f"{row.best:.0%}"
-        cells = (short(row.cell), f"{row.share:.1%}", f"{row.forecast:.3f}", f"{row.low:.3f}-{row.high:.3f}", _number(row.measured), best)
-        table.add_row(*cells, *(_number(getattr(row, name)) for name in PLAIN), style="bold green" if chosen else "" if row.in_budget else "dim")
+        cells = (
+            short(row.cell),
+            f"{row.share:.1%}",
+            f"{row.forecast:.3f}",
+            f"{row.low:.3f}-{row.high:.3f}",
+            _number(row.measured),
+            best,
+        )
+        table.add_row(
+            *cells,
+            *(_number(getattr(row, name)) for name in PLAIN),
+            style="bold green" if chosen else "" if row.in_budget else "dim",
+        )
     console.print(table)
     chosen = grid.table.set_index("cell").loc[grid.recommended]
     _say(
         console,
-        f"recommended: {short(grid.recommended)}, {chosen['forecast']:.3f}; with {chosen['best']:.0%} it is within {CLOSE} of the best design in budget",
+        f"recommended: {short(grid.recommended)}, {chosen['forecast']:.3f}; with {chosen['best']:.0%} it is "
+        f"within {CLOSE} of the best design in budget",
     )
-    _say(console, f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design {grid.saved:.0%} of them need not be spent")
     _say(
         console,
-        f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be within {CLOSE} of the best design in budget",
+        f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design "
+        f"{grid.saved:.0%} of them need not be spent",
+    )
+    _say(
+        console,
+        f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be "
+        f"within {CLOSE} of the best design in budget",
     )
     _say(console, f"plain forecasts: {_PLAIN_TEXT}")
 
 
-_PLAIN_TEXT = "still = the pilot's nearest run; gain = its baseline and other pairs' mean gain; sigmoid = a saturating curve in rollouts fitted to the pilot"
+_PLAIN_TEXT = (
+    "still = the pilot's nearest run; gain = its baseline and other pairs' mean gain; sigmoid = a "
+    "saturating curve in rollouts fitted to the pilot"
+)
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -86,12 +133,22 @@ def _number(value: float, digits: int = 3) -> str:
 
 def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
     """Errors per pair and over all."""
-    by_pair = _table("mean absolute error of test Pass@1 on held-out cells", "pair", "cells", "forecast", f"covered by {LEVEL:.0%}", "Spearman", *PLAIN)
+    by_pair = _table(
+        "mean absolute error of test Pass@1 on held-out cells",
+        "pair",
+        "cells",
+        "forecast",
+        f"covered by {LEVEL:.0%}",
+        "Spearman",
+        *PLAIN,
+    )
     for pair, own in table.groupby("pair", sort=False):
         errors = {name: float((own[name] - own["truth"]).abs().mean()) for name in ("forecast", *PLAIN)}
         rank = rank_agreement(own["forecast"], own["truth"])
         plain = (_number(errors[name]) for name in PLAIN)
-        by_pair.add_row(pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", _number(rank, 2), *plain)
+        by_pair.add_row(
+            pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", _number(rank, 2), *plain
+        )
     console.print(by_pair)
     over = _table("over pairs", "", "error", "Spearman", "regret", "error more than the forecast's (95%)")
     for row in summary.itertuples():

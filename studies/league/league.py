@@ -1,12 +1,14 @@
 """The league: every estimator that has a card, on the same problems, paired with GRPO and with the minimalist baseline.
 
-Every entrant trains for the same rounds on batches of the same number of contexts; an entrant that needs no group takes one rollout of
-each. "At equal rounds" compares the ends of these runs. "At equal rollouts" gives every entrant the rollouts that GRPO spends: one that
-takes one rollout of each context runs on a batch that is larger by GRPO's number of rollouts, and one that samples more (dynamic
-sampling, a greedy rollout) is read off where its rollouts are spent, between two evaluations by a straight line.
+Every entrant trains for the same rounds on batches of the same number of contexts; an entrant that needs no group takes
+one rollout of each. "At equal rounds" compares the ends of these runs. "At equal rollouts" gives every entrant the
+rollouts that GRPO spends: one that takes one rollout of each context runs on a batch that is larger by GRPO's number of
+rollouts, and one that samples more (dynamic sampling, a greedy rollout) is read off where its rollouts are spent,
+between two evaluations by a straight line.
 
-Differences are paired by pair and seed; every pair has seeds of its own, so that its runs are independent of the other pairs'. The mean over
-pairs has an interval from the spread over seeds within pairs, pooled, corrected for the number of entrants (Bonferroni). It holds for these
+Differences are paired by pair and seed; every pair has seeds of its own, so that its runs are independent of the other
+pairs'. The mean over pairs has an interval from the spread over seeds within pairs, pooled, corrected for the number of
+entrants (Bonferroni). It holds for these
 pairs: pairs are not a sample.
 """
 
@@ -56,7 +58,10 @@ def _designs(card: Card, rules: Rules) -> dict[str, Design]:
         eval_every=next(rules.rounds // n for n in (20, 10, 5, 4, 2, 1) if rules.rounds % n == 0),
         minibatches=rules.minibatches,
     )
-    return {"rounds": design, "rollouts": design if grouped else replace(design, batch_size=rules.batch_size * rules.rollouts)}
+    return {
+        "rounds": design,
+        "rollouts": design if grouped else replace(design, batch_size=rules.batch_size * rules.rollouts),
+    }
 
 
 def seeds_of(rules: Rules, place: int) -> range:
@@ -69,10 +74,14 @@ def points_of(rules: Rules) -> list[Point]:
     points = []
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
-        environment = replace(known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
+        environment = replace(
+            known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3
+        )
         for seed in seeds_of(rules, place):
             for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):
-                points.append(Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed)))
+                points.append(
+                    Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed))
+                )
     return points
 
 
@@ -86,7 +95,15 @@ def scores(rules: Rules, curves: pd.DataFrame) -> pd.DataFrame:
             for place, of in enumerate(rules.pairs):
                 for seed in seeds_of(rules, place):
                     run = runs[of, label(design), seed]
-                    rows.append((entrant.card.name, name, of, seed, _value(run, rules.rounds, budget if name == "rollouts" else None)))
+                    rows.append(
+                        (
+                            entrant.card.name,
+                            name,
+                            of,
+                            seed,
+                            _value(run, rules.rounds, budget if name == "rollouts" else None),
+                        )
+                    )
     return pd.DataFrame(rows, columns=["entrant", "budget", "pair", "seed", "value"])
 
 
@@ -100,17 +117,25 @@ def _value(run: pd.DataFrame, rounds: int, budget: int | None) -> float:
 def table(scored: pd.DataFrame) -> pd.DataFrame:
     """One row per budget and entrant: value, and its difference to each reference with corrected interval; best first.
 
-    Columns budget, entrant, family, value, then for each reference R: vs_R, vs_R_low, vs_R_high (nan for R itself), and diverged (runs).
+    Columns budget, entrant, family, value, then for each reference R: vs_R, vs_R_low, vs_R_high (nan for R itself), and
+    diverged (runs).
     """
     rows = []
     for budget in BUDGETS:
         wide = scored[scored["budget"] == budget].pivot(index=["pair", "seed"], columns="entrant", values="value")
         for name in wide.columns:
-            row = {"budget": budget, "entrant": name, "family": CARDS[name].family, "value": wide[name].mean(skipna=False)}
+            row = {
+                "budget": budget,
+                "entrant": name,
+                "family": CARDS[name].family,
+                "value": wide[name].mean(skipna=False),
+            }
             for reference in REFERENCES:
                 row |= _difference(wide, name, reference)
             rows.append(row | {"diverged": int(wide[name].isna().sum())})
-    return pd.DataFrame(rows).sort_values(["budget", "value"], ascending=[True, False], kind="stable", ignore_index=True)
+    return pd.DataFrame(rows).sort_values(
+        ["budget", "value"], ascending=[True, False], kind="stable", ignore_index=True
+    )
 
 
 def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, float]:
@@ -120,7 +145,13 @@ def _difference(wide: pd.DataFrame, name: str, reference: str) -> dict[str, floa
     differences = wide[name] - wide[reference]
     if differences.isna().any():
         return dict.fromkeys(keys, np.nan)
-    return dict(zip(keys, pooled_interval([part.to_numpy() for _, part in differences.groupby("pair")], len(wide.columns) - 1), strict=True))
+    return dict(
+        zip(
+            keys,
+            pooled_interval([part.to_numpy() for _, part in differences.groupby("pair")], len(wide.columns) - 1),
+            strict=True,
+        )
+    )
 
 
 def verdict(row, reference: str) -> str:
@@ -141,15 +172,23 @@ def findings(ranked: pd.DataFrame) -> list[str]:
 def _paragraph(part: pd.DataFrame, budget: str) -> str:
     sentences = []
     for reference in REFERENCES:
-        by = {kind: [row for row in part.itertuples() if verdict(row, reference) == kind] for kind in ("better", "worse", "level", "same")}
+        by = {
+            kind: [row for row in part.itertuples() if verdict(row, reference) == kind]
+            for kind in ("better", "worse", "level", "same")
+        }
         sentences.append(
-            f"Of {len(part) - 1} other entrants {_named(by['better'], reference)} better than {reference}, {_named(by['worse'], reference)} worse, "
-            f"{len(by['level'])} cannot be told from it and {len(by['same'])} {'is' if len(by['same']) == 1 else 'are'} the same here."
+            f"Of {len(part) - 1} other entrants {_named(by['better'], reference)} better than {reference}, "
+            f"{_named(by['worse'], reference)} worse, "
+            f"{len(by['level'])} cannot be told from it and {len(by['same'])} "
+            f"{'is' if len(by['same']) == 1 else 'are'} the same here."
         )
     best = part.iloc[0]
     spread = part["value"].max() - part["value"].min()
     diverged = [row.entrant for row in part.itertuples() if row.diverged]
-    sentences.append(f"The highest mean test Pass@1 is {best['value']:.3f} ({best['entrant']}), the spread from first to last {spread:.3f}.")
+    sentences.append(
+        f"The highest mean test Pass@1 is {best['value']:.3f} ({best['entrant']}), the spread from first to "
+        f"last {spread:.3f}."
+    )
     if diverged:
         sentences.append(f"Runs diverged for {', '.join(diverged)}.")
     return f"At equal {budget}: " + " ".join(sentences)

@@ -20,7 +20,8 @@ _COLOURS = {"better": "green", "worse": "red"}
 
 
 def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> Path:
-    """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league; returns that folder."""
+    """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league;
+    returns that folder."""
     from rftlab.studies.league.figure import league
     from rftlab.studies.report.figures import save
 
@@ -44,13 +45,22 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
 
 def _show(console: Console, ranked: pd.DataFrame) -> None:
     """One table, in the order at equal rollouts."""
-    shown = Table(title="Test Pass@1 and differences, with 95% intervals corrected for the number of entrants", title_justify="left", box=None)
+    shown = Table(
+        title="Test Pass@1 and differences, with 95% intervals corrected for the number of entrants",
+        title_justify="left",
+        box=None,
+    )
     for column in ("entrant", "equal rollouts", *(f"minus {r}" for r in REFERENCES), "equal rounds: minus grpo"):
         shown.add_column(column)
     by_rounds = ranked[ranked["budget"] == "rounds"].set_index("entrant", drop=False)
     for row in ranked[ranked["budget"] == "rollouts"].itertuples():
         rounds = next(by_rounds.loc[[row.entrant]].itertuples())
-        shown.add_row(row.entrant, f"{row.value:.3f}", *(_difference(row, reference) for reference in REFERENCES), _difference(rounds, "grpo"))
+        shown.add_row(
+            row.entrant,
+            f"{row.value:.3f}",
+            *(_difference(row, reference) for reference in REFERENCES),
+            _difference(rounds, "grpo"),
+        )
     console.print(shown)
 
 

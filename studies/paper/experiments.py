@@ -35,7 +35,14 @@ _SPLITS = tuple(2**i for i in range(9))
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
-        Experiment("baseline", "1  Minimalist baseline", "How far does one rollout per query and the raw reward go?", "design", (BASELINE,), ("(32, 1) raw",)),
+        Experiment(
+            "baseline",
+            "1  Minimalist baseline",
+            "How far does one rollout per query and the raw reward go?",
+            "design",
+            (BASELINE,),
+            ("(32, 1) raw",),
+        ),
         Experiment(
             "advantage",
             "2  Role of the advantage",
@@ -108,7 +115,8 @@ def cells_of(experiments: list[Experiment]) -> list[Design]:
 
 
 def label(design: Design) -> str:
-    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., a window 256x1w8-...,
+    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., a
+    window 256x1w8-...,
 
     epochs and mini-batches u2x4, dynamic sampling t5, group filtering k4, budgets by difficulty d.
     """

@@ -1,10 +1,14 @@
 """The model-dataset pairs, and what stands for them at each level.
 
-sim: a simulator preset whose learning curves resemble those that the paper reports. The GSM8K parameters were fitted to the published
-     GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the base model and experiment 1 in view, so agreement
-     with published numbers is in-sample. Parameters trade off against each other: do not interpret them one by one.
-llm: a real language model and how it is trained. Models of the paper run with its hyper-parameters, on a GPU; they are evaluated on fixed parts of
-     the train and test sets, the paper on all of them. The learning rates of `tiny` were chosen on the validation split (docs/llm.md).
+sim: a simulator preset whose learning curves resemble those that the paper reports. The GSM8K parameters were fitted to
+the published
+     GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the base model and experiment 1 in
+     view, so agreement with published numbers is in-sample. Parameters trade off against each other: do not interpret
+     them one by one.
+llm: a real language model and how it is trained. Models of the paper run with its hyper-parameters, on a GPU; they are
+evaluated on fixed parts of
+     the train and test sets, the paper on all of them. The learning rates of `tiny` were chosen on the validation split
+     (docs/llm.md).
 """
 
 from dataclasses import dataclass
@@ -25,7 +29,8 @@ SIZES = {"gsm8k": (7473, 1319), "math": (7500, 5000)}
 
 @dataclass(frozen=True)
 class Pair:
-    """A language model on a data set, with the run from which those of each level start; they set the design and the seed."""
+    """A language model on a data set, with the run from which those of each level start; they set the design and the
+    seed."""
 
     model: str
     dataset: str
@@ -36,20 +41,25 @@ class Pair:
 def _paper(owner: str, model: str, dataset: str, rate: float, **parameters: float) -> Pair:
     """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
     n_train, n_test = SIZES[dataset]
-    simulation = Simulation(Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(learning_rate=rate))
+    simulation = Simulation(
+        Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(learning_rate=rate)
+    )
     run = LLMRun(
         TaskConfig(dataset),
         Model(f"{owner}/{model}"),
         Design(rounds=2000, eval_every=100),
         AdamW(learning_rate=1e-6),
         Evaluation(greedy=False, train_subset=500, test_subset=1319),
-        Compute("cuda", precision="bf16", engine="vllm", micro_tokens=8192, logit_rows=512, gradient_checkpointing=True),
+        Compute(
+            "cuda", precision="bf16", engine="vllm", micro_tokens=8192, logit_rows=512, gradient_checkpointing=True
+        ),
     )
     return Pair(model, dataset, simulation, run)
 
 
 def _tiny(task: str, rate: float) -> Pair:
-    """2,048 training problems: the largest batch of the experiments is an epoch, and 600 rounds of 32 are nine (in the paper 2,000 are eight and a half)."""
+    """2,048 training problems: the largest batch of the experiments is an epoch, and 600 rounds of 32 are nine (in
+    the paper 2,000 are eight and a half)."""
     run = LLMRun(
         TaskConfig(task, sizes=Sizes(train=2048)),
         Model(TINY, max_response_length=32),
@@ -68,15 +78,31 @@ _SMOLLM2 = LLMRun(
     Evaluation(samples=2, greedy=False, train_subset=200),
     Compute(precision="bf16", cache_gb=0.8, micro_tokens=512, logit_rows=256),
 )
-_QWEN, _LLAMA, _OLMO = ("Qwen", "Qwen2.5-0.5B-Instruct"), ("meta-llama", "Llama-3.2-1B-Instruct"), ("allenai", "OLMo-2-0425-1B-Instruct")
+_QWEN, _LLAMA, _OLMO = (
+    ("Qwen", "Qwen2.5-0.5B-Instruct"),
+    ("meta-llama", "Llama-3.2-1B-Instruct"),
+    ("allenai", "OLMo-2-0425-1B-Instruct"),
+)
 
 PAIRS: dict[str, Pair] = {
-    "qwen-gsm8k": _paper(*_QWEN, "gsm8k", 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297),
-    "llama-gsm8k": _paper(*_LLAMA, "gsm8k", 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899),
-    "olmo-gsm8k": _paper(*_OLMO, "gsm8k", 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6),
-    "qwen-math": _paper(*_QWEN, "math", 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
-    "llama-math": _paper(*_LLAMA, "math", 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
-    "olmo-math": _paper(*_OLMO, "math", 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
+    "qwen-gsm8k": _paper(
+        *_QWEN, "gsm8k", 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297
+    ),
+    "llama-gsm8k": _paper(
+        *_LLAMA, "gsm8k", 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899
+    ),
+    "olmo-gsm8k": _paper(
+        *_OLMO, "gsm8k", 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6
+    ),
+    "qwen-math": _paper(
+        *_QWEN, "math", 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08
+    ),
+    "llama-math": _paper(
+        *_LLAMA, "math", 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36
+    ),
+    "olmo-math": _paper(
+        *_OLMO, "math", 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24
+    ),
     "tiny-mix97": _tiny("mix97", 1e-4),
     "tiny-mod97": _tiny("mod97", 3e-4),
     "tiny-sign97": _tiny("sign97", 3e-4),

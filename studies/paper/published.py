@@ -1,4 +1,5 @@
-"""Level `published`: Pass@1 endpoints that the paper reports (arXiv 2601.22532, temperature 1.0, read from its text)."""
+"""Level `published`: Pass@1 endpoints that the paper reports (arXiv 2601.22532, temperature 1.0, read from its
+text)."""
 
 import csv
 from functools import cache
@@ -33,12 +34,21 @@ def endpoints() -> tuple[Endpoint, ...]:
         rows = list(csv.DictReader(file))
     numbers = ("batch_size", "rollouts", "support_rollouts", "replay_rollouts")
     return tuple(
-        Endpoint(row["model"], row["dataset"], row["split"], row["advantage"], *(int(row[name]) for name in numbers), float(row["pass_at_1"])) for row in rows
+        Endpoint(
+            row["model"],
+            row["dataset"],
+            row["split"],
+            row["advantage"],
+            *(int(row[name]) for name in numbers),
+            float(row["pass_at_1"]),
+        )
+        for row in rows
     )
 
 
 def published(model: str, dataset: str, split: str, design: Design | None) -> float | None:
-    """The reported Pass@1 of a design after training, or of the base model (design None); None where none is reported."""
+    """The reported Pass@1 of a design after training, or of the base model (design None); None where none is
+    reported."""
     key = ("none", 0, 0, 0, 0)
     if design is not None:
         if design.estimator not in _PAPER_ESTIMATORS or design.epochs * design.minibatches > 1:

@@ -1,4 +1,5 @@
-"""On which questions a language model is evaluated: all of them as in the paper, or a part that is always the same, with what that leaves open."""
+"""On which questions a language model is evaluated: all of them as in the paper, or a part that is always the same,
+with what that leaves open."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +28,13 @@ def on_whole_sets(run: LLMRun) -> LLMRun:
 
 
 def questions_of(run: LLMRun) -> dict[str, QuestionCount]:
-    """Those of the splits train and test; problems that are left out because their prompts are too long still count. Local files are read for it."""
+    """Those of the splits train and test; problems that are left out because their prompts are too long still count.
+    Local files are read for it."""
     subsets = run.evaluation.train_subset, run.evaluation.test_subset
-    return {split: QuestionCount(min(subset or n, n), n) for split, subset, n in zip(NAMES, subsets, _there(run), strict=True)}
+    return {
+        split: QuestionCount(min(subset or n, n), n)
+        for split, subset, n in zip(NAMES, subsets, _there(run), strict=True)
+    }
 
 
 def _there(run: LLMRun) -> tuple[int, int]:
@@ -43,10 +48,11 @@ def _there(run: LLMRun) -> tuple[int, int]:
 
 
 def subset_error(rates: Sequence[float], evaluated: int) -> float:
-    """sqrt(p (1 - p) / n), the largest over Pass@1 rates on n questions: at least the standard error with which each estimates that on all questions.
+    """sqrt(p (1 - p) / n), the largest over Pass@1 rates on n questions: at least the standard error with which each
+    estimates that on all questions.
 
-    The score of a question, however many responses it is the mean of, has a variance of p (1 - p) at most. Two right and two wrong answers are added to
-    n and p (Agresti and Coull 1998), so that a rate of 0 or 1 has an error too.
+    The score of a question, however many responses it is the mean of, has a variance of p (1 - p) at most. Two right
+    and two wrong answers are added to n and p (Agresti and Coull 1998), so that a rate of 0 or 1 has an error too.
     """
     known = np.asarray(rates, dtype=float)
     known = (known[np.isfinite(known)] * evaluated + 2) / (evaluated + 4)
@@ -60,6 +66,11 @@ def evaluated_on(run: LLMRun, rates: Mapping[str, Sequence[float]] | None = None
         if evaluated == there:
             parts.append(f"all {there:,} {NAMES[split]} questions")
             continue
-        error = f" (as an estimate for all of them with a standard error of at most {subset_error(rates[split], evaluated):.3f})" if rates else ""
+        error = (
+            " (as an estimate for all of them with a standard error of at most "
+            f"{subset_error(rates[split], evaluated):.3f})"
+            if rates
+            else ""
+        )
         parts.append(f"{evaluated:,} of {there:,} {NAMES[split]} questions, always the same{error}")
     return "Pass@1 on " + "; on ".join(parts)

@@ -7,7 +7,8 @@ from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 CELLS: dict[str, Design] = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
 """The grid: the 25 designs of the seven experiments by their labels."""
 PILOT_CELLS = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "32x1w8-paper_text")
-"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in batch size, rollouts and baseline."""
+"""Designs that a pilot runs unless told otherwise: 576 of the 12,288 rollouts of the grid's rounds. They differ in
+batch size, rollouts and baseline."""
 
 
 def check_cells(cells: tuple[str, ...]) -> None:

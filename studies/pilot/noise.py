@@ -1,15 +1,17 @@
-"""Gradient signal and noise from products of gradients: a balanced one-way random-effects analysis of variance, for vectors.
+"""Gradient signal and noise from products of gradients: a balanced one-way random-effects analysis of variance, for
+vectors.
 
-G contexts, two groups of n rollouts each, g_ih the gradient of a group and g_i the mean of a context's two. With g_ih = G + b_i + e_ih,
-b the context's own part with covariance B and e the rollouts' with covariance W_n given the context:
+G contexts, two groups of n rollouts each, g_ih the gradient of a group and g_i the mean of a context's two. With g_ih =
+G + b_i + e_ih, b the context's own part with covariance B and e the rollouts' with covariance W_n given the context:
 
     E |g_i1 - g_i2|^2 / 2                  = tr W_n
     E sum_i |g_i - mean g|^2 / (G - 1)     = tr B + tr W_n / 2
     E |mean g|^2                           = |G|^2 + (tr B + tr W_n / 2) / G
 
-Each left side is read off the products, which gives unbiased estimates of all three. Raw rewards have W_n = W_1 / n exactly. Centred ones have it up to
-a part that falls like 1 / n^2. Contexts count as drawn from a large set. Errors: the jackknife that leaves out a block of contexts at a time.
-It is not too small on average (Efron and Stein 1981), and for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
+Each left side is read off the products, which gives unbiased estimates of all three. Raw rewards have W_n = W_1 / n
+exactly. Centred ones have it up to a part that falls like 1 / n^2. Contexts count as drawn from a large set. Errors:
+the jackknife that leaves out a block of contexts at a time. It is not too small on average (Efron and Stein 1981), and
+for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
 """
 
 from typing import NamedTuple, Protocol
@@ -43,7 +45,9 @@ def analysed(products: Products) -> Gradient:
     blocks = np.unique(products.block)
     left = np.array([parts_of(products, blocks[blocks != out]) for out in blocks])
     errors = np.sqrt((len(blocks) - 1) / len(blocks) * ((left - left.mean(axis=0)) ** 2).sum(axis=0))
-    return Gradient(len(products.squares), products.group, *parts_of(products, blocks), *(float(error) for error in errors))
+    return Gradient(
+        len(products.squares), products.group, *parts_of(products, blocks), *(float(error) for error in errors)
+    )
 
 
 def parts_of(products: Products, blocks: np.ndarray) -> Parts:

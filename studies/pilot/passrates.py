@@ -3,9 +3,12 @@
 The histogram of c / m is too wide, by E[p (1 - p)] / m in variance. Two fits undo that:
 
 beta-binomial      p ~ Beta(a, b), perhaps with a point mass at 0: questions that are out of reach. Maximum likelihood.
-nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat start. m responses determine no
-                   more than m moments of p, and the largest likelihood is that of a few spikes. EM ends a little below it, where the counts do not tell
-                   the two apart and the distribution is still smooth: mean and variance are the same, and bins are nearer to the truth.
+nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat
+                   start. m responses determine no
+                   more than m moments of p, and the largest likelihood is that of a few spikes. EM ends a little below
+                   it, where the counts do not tell
+                   the two apart and the distribution is still smooth: mean and variance are the same, and bins are
+                   nearer to the truth.
 """
 
 from typing import NamedTuple
@@ -24,7 +27,8 @@ EDGES = np.array([0.0, 0.03, *np.arange(1, 10) / 10, 1.0])
 STEPS, GAP = 20_000, 1.0
 """EM ends after so many steps, or where its log-likelihood is surely that near to the largest one."""
 SUPPORTED = 2.706
-"""Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and Liang 1987)."""
+"""Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and
+Liang 1987)."""
 LEAST = 5.0
 """Expected questions of a cell in a test of fit; neighbours are joined until they have so many."""
 
@@ -119,8 +123,12 @@ def _fitted(counts: np.ndarray, m: int, with_zero: bool) -> BetaBinomial:
 
     bounds = [(-12.0, 12.0), (-5.0, 10.0), (-12.0, 12.0)][: 3 if with_zero else 2]
     centre = np.clip((counts.mean() / m - 0.5) * 8, -6, 6)
-    starts = [(centre, size, zero)[: len(bounds)] for size in (0.0, 2.5) for zero in ((-3.0, 0.0) if with_zero else (0.0,))]
-    best = min((minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda found: found.fun)
+    starts = [
+        (centre, size, zero)[: len(bounds)] for size in (0.0, 2.5) for zero in ((-3.0, 0.0) if with_zero else (0.0,))
+    ]
+    best = min(
+        (minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts), key=lambda found: found.fun
+    )
     return BetaBinomial(*unpacked(best.x), -float(best.fun))
 
 
@@ -171,7 +179,8 @@ def naive_histogram(counts: np.ndarray, m: int, edges: np.ndarray = EDGES) -> np
 
 
 def goodness(fit: BetaBinomial | Mixture, counts: np.ndarray, m: int) -> Fit:
-    """Pearson's test of a fit. A mixture has as many parameters as it likes: it is tested against no degrees, and has no p-value."""
+    """Pearson's test of a fit. A mixture has as many parameters as it likes: it is tested against no degrees, and
+    has no p-value."""
     parametric = isinstance(fit, BetaBinomial)
     probability = zero_inflated(m, fit.a, fit.b, fit.zero) if parametric else binomials(m, fit.rates) @ fit.weights
     seen, expected = _joined(np.bincount(counts, minlength=m + 1), len(counts) * probability)

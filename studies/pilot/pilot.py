@@ -1,6 +1,8 @@
-"""What a pilot is: what the base model of a pair answers, how noisy its gradients are, and the curves of a few runs. Plain data, without torch.
+"""What a pilot is: what the base model of a pair answers, how noisy its gradients are, and the curves of a few runs.
+Plain data, without torch.
 
-n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise (studies/pilot/passrates.py takes it out).
+n questions, m responses to each, counts of responses (n,). Rates are counts / m, with sampling noise
+(studies/pilot/passrates.py takes it out).
 """
 
 import math
@@ -63,10 +65,12 @@ class Answers(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces of covariances.
+    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces
+    of covariances.
 
-    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between + within / K; that of a batch of
-    B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its error may come out below 0. Errors are those of a jackknife.
+    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between +
+    within / K; that of a batch of B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its
+    error may come out below 0. Errors are those of a jackknife.
     """
 
     contexts: int
@@ -77,7 +81,8 @@ class Gradient(NamedTuple):
     between: float
     """Trace of the covariance of the contexts' mean gradients."""
     within: float
-    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this size."""
+    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this
+    size."""
     signal_error: float
     between_error: float
     within_error: float
@@ -87,7 +92,8 @@ class Gradient(NamedTuple):
         return self.between + self.within / rollouts
 
     def noise_scale(self, rollouts: int) -> float:
-        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2, B_simple of 1812.06162.
+        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2,
+        B_simple of 1812.06162.
 
         inf where the signal is lost in its own error.
         """
@@ -110,7 +116,8 @@ class Base(NamedTuple):
     raw: Gradient
     """With the raw reward as weight, A = r."""
     centred: Gradient
-    """With each reward against the mean of the others of its group; it has the same signal and the same variance between contexts."""
+    """With each reward against the mean of the others of its group; it has the same signal and the same variance
+    between contexts."""
     spent: dict[str, Spent]
     """By part: train, test, gradients."""
 
@@ -186,7 +193,9 @@ def rollouts_of(design: Design) -> int:
     return design.batch_size * (design.rollouts + design.support_rollouts)
 
 
-def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0) -> PilotMeasurements:
+def pilot_from(
+    curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_CELLS, seed: int = 0
+) -> PilotMeasurements:
     """A pilot from runs that are there already.
 
     curves: rows as in `Results.curves`, flexible Pass@1 included; those of other pairs, cells and seeds are left alone.
@@ -195,7 +204,9 @@ def pilot_from(curves: pd.DataFrame, base: Base, cells: tuple[str, ...] = PILOT_
     check_cells(cells)
     usual = start_at(base.pair, "llm").design
     own = curves[(curves["pair"] == base.pair) & (curves["seed"] == seed)]
-    return PilotMeasurements(base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every)
+    return PilotMeasurements(
+        base, tuple(_run(own[own["cell"] == cell], base, cell, seed) for cell in cells), usual.rounds, usual.eval_every
+    )
 
 
 def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
@@ -203,7 +214,10 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
     check(len(known) == 1, f"{base.pair}, {cell}, seed {seed}: {len(known)} runs; a pilot needs one")
     rows = rows.sort_values("round")
     evaluation = start_at(base.pair, "llm").evaluation
-    questions = [min(subset or n, n) for subset, n in ((evaluation.train_subset, base.n_train), (evaluation.test_subset, base.n_test))]
+    questions = [
+        min(subset or n, n)
+        for subset, n in ((evaluation.train_subset, base.n_train), (evaluation.test_subset, base.n_test))
+    ]
     evaluated = len(rows) * sum(questions) * (evaluation.samples + evaluation.greedy)
     flexible = (rows[f"{split}_flexible"].to_numpy() for split in ("train", "test"))
     curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))

@@ -1,4 +1,5 @@
-"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results store for the grid to use."""
+"""Measure a pilot: the base model in a process of its own, then a few runs of the grid, which stay in the results
+store for the grid to use."""
 
 import json
 import multiprocessing
@@ -47,7 +48,10 @@ class Wanted(NamedTuple):
         """The runs, seed 0, as any study has them."""
         start = start_at(self.pair, "llm")
         total, every = schedule(start.design, self.rounds)
-        return [Point(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0)) for cell in self.cells]
+        return [
+            Point(self.pair, replace(start, design=replace(CELLS[cell], rounds=total, eval_every=every), seed=0))
+            for cell in self.cells
+        ]
 
     def base_config(self) -> dict:
         """All that the measurements of the base model depend on."""
@@ -71,8 +75,11 @@ def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeC
     return Wanted(pair, cells, rounds, config)
 
 
-def pilot(console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local") -> PilotMeasurements:
-    """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not measured again."""
+def pilot(
+    console: Console, what: Wanted, root: Path, threads: int, quiet: bool, engine: Engine = "local"
+) -> PilotMeasurements:
+    """The pilot, from its file where it is there, else measured; what was measured before it was interrupted is not
+    measured again."""
     place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
     found = _stored(console, place, PilotMeasurements, config)
     if found is None:
@@ -119,9 +126,19 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
 
 def base_from(pair: str, found: "Probed") -> Base:
     """What a pilot keeps of a probe."""
-    spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {"gradients": Spent(0, 0, found.seconds)}
+    spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {
+        "gradients": Spent(0, 0, found.seconds)
+    }
     available = (found.train.available, found.test.available)
-    return Base(pair, *available, answers_of(found.train), answers_of(found.test), analysed(found.raw), analysed(found.centred), spent)
+    return Base(
+        pair,
+        *available,
+        answers_of(found.train),
+        answers_of(found.test),
+        analysed(found.raw),
+        analysed(found.centred),
+        spent,
+    )
 
 
 def _spent(answers: "SplitAnswers") -> Spent:
@@ -130,15 +147,23 @@ def _spent(answers: "SplitAnswers") -> Spent:
 
 def answers_of(answers: "SplitAnswers") -> Answers:
     """Counts and lengths of the responses to a split."""
-    counts = (np.asarray(column).sum(axis=1).astype(np.int64) for column in (answers.strict, answers.flexible, answers.well_formed))
+    counts = (
+        np.asarray(column).sum(axis=1).astype(np.int64)
+        for column in (answers.strict, answers.flexible, answers.well_formed)
+    )
     lengths, right = answers.lengths.astype(np.float64), answers.strict == 1
     means = (float(lengths[part].mean()) if part.any() else float("nan") for part in (right, ~right))
     quantiles = np.quantile(lengths, QUANTILES)
-    return Answers(lengths.shape[1], *counts, Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - answers.finished.mean())))
+    return Answers(
+        lengths.shape[1],
+        *counts,
+        Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - answers.finished.mean())),
+    )
 
 
 def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "Probed":
-    """Probe in a process of its own: the runs that follow need the memory of an accelerator. Raises UserError where it fails or is killed."""
+    """Probe in a process of its own: the runs that follow need the memory of an accelerator. Raises UserError where
+    it fails or is killed."""
     ours, theirs = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_work, args=(run, config, theirs), daemon=False)
     process.start()
@@ -156,12 +181,16 @@ def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "
                 if kind == "remark":
                     console.print(value, style="yellow", markup=False, soft_wrap=True)
                 elif kind == "step":
-                    bar.update(task, description="base model: responses and gradients", completed=value[0], total=value[1])
+                    bar.update(
+                        task, description="base model: responses and gradients", completed=value[0], total=value[1]
+                    )
                 else:
                     bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
     except EOFError:
         process.join()
-        raise UserError(f"measuring the base model ended with status {process.exitcode}; run the same command again") from None
+        raise UserError(
+            f"measuring the base model ended with status {process.exitcode}; run the same command again"
+        ) from None
     finally:
         process.terminate()
         process.join()

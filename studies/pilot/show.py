@@ -8,7 +8,17 @@ from rich.table import Table
 
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot.grid import CELLS
-from rftlab.studies.pilot.passrates import EDGES, BetaBinomial, Mixture, beta_binomial, goodness, histogram, moments, naive_histogram, nonparametric
+from rftlab.studies.pilot.passrates import (
+    EDGES,
+    BetaBinomial,
+    Mixture,
+    beta_binomial,
+    goodness,
+    histogram,
+    moments,
+    naive_histogram,
+    nonparametric,
+)
 from rftlab.studies.pilot.pilot import QUANTILES, Answers, Gradient, PilotMeasurements, Spent
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -47,11 +57,21 @@ def _table(title: str, *columns: str) -> Table:
 def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format."""
     table = _table(
-        f"{pilot.base.pair}, base model: shares of responses", "split", "questions", "responses", "right (reward)", "right answer", "format", "right if format"
+        f"{pilot.base.pair}, base model: shares of responses",
+        "split",
+        "questions",
+        "responses",
+        "right (reward)",
+        "right answer",
+        "format",
+        "right if format",
     )
     for split, available in (("train", pilot.base.n_train), ("test", pilot.base.n_test)):
         answers: Answers = getattr(pilot.base, split)
-        shares = (f"{answers.rate(name):.3f} ± {_error(getattr(answers, name), answers.samples):.3f}" for name in ("strict", "flexible", "well_formed"))
+        shares = (
+            f"{answers.rate(name):.3f} ± {_error(getattr(answers, name), answers.samples):.3f}"
+            for name in ("strict", "flexible", "well_formed")
+        )
         given = answers.strict.sum() / answers.well_formed.sum() if answers.well_formed.any() else math.nan
         table.add_row(split, f"{len(answers.strict)} of {available}", str(answers.samples), *shares, f"{given:.3f}")
     return table
@@ -84,9 +104,14 @@ def _bar(share: float, most: float) -> str:
 def _fits(answers: Answers, fit: BetaBinomial, mixture: Mixture) -> str:
     counts, m = answers.strict, answers.samples
     known, tested = moments(counts, m), goodness(fit, counts, m)
-    noise = f"deviation of pass rates {_root(known.variance):.3f}, {_root(known.naive_variance):.3f} with sampling noise"
+    noise = (
+        f"deviation of pass rates {_root(known.variance):.3f}, {_root(known.naive_variance):.3f} with sampling noise"
+    )
     zero = f", {fit.zero:.2f} of questions at 0" if fit.zero else ""
-    explained = f"beta-binomial a = {fit.a:.3g}, b = {fit.b:.3g}{zero} (fit: chi-square {tested.statistic:.1f} on {tested.degrees}, p = {tested.p_value:.2f})"
+    explained = (
+        f"beta-binomial a = {fit.a:.3g}, b = {fit.b:.3g}{zero} (fit: chi-square {tested.statistic:.1f} "
+        f"on {tested.degrees}, p = {tested.p_value:.2f})"
+    )
     return f"{noise}; {explained}; log-likelihood {fit.log_likelihood:.1f}, without a form {mixture.log_likelihood:.1f}"
 
 
@@ -96,13 +121,25 @@ def _root(variance: float) -> float:
 
 def _noise(pilot: PilotMeasurements) -> Table:
     table = _table(
-        "gradients at the base policy", "reward", "signal |G|^2", "variance between contexts", "variance within, of a rollout", "noise scale, K = 1", "K = 8"
+        "gradients at the base policy",
+        "reward",
+        "signal |G|^2",
+        "variance between contexts",
+        "variance within, of a rollout",
+        "noise scale, K = 1",
+        "K = 8",
     )
     for name, found in (("raw", pilot.base.raw), ("centred", pilot.base.centred)):
-        pairs = ((found.signal, found.signal_error), (found.between, found.between_error), (found.within, found.within_error))
+        pairs = (
+            (found.signal, found.signal_error),
+            (found.between, found.between_error),
+            (found.within, found.within_error),
+        )
         scales = ("" if name == "centred" else _scale(found, 1), _scale(found, 8))
         table.add_row(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
-    table.caption = "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
+    table.caption = (
+        "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
+    )
     table.caption_justify = "left"
     return table
 
@@ -119,7 +156,16 @@ def _scale(found: Gradient, rollouts: int) -> str:
 
 
 def _lengths(pilot: PilotMeasurements) -> Table:
-    table = _table("tokens of a response", "split", "mean", "deviation", *(f"{q:.0%}" for q in QUANTILES), "right", "wrong", "cut off")
+    table = _table(
+        "tokens of a response",
+        "split",
+        "mean",
+        "deviation",
+        *(f"{q:.0%}" for q in QUANTILES),
+        "right",
+        "wrong",
+        "cut off",
+    )
     for split in ("train", "test"):
         found = getattr(pilot.base, split).lengths
         numbers = (found.mean, found.deviation, *found.quantiles, found.right, found.wrong)
@@ -128,13 +174,23 @@ def _lengths(pilot: PilotMeasurements) -> Table:
 
 
 def _runs(pilot: PilotMeasurements) -> Table:
-    table = _table("runs", "design", "rounds", "test Pass@1, first", "last", "last, any format", "", "noise of a Pass@1")
+    table = _table(
+        "runs", "design", "rounds", "test Pass@1, first", "last", "last, any format", "", "noise of a Pass@1"
+    )
     table.columns[5].justify = "left"
     for run in pilot.runs:
         curve, trials = run.curve.test_pass_at_1, run.test_questions * run.responses
         noise = math.sqrt(max(curve[-1] * (1 - curve[-1]), 1e-12) / trials)
         rounds = f"{run.curve.round[-1]} of {run.planned_rounds}" + (", diverged" if run.diverged else "")
-        table.add_row(run.cell, rounds, f"{curve[0]:.3f}", f"{curve[-1]:.3f}", f"{run.test_flexible[-1]:.3f}", spark(curve), f"± {noise:.3f}")
+        table.add_row(
+            run.cell,
+            rounds,
+            f"{curve[0]:.3f}",
+            f"{curve[-1]:.3f}",
+            f"{run.test_flexible[-1]:.3f}",
+            spark(curve),
+            f"± {noise:.3f}",
+        )
     return table
 
 
@@ -153,7 +209,14 @@ def _costs(pilot: PilotMeasurements) -> Table:
 
 def _cost_row(table: Table, part: str, spent: Spent, grid: int) -> None:
     share = f"{spent.rollouts / grid:.2%}" if spent.rollouts else ""
-    table.add_row(part, f"{spent.rollouts:,}", f"{spent.tokens:,}", f"{spent.seconds:.1f}", share, style="bold" if part == "all" else "")
+    table.add_row(
+        part,
+        f"{spent.rollouts:,}",
+        f"{spent.tokens:,}",
+        f"{spent.seconds:.1f}",
+        share,
+        style="bold" if part == "all" else "",
+    )
 
 
 def _evaluations(pilot: PilotMeasurements) -> str:
@@ -163,7 +226,10 @@ def _evaluations(pilot: PilotMeasurements) -> str:
         return grid
     evaluated, each = sum(run.evaluated for run in pilot.runs), _evaluated_by_a_cell(pilot)
     whole = (pilot.total.rollouts + evaluated) / (pilot.grid_rollouts + len(CELLS) * each)
-    return f"{grid} Evaluations are not in it: {evaluated:,} responses here, {len(CELLS) * each:,} in the grid; with them the share is {whole:.2%}."
+    return (
+        f"{grid} Evaluations are not in it: {evaluated:,} responses here, {len(CELLS) * each:,} in the "
+        f"grid; with them the share is {whole:.2%}."
+    )
 
 
 def _evaluated_by_a_cell(pilot: PilotMeasurements) -> int:

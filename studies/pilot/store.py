@@ -1,10 +1,11 @@
 """Pilots as JSON files that appear whole or not at all, and the measurements of base models that come with the package.
 
     results/pilot/<pair>/base.json     what was measured on the base model
-    results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all runs
+    results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
+                                       runs
 
-A file says what it is of (`config`) and has a checksum (studies/runs/seal.py). `python -m rftlab.studies.pilot.store RESULTS` takes the measurements of base
-models in a results folder as those of the package (`make pilots`).
+A file says what it is of (`config`) and has a checksum (studies/runs/seal.py). `python -m rftlab.studies.pilot.store
+RESULTS` takes the measurements of base models in a results folder as those of the package (`make pilots`).
 """
 
 import json
@@ -43,7 +44,8 @@ def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
 
 
 def read(path: Path, kind: type, config: dict | None = None) -> Any:
-    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises DamagedPilot."""
+    """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
+    DamagedPilot."""
     if not kind_of(path):
         return None
     try:
@@ -83,12 +85,16 @@ def shipped_pairs() -> tuple[str, ...]:
 def shipped_base(pair: str) -> Base:
     """The measurements of a pair's base model that come with the package. Raises UserError for a pair without."""
     known = _shipped()
-    check(pair in known, f"pair = {pair!r} has no measurements of its base model in the package; allowed: {', '.join(known)}")
+    check(
+        pair in known,
+        f"pair = {pair!r} has no measurements of its base model in the package; allowed: {', '.join(known)}",
+    )
     return checked(decoded(Base, known[pair]))
 
 
 def ship(root: Path) -> None:
-    """Take the measurements in a results folder as those that come with the package; those of other pairs stay. Raises DamagedPilot."""
+    """Take the measurements in a results folder as those that come with the package; those of other pairs stay.
+    Raises DamagedPilot."""
     bases = [read(file_of(root, folder.name, "base"), Base) for folder in folders_in(folder_below(root, "pilot"))]
     known = _shipped() | {base.pair: encoded(base) for base in bases if base}
     write_file(Path(str(SHIPPED)), json.dumps(known, sort_keys=True).encode())
@@ -138,8 +144,14 @@ def _check_answers(split: str, answers: Answers, available: int) -> None:
         counts = getattr(answers, name)
         fits = counts.shape == (n,) and counts.dtype.kind == "i" and counts.min() >= 0 and counts.max() <= m
         check(fits, f"{split}.{name} must be {n} whole numbers from 0 to {m}")
-    check(bool((answers.strict <= answers.well_formed).all()), f"{split}: more right answers in the format than answers in the format")
-    check(len(answers.lengths.quantiles) == len(QUANTILES), f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}")
+    check(
+        bool((answers.strict <= answers.well_formed).all()),
+        f"{split}: more right answers in the format than answers in the format",
+    )
+    check(
+        len(answers.lengths.quantiles) == len(QUANTILES),
+        f"{split}: {len(answers.lengths.quantiles)} quantiles of lengths; there must be {len(QUANTILES)}",
+    )
 
 
 def _check_run(run: PilotRun) -> None:

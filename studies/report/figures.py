@@ -1,7 +1,8 @@
 """Every figure of a study, and the numbers drawn in it. studies/*_figures.py draw with its helpers.
 
-A figure function returns the figure and a table of what it shows; `save` writes both. Figures are drawn without pyplot, so they need no display,
-and equal data give equal bytes. studies/report/report.py says what `curves` and `endpoints` hold.
+A figure function returns the figure and a table of what it shows; `save` writes both. Figures are drawn without pyplot,
+so they need no display, and equal data give equal bytes. studies/report/report.py says what `curves` and `endpoints`
+hold.
 """
 
 import os
@@ -40,7 +41,14 @@ DOT = {"marker": "o", "markersize": 4}
 BARS = {**DOT, "elinewidth": 1.2, "capsize": 2.5}
 BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
 BAND = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
-HOLLOW = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none", "markeredgewidth": 1.2, "linestyle": "none", "zorder": 5}
+HOLLOW = {
+    "marker": "D",
+    "markersize": 6.5,
+    "markerfacecolor": "none",
+    "markeredgewidth": 1.2,
+    "linestyle": "none",
+    "zorder": 5,
+}
 _STYLE = {
     **sns.axes_style("ticks"),
     **sns.plotting_context("paper"),
@@ -75,7 +83,8 @@ def styled(draw: Callable) -> Callable:
 
 @styled
 def save(figure: Figure, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
-    """Writes name.svg, name.png and name.csv (the numbers drawn) into the folder; each appears complete or not at all. Returns the svg's path."""
+    """Writes name.svg, name.png and name.csv (the numbers drawn) into the folder; each appears complete or not at
+    all. Returns the svg's path."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{name}.csv", lambda path: write_numbers(path, numbers))
     write_whole(folder / f"{name}.png", FigureCanvasAgg(figure).print_png)
@@ -124,8 +133,11 @@ def by_dataset(pairs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
-    """Mean Pass@1 and 95% t interval over seeds, per pair, cell, split and round; rounds that a seed of the cell did not reach are left out."""
-    ordered = curves.sort_values(["pair", "cell", "seed", "round"]).rename(columns={f"{split}_pass_at_1": split for split in SPLITS})
+    """Mean Pass@1 and 95% t interval over seeds, per pair, cell, split and round; rounds that a seed of the cell did
+    not reach are left out."""
+    ordered = curves.sort_values(["pair", "cell", "seed", "round"]).rename(
+        columns={f"{split}_pass_at_1": split for split in SPLITS}
+    )
     long = ordered.melt(id_vars=["pair", "cell", "round"], value_vars=list(SPLITS), var_name="split")
     means = long.groupby([*_CELL, "round"])["value"].agg(["mean", "std", "count"]).reset_index()
     seeds = means["count"]
@@ -141,7 +153,8 @@ def rows_of(pairs: Iterable[str]) -> list[list[str]]:
 
 
 def _on_axis(experiment: Experiment) -> int:
-    """How many cells lie along the axis; a later one repeats a (batch size, rollouts) with another baseline set and stands beside it."""
+    """How many cells lie along the axis; a later one repeats a (batch size, rollouts) with another baseline set and
+    stands beside it."""
     return len({(cell.batch_size, cell.rollouts) for cell in experiment.cells})
 
 
@@ -153,13 +166,21 @@ def _cell_colours(experiment: Experiment) -> dict[str, str]:
 
 
 def legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict, title: str | None = None) -> None:
-    """One legend above the panels, in as few rows as fit; explains intervals and published numbers where there are any."""
+    """One legend above the panels, in as few rows as fit; explains intervals and published numbers where there are
+    any."""
     if numbers["low"].notna().any():
         handles = [*handles, key("95% interval over seeds", **interval)]
     if numbers["published"].notna().any():
         handles = [*handles, key("published", **HOLLOW)]
     rows = ceil(sum(0.48 + 0.082 * len(handle.get_label()) for handle in handles) / figure.get_figwidth())
-    figure.legend(handles=handles, title=title, alignment="left", loc="outside upper left", ncols=ceil(len(handles) / rows), handlelength=1.6)
+    figure.legend(
+        handles=handles,
+        title=title,
+        alignment="left",
+        loc="outside upper left",
+        ncols=ceil(len(handles) / rows),
+        handlelength=1.6,
+    )
 
 
 def key(text: str, color: str = GREY, **line) -> Line2D:
@@ -173,7 +194,8 @@ def bar_lengths(rows: pd.DataFrame) -> np.ndarray:
 
 @styled
 def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
-    """Pass@1 against the round, train above test, one column per pair, one line per cell; bands over seeds, published endpoints hollow."""
+    """Pass@1 against the round, train above test, one column per pair, one line per cell; bands over seeds,
+    published endpoints hollow."""
     numbers = _curve_numbers(experiment, curves, endpoints, pairs)
     colours = _cell_colours(experiment)
     figure = Figure(figsize=(max(6.0, 2.2 * len(pairs) + 0.6), 5.4))
@@ -199,12 +221,17 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
     return figure, numbers
 
 
-def _curve_numbers(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]) -> pd.DataFrame:
-    """The lines of `learning_curves`, in the order of pairs, splits and cells; `published` stands at the last round of a line."""
+def _curve_numbers(
+    experiment: Experiment, curves: pd.DataFrame, endpoints: pd.DataFrame, pairs: list[str]
+) -> pd.DataFrame:
+    """The lines of `learning_curves`, in the order of pairs, splits and cells; `published` stands at the last round
+    of a line."""
     ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
     order = {"pair": list(pairs), "split": list(SPLITS), "cell": list(ticks)}
     means = mean_curves(curves[curves["cell"].isin(order["cell"]) & curves["pair"].isin(pairs)])
-    means = means.sort_values([*_CELL, "round"], key=lambda column: column.map(order[column.name].index) if column.name in order else column)
+    means = means.sort_values(
+        [*_CELL, "round"], key=lambda column: column.map(order[column.name].index) if column.name in order else column
+    )
     means.insert(3, "tick", means["cell"].map(ticks))
     means = means.merge(endpoints.drop_duplicates(_CELL)[[*_CELL, "published"]], how="left", on=_CELL)
     return means.assign(published=means["published"].where(~means.duplicated(_CELL, keep="last")))
@@ -225,7 +252,9 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
         for ax, pair in zip(row, group, strict=False):
             ax.set_title(pretty(pair))
             for split, colour in _SPLIT_COLOURS.items():
-                _endpoint_line(ax, experiment, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], color=colour)
+                _endpoint_line(
+                    ax, experiment, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], color=colour
+                )
             name_axis(ax, experiment, width=4.0)
             if len(groups) * columns == len(pairs):
                 ax.label_outer()
@@ -267,7 +296,9 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
         ax.hlines(heights, base["mean"], trained["mean"], color=colour, alpha=0.4, linewidth=2)
         ax.plot(base["mean"], heights, color=colour, **BAR)
         ax.errorbar(trained["mean"], heights, xerr=bar_lengths(trained), color=colour, linestyle="none", **BARS)
-        ax.plot([*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **HOLLOW)
+        ax.plot(
+            [*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **HOLLOW
+        )
     ax.set(xlabel="Pass@1", yticks=range(len(pairs)), yticklabels=map(pretty, pairs), ylim=(len(pairs) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
     keys = [key(split, colour, **DOT) for split, colour in _SPLIT_COLOURS.items()]
@@ -277,10 +308,14 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
 
 @styled
 def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
-    """Our against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each split's title."""
+    """Our against published Pass@1 of endpoints that have both, train beside test; `errors` are lines of each
+    split's title."""
     pairs = list(dict.fromkeys(numbers["pair"]))
     markers = dict(zip(by_dataset(pairs), "osv^", strict=False))
-    marks = {pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5} for pair, colour in zip(pairs, PALETTE, strict=False)}
+    marks = {
+        pair: {"color": colour, "marker": markers[dataset_of(pair)], "markersize": 5.5}
+        for pair, colour in zip(pairs, PALETTE, strict=False)
+    }
     figure = Figure(figsize=(10, 5.8))
     for ax, split in zip(figure.subplots(1, 2), SPLITS, strict=True):
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
@@ -289,7 +324,12 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
             ax.errorbar(rows["published"], rows["mean"], bar_lengths(rows), linestyle="none", elinewidth=1.2, **mark)
         ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"our {split} Pass@1")
         ax.set_title("\n".join([f"{split} Pass@1", *errors[split]]))
-    legend(figure, [key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()], numbers.assign(published=np.nan), BAR)
+    legend(
+        figure,
+        [key(pretty(pair), linestyle="none", **mark) for pair, mark in marks.items()],
+        numbers.assign(published=np.nan),
+        BAR,
+    )
     return figure, numbers
 
 

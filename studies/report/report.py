@@ -1,7 +1,10 @@
-"""The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a summary for the terminal.
+"""The report of a study: one self-contained HTML page with every figure, table and verdict, the tables as csv, and a
+summary for the terminal.
 
-curves      one row per run and evaluation: columns of rftlab.studies.runs.runner.Results; a run that diverged has fewer rows
-endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where undefined;
+curves      one row per run and evaluation: columns of rftlab.studies.runs.runner.Results; a run that diverged has fewer
+            rows
+endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where
+            undefined;
             the base model has the experiment and cell 'base'
 findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
 """
@@ -68,14 +71,17 @@ def write_report(
 ) -> Path:
     """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
 
-    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: HTML of the section on theory
-    checks, if any. `progress` hears (figures done, of how many).
+    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: HTML of the
+    section on theory checks, if any. `progress` hears (figures done, of how many).
     """
     parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
     findings = [f for part in parts.values() for f in part.findings]
     experiments = [e for e in experiments if main.curves["cell"].isin(map(label, e.cells)).any()]
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "endpoints.csv", lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])))
+    write_whole(
+        folder / "endpoints.csv",
+        lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])),
+    )
     write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
     context = {
         "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
@@ -97,7 +103,8 @@ def write_report(
 
 
 def terminal_summary(parts: list[ReportPart], console: Console) -> None:
-    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and whether these are fair."""
+    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and
+    whether these are fair."""
     findings = [f for part in parts for f in part.findings]
     columns = _columns(findings)
     table = Table("claim")
@@ -105,10 +112,18 @@ def terminal_summary(parts: list[ReportPart], console: Console) -> None:
         table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
     for claim in _claims(findings):
         verdicts = [claim["pairs"][pair].verdict if pair in claim["pairs"] else "" for pair in columns]
-        table.add_row(Text(claim["claim"]), *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts))
+        table.add_row(
+            Text(claim["claim"]),
+            *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts),
+        )
     counts = Counter(f.verdict for f in parts[0].findings)
     console.print(table)
-    console.print(Text("   ").join(Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict]) for verdict, symbol in VERDICTS.items()))
+    console.print(
+        Text("   ").join(
+            Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict])
+            for verdict, symbol in VERDICTS.items()
+        )
+    )
     for dataset, rows in agreement(parts[0].endpoints).groupby("dataset", sort=False):
         errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
         console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
@@ -117,11 +132,15 @@ def terminal_summary(parts: list[ReportPart], console: Console) -> None:
 
 
 def unfair(part: ReportPart) -> str:
-    """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there are none."""
+    """Why the published numbers beside a part's own are no fair comparison; empty where they are one, or where there
+    are none."""
     rounds = int(part.curves["planned_rounds"].max())
     if rounds == BASELINE.rounds or agreement(part.endpoints).empty:
         return ""
-    return f"This study trains for {rounds} rounds and the paper for {BASELINE.rounds}: its numbers are no fair comparison here."
+    return (
+        f"This study trains for {rounds} rounds and the paper for {BASELINE.rounds}: its numbers are no "
+        "fair comparison here."
+    )
 
 
 def _dataset_title(dataset: str) -> str:
@@ -136,10 +155,16 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
             plans[f"{prefix}overview"] = lambda part=part: figures.overview(part.endpoints, rows_of(part.pairs)[0])
         known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
         if len(known):
-            plans[f"{prefix}agreement"] = lambda known=known, part=part: figures.agreement(known, _error_lines(part.endpoints))
+            plans[f"{prefix}agreement"] = lambda known=known, part=part: figures.agreement(
+                known, _error_lines(part.endpoints)
+            )
         for e in experiments:
-            plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(e, part.endpoints, part.pairs)
-            plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(e, part.curves, part.endpoints, part.pairs)
+            plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(
+                e, part.endpoints, part.pairs
+            )
+            plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(
+                e, part.curves, part.endpoints, part.pairs
+            )
     return plans
 
 
@@ -164,7 +189,8 @@ def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _tables(part: ReportPart, experiments: list[Experiment]) -> dict[str, Any]:
-    """What the page says about a part: endpoints by experiment, and where language models ran the parts of their gains and their costs."""
+    """What the page says about a part: endpoints by experiment, and where language models ran the parts of their
+    gains and their costs."""
     found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
     found["gains"] = gains(part.curves).to_dict("records") if has_gains(part.curves) else []
     found["costs"] = costs(part.curves).to_dict("records") if has_costs(part.curves) else []
@@ -172,14 +198,18 @@ def _tables(part: ReportPart, experiments: list[Experiment]) -> dict[str, Any]:
 
 
 def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) -> list[dict[str, Any]]:
-    """Rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is shown below the base model."""
+    """Rows of an experiment's table: a tick, and per pair and split the endpoint or None. A single cell is shown
+    below the base model."""
     names = ["base", experiment.name] if len(experiment.cells) == 1 else [experiment.name]
     chosen = endpoints[endpoints["experiment"].isin(names)]
     known = {(row.cell, row.pair, row.split): row for row in chosen.itertuples()}
     ticks = dict(zip(map(label, experiment.cells), experiment.ticks, strict=True))
     if len(names) == 2:
         ticks = {"base": "base model"} | ticks
-    return [{"tick": tick, "cells": [known.get((cell, pair, split)) for pair in pairs for split in SPLITS]} for cell, tick in ticks.items()]
+    return [
+        {"tick": tick, "cells": [known.get((cell, pair, split)) for pair in pairs for split in SPLITS]}
+        for cell, tick in ticks.items()
+    ]
 
 
 def _columns(findings: list) -> list[str]:
@@ -207,8 +237,23 @@ def signed(value: float) -> str:
 def template(name: str) -> Template:
     """A page template, with the filters and names that all pages share; what it is given is escaped."""
     environment = Environment(
-        autoescape=True, loader=FileSystemLoader(Path(__file__).parents[1] / "templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {"pretty": pretty, "dataset_title": _dataset_title, "slug": lambda text: text.replace(" ", "-"), "signed": signed}
-    environment.globals |= {"splits": SPLITS, "symbols": VERDICTS, "far": FAR, "phases": PHASES, "level_names": LEVEL_NAMES}
+    environment.filters |= {
+        "pretty": pretty,
+        "dataset_title": _dataset_title,
+        "slug": lambda text: text.replace(" ", "-"),
+        "signed": signed,
+    }
+    environment.globals |= {
+        "splits": SPLITS,
+        "symbols": VERDICTS,
+        "far": FAR,
+        "phases": PHASES,
+        "level_names": LEVEL_NAMES,
+    }
     return environment.get_template(name)

@@ -1,9 +1,9 @@
 """The paper's key insights as testable statements, each with a verdict per pair.
 
-A claim is one or more parts; a part is a quantity measured once per seed (a paired difference, since designs share their random
-numbers) and the range the claim allows. The part holds where its 95% interval lies inside the range, fails where it lies outside,
-and is undecided otherwise. A claim is reproduced where all parts hold, not reproduced where one fails, else undecided.
-Intervals are not corrected for the number of claims.
+A claim is one or more parts; a part is a quantity measured once per seed (a paired difference, since designs share
+their random numbers) and the range the claim allows. The part holds where its 95% interval lies inside the range, fails
+where it lies outside, and is undecided otherwise. A claim is reproduced where all parts hold, not reproduced where one
+fails, else undecided. Intervals are not corrected for the number of claims.
 """
 
 from collections.abc import Callable
@@ -78,8 +78,12 @@ def short(cell: str) -> str:
     return cell.removesuffix("-paper_text").replace("-minimalist", " raw")
 
 
-def _difference(table: pd.DataFrame, after: str, before: str, low: float, high: float, among: tuple[str, ...] = ()) -> ClaimPart:
-    return ClaimPart(f"{short(after)} - {short(before)}", _gain(table, after, before), low, high, (after, before), among)
+def _difference(
+    table: pd.DataFrame, after: str, before: str, low: float, high: float, among: tuple[str, ...] = ()
+) -> ClaimPart:
+    return ClaimPart(
+        f"{short(after)} - {short(before)}", _gain(table, after, before), low, high, (after, before), among
+    )
 
 
 def _matches(table: pd.DataFrame, cells: list[str]) -> list[ClaimPart]:
@@ -140,15 +144,59 @@ def _within(name: str, statement: str, after: str, before: str, low: float, high
 
 
 CLAIMS: tuple[Claim, ...] = (
-    _within("1 baseline", "The minimalist baseline improves test Pass@1 by 0.00 to 0.60.", _RAW, "base", 0.00 - ROUNDING, 0.60 + ROUNDING),
-    _within("2 advantage", "The group advantage adds 0.00 to 0.10.", _SUPPORTED, _RAW, 0.00 - ROUNDING, 0.10 + ROUNDING),
+    _within(
+        "1 baseline",
+        "The minimalist baseline improves test Pass@1 by 0.00 to 0.60.",
+        _RAW,
+        "base",
+        0.00 - ROUNDING,
+        0.60 + ROUNDING,
+    ),
+    _within(
+        "2 advantage", "The group advantage adds 0.00 to 0.10.", _SUPPORTED, _RAW, 0.00 - ROUNDING, 0.10 + ROUNDING
+    ),
     Claim("3 rollouts", "Rollouts 1 to 64 add 0.04 to 0.17, with diminishing returns.", _rollouts, (_K64, _SUPPORTED)),
-    _within("4 batch size", "Batch 32 to 128 adds up to 0.05, and costs at most 0.02.", _B128, _K8, -0.02 - ROUNDING, 0.05 + ROUNDING),
-    Claim("5 trade-off", "At 256 rollouts a round the optimum is interior, near (32, 8), with (256, 1) below it.", _tradeoff, (_K8, _SPLITS[-1])),
-    _within("5 fallback", "(256, 1) loses by its missing baseline: a replay window raises it.", _REPLAYED, _SPLITS[-1], 0.0, np.inf),
-    Claim("6a replay, text", "Replayed rewards match (32, 8, 0) at 32 queries a round.", lambda f: _matches(f.test, _CELLS["replay_text"])),
-    Claim("6b replay, code", "Replayed rewards match (32, 8, 0) at 256 rollouts a round.", lambda f: _matches(f.test, _CELLS["replay_code"]), (_REPLAYED, _K8)),
-    _within("7 ceiling", "With replay, batch 256 to 2048 adds 0.01 to 0.05.", _B2048, _REPLAYED, 0.01 - ROUNDING, 0.05 + ROUNDING),
+    _within(
+        "4 batch size",
+        "Batch 32 to 128 adds up to 0.05, and costs at most 0.02.",
+        _B128,
+        _K8,
+        -0.02 - ROUNDING,
+        0.05 + ROUNDING,
+    ),
+    Claim(
+        "5 trade-off",
+        "At 256 rollouts a round the optimum is interior, near (32, 8), with (256, 1) below it.",
+        _tradeoff,
+        (_K8, _SPLITS[-1]),
+    ),
+    _within(
+        "5 fallback",
+        "(256, 1) loses by its missing baseline: a replay window raises it.",
+        _REPLAYED,
+        _SPLITS[-1],
+        0.0,
+        np.inf,
+    ),
+    Claim(
+        "6a replay, text",
+        "Replayed rewards match (32, 8, 0) at 32 queries a round.",
+        lambda f: _matches(f.test, _CELLS["replay_text"]),
+    ),
+    Claim(
+        "6b replay, code",
+        "Replayed rewards match (32, 8, 0) at 256 rollouts a round.",
+        lambda f: _matches(f.test, _CELLS["replay_code"]),
+        (_REPLAYED, _K8),
+    ),
+    _within(
+        "7 ceiling",
+        "With replay, batch 256 to 2048 adds 0.01 to 0.05.",
+        _B2048,
+        _REPLAYED,
+        0.01 - ROUNDING,
+        0.05 + ROUNDING,
+    ),
     Claim("8 train and test", "Train and test Pass@1 move together.", _together),
     Claim("9 stuck pairs", "A pair that the baseline does not move is not moved by anything else.", _stuck),
 )
@@ -177,7 +225,16 @@ def judge(curves: pd.DataFrame, pairs: list[str]) -> list[Finding]:
         tables = Finals(*(finals(curves, name, split) for split in ("train", "test")))
         for claim in CLAIMS:
             parts = claim.parts(tables)
-            findings.append(Finding(claim.name, claim.statement, name, _reported(claim, name), "; ".join(map(_words, parts)), verdict_of(parts)))
+            findings.append(
+                Finding(
+                    claim.name,
+                    claim.statement,
+                    name,
+                    _reported(claim, name),
+                    "; ".join(map(_words, parts)),
+                    verdict_of(parts),
+                )
+            )
     return findings
 
 

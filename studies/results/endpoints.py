@@ -24,18 +24,24 @@ def finals(curves: pd.DataFrame, pair_name: str, split: str) -> pd.DataFrame:
 
 
 def endpoint_table(curves: pd.DataFrame, experiments: list[Experiment], pairs: list[str]) -> pd.DataFrame:
-    """One row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference. The base model comes first."""
+    """One row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference. The base
+    model comes first."""
     rows = []
     for name in pairs:
         for split in SPLITS:
             table = finals(curves, name, split)
             rows.append(_row("base", name, split, "base", "base", table["base"], None))
             for e in experiments:
-                rows += [_row(e.name, name, split, label(c), tick, table.get(label(c)), c) for c, tick in zip(e.cells, e.ticks, strict=True)]
+                rows += [
+                    _row(e.name, name, split, label(c), tick, table.get(label(c)), c)
+                    for c, tick in zip(e.cells, e.ticks, strict=True)
+                ]
     return pd.DataFrame(rows)
 
 
-def _row(experiment: str, pair_name: str, split: str, cell: str, tick: str, values: pd.Series | None, design: Design | None) -> dict:
+def _row(
+    experiment: str, pair_name: str, split: str, cell: str, tick: str, values: pd.Series | None, design: Design | None
+) -> dict:
     values = np.array([]) if values is None else values.dropna().to_numpy()
     known = interval(values)
     low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))
@@ -57,7 +63,12 @@ def _row(experiment: str, pair_name: str, split: str, cell: str, tick: str, valu
 
 
 def agreement(endpoints: pd.DataFrame) -> pd.DataFrame:
-    """Mean absolute error against the published endpoints, per data set and split; a cell that several experiments share counts once."""
+    """Mean absolute error against the published endpoints, per data set and split; a cell that several experiments
+    share counts once."""
     known = endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
     known = known.assign(dataset=[pair(name).dataset for name in known["pair"]], error=known["difference"].abs())
-    return known.groupby(["dataset", "split"]).agg(mae=("error", "mean"), bias=("difference", "mean"), cells=("error", "size")).reset_index()
+    return (
+        known.groupby(["dataset", "split"])
+        .agg(mae=("error", "mean"), bias=("difference", "mean"), cells=("error", "size"))
+        .reset_index()
+    )

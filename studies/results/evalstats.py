@@ -11,7 +11,8 @@ from rftlab.shared.errors import check
 def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) -> float:
     """Chance that a two-sided t test finds a difference of `effect` standard deviations.
 
-    Unpaired: `seeds` per arm, standard deviation of one run. Paired (common random numbers): standard deviation of a difference.
+    Unpaired: `seeds` per arm, standard deviation of one run. Paired (common random numbers): standard deviation of a
+    difference.
     """
     check(seeds >= 2, f"seeds = {seeds}; allowed: 2 or more")
     freedom = seeds - 1 if paired else 2 * (seeds - 1)
@@ -20,12 +21,17 @@ def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) 
     return float(stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift))
 
 
-def seeds_needed(sigma: float, difference: float, paired: bool = False, chance: float = 0.8, level: float = 0.05) -> int:
+def seeds_needed(
+    sigma: float, difference: float, paired: bool = False, chance: float = 0.8, level: float = 0.05
+) -> int:
     """Fewest seeds per arm at which a t test finds `difference` with this chance; sigma as in `power`.
 
     The normal approximation 7.85 sigma^2/difference^2 (twice that unpaired) is one to three seeds too few.
     """
-    check(sigma > 0 and difference != 0, f"sigma = {sigma}, difference = {difference}; allowed: sigma above 0, a difference other than 0")
+    check(
+        sigma > 0 and difference != 0,
+        f"sigma = {sigma}, difference = {difference}; allowed: sigma above 0, a difference other than 0",
+    )
     seeds = 2
     while power(seeds, difference / sigma, paired, level) < chance:
         seeds += 1
@@ -36,7 +42,14 @@ def seeds_needed(sigma: float, difference: float, paired: bool = False, chance: 
 def expected_maximum(n: int) -> float:
     """E of the largest of n independent standard normals."""
     check(n >= 1, f"n = {n}; allowed: 1 or more")
-    value, _ = integrate.quad(lambda x: x * n * stats.norm.pdf(x) * stats.norm.cdf(x) ** (n - 1), -12, 12, epsabs=1e-13, epsrel=1e-12, limit=200)
+    value, _ = integrate.quad(
+        lambda x: x * n * stats.norm.pdf(x) * stats.norm.cdf(x) ** (n - 1),
+        -12,
+        12,
+        epsabs=1e-13,
+        epsrel=1e-12,
+        limit=200,
+    )
     return float(value)
 
 

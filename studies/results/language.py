@@ -1,4 +1,5 @@
-"""What only a language model has: how much of a gain is format and how much reasoning, and where the time and memory of a run went."""
+"""What only a language model has: how much of a gain is format and how much reasoning, and where the time and memory
+of a run went."""
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,19 @@ def has_costs(curves: pd.DataFrame) -> bool:
 
 
 def gains(curves: pd.DataFrame) -> pd.DataFrame:
-    """Test Pass@1 before and after training, and the gain's parts: a row per pair and cell, means over seeds, half-widths of 95% intervals.
+    """Test Pass@1 before and after training, and the gain's parts: a row per pair and cell, means over seeds,
+    half-widths of 95% intervals.
 
-    reasoning: the gain under the flexible rule, which does not ask for the format. format: the rest of the strict rule's gain.
-    Runs that diverged are left out.
+    reasoning: the gain under the flexible rule, which does not ask for the format. format: the rest of the strict
+    rule's gain. Runs that diverged are left out.
     """
     rows = []
     for (pair, cell), own in curves.groupby(["pair", "cell"], sort=False):
         before = own[own["round"] == 0].set_index("seed")
         after = own[own["round"] == own["planned_rounds"]].set_index("seed")
-        strict, flexible = (after[name] - before[name].reindex(after.index) for name in ("test_pass_at_1", "test_flexible"))
+        strict, flexible = (
+            after[name] - before[name].reindex(after.index) for name in ("test_pass_at_1", "test_flexible")
+        )
         parts = {"gain": strict, "reasoning": flexible, "format": strict - flexible}
         levels = {
             f"{name}_{when}": part[column].mean()
@@ -49,13 +53,16 @@ def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
 
 
 def costs(curves: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of a round and peak megabytes by phase, evaluations spread over the rounds: a row per pair and cell, means and maxima over seeds."""
+    """Milliseconds of a round and peak megabytes by phase, evaluations spread over the rounds: a row per pair and
+    cell, means and maxima over seeds."""
     rows = []
     for (pair, cell), own in curves.groupby(["pair", "cell"], sort=False):
         rounds = own.groupby("seed")["round"].max().sum()
         times = {f"ms_{phase}": 1000 * own[f"seconds_{phase}"].sum() / max(rounds, 1) for phase in PHASES}
         peaks = {f"peak_mb_{phase}": own[f"peak_mb_{phase}"].max() for phase in PHASES}
-        rows.append({"pair": pair, "cell": cell, "ms": sum(times.values()), **times, "peak_mb": max(peaks.values()), **peaks})
+        rows.append(
+            {"pair": pair, "cell": cell, "ms": sum(times.values()), **times, "peak_mb": max(peaks.values()), **peaks}
+        )
     return pd.DataFrame(rows)
 
 
@@ -65,5 +72,9 @@ def cost_table(curves: pd.DataFrame) -> Table:
     for name in ("cell", "all", *(phase.replace("_", " ") for phase in PHASES), "peak MB"):
         table.add_column(name, justify="left" if name == "cell" else "right")
     for row in costs(curves).to_dict("records"):
-        table.add_row(row["cell"], *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))), f"{row['peak_mb']:.0f}")
+        table.add_row(
+            row["cell"],
+            *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))),
+            f"{row['peak_mb']:.0f}",
+        )
     return table

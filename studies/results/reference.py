@@ -1,7 +1,8 @@
-"""Reference runs of language models, which come with the package so that the simulator's report can show them beside its own.
+"""Reference runs of language models, which come with the package so that the simulator's report can show them beside
+its own.
 
-Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and two cells of SmolLM2 on word problems, one seed, made by
-`make reference-smollm2`. studies/tools/export.py takes them from a results folder.
+Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and two cells of SmolLM2 on word problems,
+one seed, made by `make reference-smollm2`. studies/tools/export.py takes them from a results folder.
 """
 
 from dataclasses import replace
@@ -32,7 +33,10 @@ def reference() -> Results:
     curves = curves[curves["pair"].isin(usual_pairs("llm"))].reset_index(drop=True)
     last = curves.groupby(["pair", "cell", "seed", "planned_rounds"], sort=False)["round"].max().reset_index()
     short = last[last["round"] < last["planned_rounds"]]
-    return Results(curves, [f"{row.pair}, {row.cell}, seed {row.seed}: diverged after round {row.round}" for row in short.itertuples()])
+    return Results(
+        curves,
+        [f"{row.pair}, {row.cell}, seed {row.seed}: diverged after round {row.round}" for row in short.itertuples()],
+    )
 
 
 def smollm2_points() -> list[Point]:
@@ -40,4 +44,10 @@ def smollm2_points() -> list[Point]:
     start = start_at("smollm2-words", "llm")
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     cells = (EXPERIMENTS["baseline"].cells[0], EXPERIMENTS["batch"].cells[0])
-    return [Point("smollm2-words", replace(start, design=replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every))) for cell in cells]
+    return [
+        Point(
+            "smollm2-words",
+            replace(start, design=replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every)),
+        )
+        for cell in cells
+    ]

@@ -29,7 +29,8 @@ def interval(values: np.ndarray) -> Interval:
 
 
 def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
-    """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which is taken as common.
+    """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which
+    is taken as common.
 
     comparisons: how many such intervals are to hold together with 95% confidence (Bonferroni).
     """

@@ -6,7 +6,20 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("rftlab", "numpy", "scipy", "numba", "llvmlite", "pandas", "pyarrow", "seaborn", "matplotlib", "tyro", "rich", "jinja2")
+PACKAGES = (
+    "rftlab",
+    "numpy",
+    "scipy",
+    "numba",
+    "llvmlite",
+    "pandas",
+    "pyarrow",
+    "seaborn",
+    "matplotlib",
+    "tyro",
+    "rich",
+    "jinja2",
+)
 
 
 @cache
@@ -14,8 +27,12 @@ def commit() -> str:
     """Commit of the checkout that runs, with + where files differ from it; `unknown` outside a checkout."""
     here = Path(__file__).resolve().parents[2]
     try:
-        head = subprocess.run(["git", "-C", here, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(["git", "-C", here, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True).stdout.strip()
+        head = subprocess.run(
+            ["git", "-C", here, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "-C", here, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if changed else "")

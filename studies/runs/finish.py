@@ -31,7 +31,9 @@ def find_todo(console: Console, root: Path, points: list[Point], quiet: bool, en
     return todo
 
 
-def run_todo(console: Console, root: Path, todo: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
+def run_todo(
+    console: Console, root: Path, todo: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+) -> None:
     """Run what `find_todo` found."""
     simulated, real = ([point for point in todo if point.level == level] for level in LEVELS)
     with progress_of(console, todo, quiet) as report:
@@ -42,6 +44,8 @@ def run_todo(console: Console, root: Path, todo: list[Point], threads: int, quie
             run_llm_points(root, real, threads, report)
 
 
-def finish_points(console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local") -> None:
+def finish_points(
+    console: Console, root: Path, points: list[Point], threads: int, quiet: bool, engine: Engine = "local"
+) -> None:
     """Run whatever of `points` is not in the store yet."""
     run_todo(console, root, find_todo(console, root, points, quiet, engine), threads, quiet, engine)

@@ -1,4 +1,5 @@
-"""What may be asked of a study: threads, seeds, rounds, where it runs. Light, because the command line is checked with it."""
+"""What may be asked of a study: threads, seeds, rounds, where it runs. Light, because the command line is checked
+with it."""
 
 from importlib.util import find_spec
 from typing import Literal

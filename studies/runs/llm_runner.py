@@ -1,4 +1,5 @@
-"""Run language models side by side, each in a process of its own: its memory is its own, and one that is killed takes no other with it."""
+"""Run language models side by side, each in a process of its own: its memory is its own, and one that is killed
+takes no other with it."""
 
 import contextlib
 import multiprocessing
@@ -39,7 +40,8 @@ class _Failure(NamedTuple):
 
 
 def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
-    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all others ended, where one failed.
+    """Train points side by side, within so many threads, each in its folder of the store. Raises UserError, after all
+    others ended, where one failed.
 
     Where one fails before its first round, the waiting runs of its pair are not started.
     """
@@ -54,7 +56,14 @@ def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCal
                     failures.append(f"{point.name}: {failure.why}")
                     kept = [other for other in waiting if not failure.alike or other.pair != point.pair]
                     skipped, waiting = len(waiting) - len(kept), kept
-                    report.remark(failures[-1] + (f"; {skipped} more runs of {point.pair} would fail alike and are not started" if skipped else ""))
+                    report.remark(
+                        failures[-1]
+                        + (
+                            f"; {skipped} more runs of {point.pair} would fail alike and are not started"
+                            if skipped
+                            else ""
+                        )
+                    )
     finally:
         for run in running.values():
             run.process.terminate()
@@ -74,7 +83,8 @@ def ordered(todo: list[Point]) -> list[Point]:
 
 
 def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None:
-    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished. Raises UserError where it cannot.
+    """What a process does for a run, whoever started it: train in its folder of the store, and declare it finished.
+    Raises UserError where it cannot.
 
     Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
     """
@@ -87,12 +97,16 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
         if outcome.diverged_at is None:
             prune(store.folder_of(root, point))
         about = about_run(began)
-        about["seconds"] = max(about["seconds"], float(outcome.curve.seconds[-1]))  # those before it was killed and resumed count too
+        about["seconds"] = max(
+            about["seconds"], float(outcome.curve.seconds[-1])
+        )  # those before it was killed and resumed count too
         store.seal(root, point, outcome.diverged_at, about)
     except BrokenPipeError:  # nobody listens any more
         raise
     except OSError as error:
-        raise UserError(f"{error.filename or root} cannot be written: {reason(error)}; run the same command again to go on") from None
+        raise UserError(
+            f"{error.filename or root} cannot be written: {reason(error)}; run the same command again to go on"
+        ) from None
 
 
 def read_finished(root: Path, point: Point) -> Stored | None:
@@ -117,7 +131,9 @@ def _start(root: Path, point: Point) -> tuple[Connection, _Running]:
     return ours, _Running(point, process, {"rounds": 0})
 
 
-def _hear(root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks) -> _Failure | None:
+def _hear(
+    root: Path, connection: Connection, running: dict[Connection, _Running], report: StudyCallbacks
+) -> _Failure | None:
     """One message of a process, or its end; returns why it failed, if it did."""
     run = running[connection]
     try:
@@ -165,7 +181,9 @@ def _work(root: Path, point: Point, connection: Connection) -> None:
     reported = TrainingCallbacks(
         rounds=rounds,
         remark=lambda text: connection.send(("remark", text)),
-        pretraining=lambda step, rate: connection.send(("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")),
+        pretraining=lambda step, rate: connection.send(
+            ("doing", f"base model, step {step}, validation Pass@1 {rate:.3f}")
+        ),
     )
     with contextlib.suppress(BrokenPipeError):  # the parent is gone; the last checkpoint stays
         try:

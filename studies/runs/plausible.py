@@ -1,4 +1,5 @@
-"""Whether the stored facts and tables of a run can be those of its configuration. They have checksums; these are the checks for who forges one."""
+"""Whether the stored facts and tables of a run can be those of its configuration. They have checksums; these are the
+checks for who forges one."""
 
 import math
 from typing import Any
@@ -16,9 +17,13 @@ _ROUNDING = 1e-6
 
 
 def check_facts(facts: dict[str, Any], point: Point) -> None:
-    """Raise ValueError unless done.json says where a run ended, by which commit, with which versions and in how many seconds."""
+    """Raise ValueError unless done.json says where a run ended, by which commit, with which versions and in how many
+    seconds."""
     ended, versions, seconds = (facts.get(name) for name in ("diverged_at", "versions", "seconds"))
-    _check(ended is None or (type(ended) is int and 0 <= ended <= point.run.design.rounds), "done.json: diverged_at is no round of the run")
+    _check(
+        ended is None or (type(ended) is int and 0 <= ended <= point.run.design.rounds),
+        "done.json: diverged_at is no round of the run",
+    )
     _check(type(facts.get("commit")) is str, "done.json: commit is no text")
     known = isinstance(versions, dict) and all(type(version) is str for version in versions.values())
     _check(known, "done.json: versions are no texts by name")
@@ -26,10 +31,14 @@ def check_facts(facts: dict[str, Any], point: Point) -> None:
 
 
 def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Curve:
-    """The curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the run, and its Pass@1 are rates."""
+    """The curve in a table. Raises ValueError unless its columns, seed, rounds and rollouts are those of the run,
+    and its Pass@1 are rates."""
     _check_columns(frame, Curve._fields, "curve.parquet")
     curve, design = Curve(*(frame[name].to_numpy() for name in Curve._fields)), point.run.design
-    _check(all(getattr(curve, name).dtype.kind == "i" for name in _WHOLE), "curve.parquet: seed, round, rollouts and tokens must be whole numbers")
+    _check(
+        all(getattr(curve, name).dtype.kind == "i" for name in _WHOLE),
+        "curve.parquet: seed, round, rollouts and tokens must be whole numbers",
+    )
     _check(bool((curve.seed == point.run.seed).all()), f"curve.parquet is not of seed {point.run.seed}")
     _check_rounds(curve.round, design, diverged_at)
     least = design.batch_size * (design.rollouts + design.support_rollouts)
@@ -44,9 +53,15 @@ def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Cu
 
 
 def _check_rounds(found: np.ndarray, design: Design, diverged_at: int | None) -> None:
-    last = design.rounds if diverged_at is None else min(diverged_at, design.rounds - 1) // design.eval_every * design.eval_every
+    last = (
+        design.rounds
+        if diverged_at is None
+        else min(diverged_at, design.rounds - 1) // design.eval_every * design.eval_every
+    )
     until = np.arange(0, last + 1, design.eval_every)
-    whole = np.array_equal(found, until) or (diverged_at is not None and np.array_equal(found, until[:-1]))  # the last evaluation may have found it
+    whole = np.array_equal(found, until) or (
+        diverged_at is not None and np.array_equal(found, until[:-1])
+    )  # the last evaluation may have found it
     _check(whole and len(found) > 0, f"curve.parquet: rounds must be those from 0 to {last}, every {design.eval_every}")
 
 
@@ -60,7 +75,10 @@ def check_metrics(frame: pd.DataFrame, curve: Curve) -> None:
 
 def _check_columns(frame: pd.DataFrame, names: tuple[str, ...], table: str) -> None:
     for name in names:
-        _check(name in frame and frame[name].ndim == 1 and frame[name].dtype.kind in "if", f"{table} has no column of numbers {str(name)[:40]!r}")
+        _check(
+            name in frame and frame[name].ndim == 1 and frame[name].dtype.kind in "if",
+            f"{table} has no column of numbers {str(name)[:40]!r}",
+        )
 
 
 def _check(condition: bool, message: str) -> None:

@@ -64,14 +64,23 @@ def _simulated_cost(run: Simulation) -> float:
     pulls = design.batch_size * (design.rollouts + design.support_rollouts)
     updates = design.epochs * design.minibatches
     style = 0.25e-6 * pulls * getattr(run.environment, "style_tokens", 0) * design.sampling.tries**0.5
-    return design.rounds * (12e-6 + style + (0.15e-6 + 0.2e-6 * updates) * design.batch_size + 0.04e-6 * pulls) + 1e-3 * design.rounds / design.eval_every
+    return (
+        design.rounds * (12e-6 + style + (0.15e-6 + 0.2e-6 * updates) * design.batch_size + 0.04e-6 * pulls)
+        + 1e-3 * design.rounds / design.eval_every
+    )
 
 
 def _llm_cost(run: LLMRun) -> float:
     """In proportion: sampling, and the passes over what is trained on."""
     design = run.design
-    trained, sampled = design.batch_size * design.rollouts, design.batch_size * (design.rollouts + design.support_rollouts)
-    return design.rounds * (0.02 + 0.1e-3 * sampled * design.sampling.tries**0.5 + 0.25e-3 * trained * design.epochs) + 0.5 * design.rounds / design.eval_every
+    trained, sampled = (
+        design.batch_size * design.rollouts,
+        design.batch_size * (design.rollouts + design.support_rollouts),
+    )
+    return (
+        design.rounds * (0.02 + 0.1e-3 * sampled * design.sampling.tries**0.5 + 0.25e-3 * trained * design.epochs)
+        + 0.5 * design.rounds / design.eval_every
+    )
 
 
 def canonical(config: dict) -> bytes:
@@ -80,13 +89,21 @@ def canonical(config: dict) -> bytes:
 
 
 def schedule(usual: Design, rounds: int | None) -> tuple[int, int]:
-    """Rounds and evaluation interval: the usual ones, or so many rounds with 21 evaluations, or fewer where they do not divide."""
+    """Rounds and evaluation interval: the usual ones, or so many rounds with 21 evaluations, or fewer where they do
+    not divide."""
     if rounds in (None, usual.rounds):
         return usual.rounds, usual.eval_every
     return rounds, next(rounds // n for n in (20, 10, 5, 4, 2, 1) if rounds % n == 0)
 
 
-def points_of(experiments: list[Experiment], level: Level, pairs: list[str], seeds: int, rounds: int | None, whole_sets: bool = False) -> list[Point]:
+def points_of(
+    experiments: list[Experiment],
+    level: Level,
+    pairs: list[str],
+    seeds: int,
+    rounds: int | None,
+    whole_sets: bool = False,
+) -> list[Point]:
     """Every run of the experiments, each once however many experiments share it: pair by pair, seed by seed.
 
     rounds: None for each pair's own. whole_sets: whether language models are evaluated on all questions.

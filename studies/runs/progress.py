@@ -3,7 +3,15 @@
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import StudyCallbacks
@@ -13,15 +21,28 @@ from rftlab.studies.runs.store import Stored
 @contextmanager
 def progress_of(console: Console, todo: list[Point], quiet: bool):
     """A `Report` whose bar counts estimated seconds of work; remarks are printed even where the bar is off."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=quiet or not todo or not console.is_terminal, transient=True) as bar:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, disable=quiet or not todo or not console.is_terminal, transient=True
+    ) as bar:
         task = bar.add_task("compiling and starting", total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
         def finished(point: Point, outcome: Stored) -> None:
             left[point.pair] -= 1
             value = outcome.curve.test_pass_at_1[-1]
-            result = f"diverged after {outcome.diverged_at} rounds" if outcome.diverged_at is not None else f"test Pass@1 {value:.3f}"
+            result = (
+                f"diverged after {outcome.diverged_at} rounds"
+                if outcome.diverged_at is not None
+                else f"test Pass@1 {value:.3f}"
+            )
             bar.update(task, description=f"{point.name}: {result}")
             if left[point.pair] == 0 and not quiet:
                 console.print(f"[dim]{point.pair}: all runs finished")
@@ -37,7 +58,10 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
 @contextmanager
 def steps_of(console: Console, description: str, quiet: bool):
     """A callable `step(done, total)` that moves a bar."""
-    columns, hidden = (SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn()), quiet or not console.is_terminal
+    columns, hidden = (
+        (SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn()),
+        quiet or not console.is_terminal,
+    )
     with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

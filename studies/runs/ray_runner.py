@@ -1,7 +1,8 @@
-"""Runs over several GPUs or machines: each is a task of a Ray cluster, done again where its worker dies. What runs where and when is Ray's business.
+"""Runs over several GPUs or machines: each is a task of a Ray cluster, done again where its worker dies. What runs
+where and when is Ray's business.
 
-A language model's task has a worker process of its own, and goes on from the last checkpoint when it is done again. Bad input is a task's result and
-not its failure, so it is told once and not tried again.
+A language model's task has a worker process of its own, and goes on from the last checkpoint when it is done again. Bad
+input is a task's result and not its failure, so it is told once and not tried again.
 """
 
 import contextlib
@@ -57,9 +58,11 @@ def check_ray(todo: list[Point]) -> None:
 
 
 def run_on_ray(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
-    """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many threads; `check_ray` comes first.
+    """Run points of any level on the cluster that RAY_ADDRESS names, or on one that is started here for so many
+    threads; `check_ray` comes first.
 
-    Raises UserError, after all others ended, where one failed; and at once where a machine does not share the results folder.
+    Raises UserError, after all others ended, where one failed; and at once where a machine does not share the results
+    folder.
     """
     if not todo:
         return
@@ -90,7 +93,9 @@ def _cluster(threads: int) -> Iterator[None]:
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise
-        raise UserError(f"Ray: {f'no cluster at RAY_ADDRESS = {address}' if address else 'no cluster can be started here'}: {_line(error)}") from None
+        raise UserError(
+            f"Ray: {f'no cluster at RAY_ADDRESS = {address}' if address else 'no cluster can be started here'}: {_line(error)}"
+        ) from None
     try:
         yield
     finally:
@@ -130,7 +135,11 @@ def _check_room(todo: list[Point], machines: list[dict[str, float]]) -> None:
         cpus, gpus = needs(point).values()
         fits = any(machine.get("CPU", 0) >= cpus and machine.get("GPU", 0) >= gpus for machine in machines)
         wanted = "a GPU" if gpus else f"{cpus} threads"
-        check(fits, f"{point.name} asks for {wanted}; no machine of the Ray cluster has that (a cluster that is started here has --threads)")
+        check(
+            fits,
+            f"{point.name} asks for {wanted}; no machine of the Ray cluster has that (a cluster that is "
+            "started here has --threads)",
+        )
 
 
 def _submit(mark: _Mark, point: Point):
@@ -187,9 +196,15 @@ def _check_machine(mark: _Mark, point: Point, identity: str) -> None:
     try:
         (mark.root / mark.name).stat()
     except OSError as error:
-        raise Unshared(f"machine {here} does not see {mark.root} ({reason(error)}); name a results folder on a file system that all machines share") from None
+        raise Unshared(
+            f"machine {here} does not see {mark.root} ({reason(error)}); name a results folder on a file "
+            "system that all machines share"
+        ) from None
     if point.id != identity:
-        raise Unshared(f"machine {here} has another version of rftlab: it calls {identity} {point.id}; install the same one everywhere")
+        raise Unshared(
+            f"machine {here} has another version of rftlab: it calls {identity} {point.id}; install the same "
+            "one everywhere"
+        )
 
 
 def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:

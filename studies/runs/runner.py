@@ -1,5 +1,5 @@
-"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models in processes
-(llm_runner.py); over several GPUs or machines both are tasks of Ray (ray_runner.py)."""
+"""Run what is not yet in the store, on all cores, and read back what is. Simulations run in threads, language models
+in processes (llm_runner.py); over several GPUs or machines both are tasks of Ray (ray_runner.py)."""
 
 import os
 import time
@@ -30,7 +30,8 @@ from rftlab.studies.runs.workers import workers
 
 
 class StudyCallbacks(NamedTuple):
-    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done, a remark."""
+    """How a runner tells of its progress: a finished point, a part of one (in seconds of cost), what is being done,
+    a remark."""
 
     finished: Callable[[Point, Stored], None]
     advanced: Callable[[float], None]
@@ -41,7 +42,8 @@ class StudyCallbacks(NamedTuple):
 class Results(NamedTuple):
     """All curves in long form, and a line for each run that diverged.
 
-    Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where language models ran.
+    Columns: pair, cell, planned_rounds (where the run was to end), those of `Curve`, and metrics where language models
+    ran.
     """
 
     curves: pd.DataFrame
@@ -85,17 +87,20 @@ def split(root: Path, points: list[Point], remark: Callable[[str], None]) -> tup
 
 
 def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbacks) -> None:
-    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on `threads`.
+    """Run simulations side by side, each on one thread, storing each as it finishes. Results do not depend on
+    `threads`.
 
-    The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as all is compiled.
-    What ends it early, an interrupt or a store that cannot be written, stops those that run.
+    The longest come first, so that none is left alone at the end; before them the shortest, a first result as soon as
+    all is compiled. What ends it early, an interrupt or a store that cannot be written, stops those that run.
     """
     sweep(root / store.SCRATCH, "tmp*")
     worlds, stop, by_cost = Worlds(), Event(), sorted(todo, key=lambda point: -point.cost)
     order = [*by_cost[-1:], *by_cost[:-1]]
     with workers(threads) as pool:
         try:
-            waiting = {pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in order}
+            waiting = {
+                pool.submit(simulate_point, root, point, worlds, report.advanced, stop.is_set): point for point in order
+            }
             while waiting:
                 ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in ready:
@@ -105,14 +110,19 @@ def run_points(root: Path, todo: list[Point], threads: int, report: StudyCallbac
             raise
 
 
-def simulate_point(root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never) -> Stored:
-    """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped` says so."""
+def simulate_point(
+    root: Path, point: Point, worlds: Worlds, advanced: Callable[[float], None], stopped: Callable[[], bool] = never
+) -> Stored:
+    """Simulate and store. Raises UserError where the store cannot be written, rftlab.sim.run.Stopped where `stopped`
+    says so."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
         outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share), stopped)
         store.write(root, point, outcome, about_run(began))
     except OSError as error:
-        raise UserError(f"{root} cannot be written: {reason(error)}; finished runs are kept, run the same command again") from None
+        raise UserError(
+            f"{root} cannot be written: {reason(error)}; finished runs are kept, run the same command again"
+        ) from None
     return Stored(*outcome)
 
 
@@ -133,7 +143,10 @@ def collect(root: Path, points: list[Point]) -> Results:
             raise UserError(f"{store.folder_of(root, point)} is missing; run the same study again to finish it")
         frames.append(long_form(point.pair, point.run.design, outcome.curve, outcome.metrics))
         if outcome.diverged_at is not None:
-            diverged.append(f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite after round {outcome.diverged_at}")
+            diverged.append(
+                f"{point.pair}, {point.cell}, seed {point.run.seed}: weights or gradient were not finite after "
+                f"round {outcome.diverged_at}"
+            )
     return Results(pd.concat(frames, ignore_index=True), diverged)
 
 

@@ -1,4 +1,5 @@
-"""What killed processes left half written, in folders that other processes, here or on other machines, may be writing to."""
+"""What killed processes left half written, in folders that other processes, here or on other machines, may be
+writing to."""
 
 import contextlib
 import tempfile

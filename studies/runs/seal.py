@@ -1,4 +1,5 @@
-"""JSON files that say what they are of, and tell when they were changed: beside the facts lies a checksum of them and of what they are of."""
+"""JSON files that say what they are of, and tell when they were changed: beside the facts lies a checksum of them
+and of what they are of."""
 
 import hashlib
 import json
@@ -16,7 +17,8 @@ def sealed(facts: dict[str, Any], of: Any, indent: int | None = 1) -> bytes:
 
 
 def read_sealed(path: Path, of: Any) -> dict[str, Any]:
-    """The facts of a file about `of`. Raises OSError where there is none, and ValueError where they cannot be trusted."""
+    """The facts of a file about `of`. Raises OSError where there is none, and ValueError where they cannot be
+    trusted."""
     facts = read_json(path)
     if not isinstance(facts, dict) or facts.pop(SEAL, None) != _sum(facts, of):
         raise ValueError(f"{path.name} was changed, or is of something else, or of another version of rftlab")

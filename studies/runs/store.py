@@ -3,13 +3,16 @@
     results/rftlab.json                                  marks the folder as ours
     results/<level>/<pair>/<point-id>/config.json        the canonical configuration
                                       curve.parquet      the learning curve
-                                      metrics.parquet    level llm: what only a language model has, with checkpoints and rollouts beside it
-                                      done.json          checksums of the tables, where the run ended, commit, versions, seconds; sealed to the configuration
+                                      metrics.parquet    level llm: what only a language model has, with checkpoints and
+                                                         rollouts beside it
+                                      done.json          checksums of the tables, where the run ended, commit, versions,
+                                                         seconds; sealed to the configuration
 
-A simulated run writes into a scratch folder beside the results and renames it into place, so it appears whole or not at all, and of two
-processes that finish the same point the first one wins. A language model trains in its folder, from which it can be resumed; it is
-finished when done.json is there. Reading verifies the checksums, the configuration, and that tables and facts can be those of the run. No link is
-followed (shared/folders.py): what lies in the place of a point and is no folder is a damaged point, and above a point it is an error.
+A simulated run writes into a scratch folder beside the results and renames it into place, so it appears whole or not at
+all, and of two processes that finish the same point the first one wins. A language model trains in its folder, from
+which it can be resumed; it is finished when done.json is there. Reading verifies the checksums, the configuration, and
+that tables and facts can be those of the run. No link is followed (shared/folders.py): what lies in the place of a
+point and is no folder is a damaged point, and above a point it is an error.
 """
 
 import contextlib
@@ -38,7 +41,8 @@ MARKER, FORMAT, SCRATCH, ROLLOUTS = "rftlab.json", 1, ".scratch", "rollouts"
 
 
 class Stored(NamedTuple):
-    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where a language model ran."""
+    """A finished run: its curve, the round at which it diverged (the curve ends before) or None, and metrics where a
+    language model ran."""
 
     curve: Curve
     diverged_at: int | None
@@ -56,7 +60,10 @@ def open_store(root: Path) -> Path:
         # listed before the marker is looked for: another process may be making the same folder
         others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING)]
         if not kind_of(root / MARKER):
-            check(not others, f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab")
+            check(
+                not others,
+                f"{root} holds other files and no {MARKER}; name a new or empty folder, or one made by rftlab",
+            )
             write_file(root / MARKER, json.dumps({"format": FORMAT}).encode())
         check_format(root)
         probe = tempfile.mkdtemp(dir=scratch_of(root))
@@ -93,7 +100,11 @@ def write(root: Path, point: Point, outcome: SimulationResult, about: dict) -> N
     frame = io.BytesIO()
     outcome.curve.to_frame().to_parquet(frame, index=False)
     done = {"curve_sha256": hashlib.sha256(frame.getvalue()).hexdigest(), "diverged_at": outcome.diverged_at, **about}
-    files = {"config.json": canonical(point.config), "curve.parquet": frame.getvalue(), "done.json": sealed(done, _plain(point))}
+    files = {
+        "config.json": canonical(point.config),
+        "curve.parquet": frame.getvalue(),
+        "done.json": sealed(done, _plain(point)),
+    }
     target = folder_of(root, point)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=scratch_of(root)))
@@ -117,9 +128,14 @@ def _plain(point: Point) -> dict:
 def seal(root: Path, point: Point, diverged_at: int | None, about: dict) -> None:
     """Declare finished what a language model wrote into its folder."""
     folder = folder_of(root, point)
-    sums = {f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest() for table in _tables(point)}
+    sums = {
+        f"{table}_sha256": hashlib.sha256(read_file(folder / f"{table}.parquet")).hexdigest()
+        for table in _tables(point)
+    }
     rollouts = {path.name: sha256_of(path) for path in entries(folder_below(folder, ROLLOUTS))}
-    write_file(folder / "done.json", sealed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point)))
+    write_file(
+        folder / "done.json", sealed({**sums, ROLLOUTS: rollouts, "diverged_at": diverged_at, **about}, _plain(point))
+    )
 
 
 def _tables(point: Point) -> tuple[str, ...]:
@@ -200,7 +216,8 @@ def rollouts_of(root: Path, point: Point) -> list[Path]:
 def discard(root: Path, point: Point) -> None:
     """Remove a damaged point, so that it can be redone; whole at once, and no matter if another process just did.
 
-    Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and writes the tables again.
+    Of a language model only what says that it is finished goes: its last checkpoint has all that was measured, and
+    writes the tables again.
     """
     folder = folder_of(root, point)
     if point.level == "llm" and kind_of(folder) == FOLDER:

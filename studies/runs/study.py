@@ -47,7 +47,10 @@ def study_of(level: Level, pairs: list[str], seeds: int, rounds: int | None, who
         start_at(name, level)
     check(len(set(pairs)) == len(pairs), f"pairs: {', '.join(pairs)} names one twice")
     check_size(seeds, rounds)
-    check(not whole_sets or level == "llm", f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm")
+    check(
+        not whole_sets or level == "llm",
+        f"whole_sets with level {level}: the simulator evaluates on all contexts anyway; allowed: with --level llm",
+    )
     return Study(level, pairs, seeds, rounds, whole_sets)
 
 
@@ -57,7 +60,8 @@ def write_study(root: Path, study: Study) -> None:
 
 
 def read_study(root: Path, level: Level) -> Study:
-    """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none or it is not readable."""
+    """The study of a level that a results folder holds. Raises UserError, which names the file, where there is none
+    or it is not readable."""
     store.check_format(root)
     manifest = manifest_of(root, level)
     try:
@@ -65,13 +69,18 @@ def read_study(root: Path, level: Level) -> Study:
         _check_kinds(study, level)
         return study_of(*study)
     except (OSError, ValueError, TypeError, UserError) as error:
-        raise UserError(f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first") from None
+        raise UserError(
+            f"{manifest} cannot be read ({error}); run `rftlab reproduce --level {level} --results {root}` first"
+        ) from None
 
 
 def _check_kinds(study: Study, level: Level) -> None:
     """Raise UserError where a field of a file's study cannot be what `reproduce` wrote."""
     check(study.level == level, f"level; allowed: {level}")
-    check(isinstance(study.pairs, list) and all(isinstance(name, str) for name in study.pairs), "pairs; allowed: a list of names")
+    check(
+        isinstance(study.pairs, list) and all(isinstance(name, str) for name in study.pairs),
+        "pairs; allowed: a list of names",
+    )
     check(type(study.seeds) is int, "seeds; allowed: a whole number")
     check(study.rounds is None or type(study.rounds) is int, "rounds; allowed: a whole number or null")
     check(isinstance(study.whole_sets, bool), "whole_sets; allowed: true, false")

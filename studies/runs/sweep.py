@@ -17,12 +17,19 @@ from rftlab.studies.runs.runner import available_threads
 from rftlab.studies.runs.workers import workers
 
 
-def sweep(start: Simulation, designs: Iterable[Design], seeds: int = 5, threads: int = 0, progress: Callable[[int, int], object] = noop) -> pd.DataFrame:
-    """The runs of `start` with each of the designs and the seeds 0 .. N-1: one row per run and evaluation, in that order.
+def sweep(
+    start: Simulation,
+    designs: Iterable[Design],
+    seeds: int = 5,
+    threads: int = 0,
+    progress: Callable[[int, int], object] = noop,
+) -> pd.DataFrame:
+    """The runs of `start` with each of the designs and the seeds 0 .. N-1: one row per run and evaluation, in that
+    order.
 
-    Columns: cell (the design's label), batch_size, rollouts_per_context, those of `Curve`, and diverged_at, nan where the run came to its end. Designs share
-    their random numbers seed by seed, so compare them seed by seed. threads: 0 means all cores, results do not depend on it; progress: is told
-    the runs done and the number of runs.
+    Columns: cell (the design's label), batch_size, rollouts_per_context, those of `Curve`, and diverged_at, nan where
+    the run came to its end. Designs share their random numbers seed by seed, so compare them seed by seed. threads: 0
+    means all cores, results do not depend on it; progress: is told the runs done and the number of runs.
     """
     check_count("seeds", seeds)
     check(threads >= 0, f"threads = {threads}; allowed: 0 (all) or more")
@@ -42,7 +49,11 @@ def sweep(start: Simulation, designs: Iterable[Design], seeds: int = 5, threads:
 
 
 def _rows(run: Simulation, curve, diverged_at: int | None) -> pd.DataFrame:
-    about = {"cell": label(run.design), "batch_size": run.design.batch_size, "rollouts_per_context": run.design.rollouts}
+    about = {
+        "cell": label(run.design),
+        "batch_size": run.design.batch_size,
+        "rollouts_per_context": run.design.rollouts,
+    }
     frame = curve.to_frame().assign(diverged_at=float("nan") if diverged_at is None else float(diverged_at))
     for place, (name, value) in enumerate(about.items()):
         frame.insert(place, name, value)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads. What ends it early drops the work that has not begun; Ctrl-C does not even wait for what has."""
+    """A pool of threads. What ends it early drops the work that has not begun; Ctrl-C does not even wait for what
+    has."""
     pool = ThreadPoolExecutor(threads)
     try:
         yield pool

@@ -1,4 +1,5 @@
-"""Estimator algebra, T1 to T6: what the mean gradient of an estimator is, as a factor W(p) on the gradient of the pass rate."""
+"""Estimator algebra, T1 to T6: what the mean gradient of an estimator is, as a factor W(p) on the gradient of the
+pass rate."""
 
 import numpy as np
 from scipy.special import beta
@@ -36,7 +37,12 @@ FOUR_ARMS = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 def unbiased(mutant: bool) -> list[MeasuredValue]:
     """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean."""
     greedy = FOUR_ARMS.correct[FOUR_ARMS.probs.argmax()]
-    cases = {"raw": (RAW, None, 1), "RLOO": (MEAN if mutant else RLOO, None, 2), "ReMax": (MEAN, constant(greedy), 1), "baseline 1": (MEAN, constant(1.0), 1)}
+    cases = {
+        "raw": (RAW, None, 1),
+        "RLOO": (MEAN if mutant else RLOO, None, 2),
+        "ReMax": (MEAN, constant(greedy), 1),
+        "baseline 1": (MEAN, constant(1.0), 1),
+    }
     found, rest = [], 0.0
     for name, (advantage, baseline, smallest) in cases.items():
         for size in range(smallest, 6):
@@ -48,7 +54,11 @@ def unbiased(mutant: bool) -> list[MeasuredValue]:
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
         master = binomial(size - 1, p) @ (right[1:] - wrong[:-1])
         factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
-        found.append(exact(f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor))
+        found.append(
+            exact(
+                f"master formula, {advantage.baseline}, {advantage.scale}, ddof {advantage.ddof}, K=5", master, factor
+            )
+        )
         rest = max(rest, across)
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
@@ -56,7 +66,10 @@ def unbiased(mutant: bool) -> list[MeasuredValue]:
 def group_mean(mutant: bool) -> list[MeasuredValue]:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, Advantage("batch_mean"))
-    found = [exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0]) for size in range(2, 6)]
+    found = [
+        exact(f"W, K={size}", (size - 1) / size, factor_of(FOUR_ARMS, moments(FOUR_ARMS, own, size)[0])[0])
+        for size in range(2, 6)
+    ]
     for size in (2, 5):
         rewards = all_groups(2, size).astype(np.float64)
         gap = np.abs(weights(own, rewards) - (size - 1) / size * weights(RLOO, rewards)).max()
@@ -67,13 +80,18 @@ def group_mean(mutant: bool) -> list[MeasuredValue]:
 
 
 def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> list[float]:
-    """W of each context of a batch with pass rates `rates`, by enumeration of all batches of `size` rollouts of each."""
+    """W of each context of a batch with pass rates `rates`, by enumeration of all batches of `size` rollouts of
+    each."""
     p, n = np.repeat(rates, size), len(rates) * size
     group, starts, logp, total = np.repeat(np.arange(len(rates)), size), np.arange(n + 1), np.zeros(n), np.zeros(n)
     estimator = estimator_of(advantage)
     for rewards in all_groups(2, n).astype(np.float64):
         batch = prepare(estimator, rewards, group, starts, logp, pool=Pool(rewards, starts[::size].copy()), n_rows=size)
-        total += np.where(rewards == 1, p, 1 - p).prod() * objective_and_weights(estimator, batch, logp).weight * (rewards - p)
+        total += (
+            np.where(rewards == 1, p, 1 - p).prod()
+            * objective_and_weights(estimator, batch, logp).weight
+            * (rewards - p)
+        )
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
@@ -86,12 +104,29 @@ def group_std(mutant: bool) -> list[MeasuredValue]:
             measured = factor_of(FOUR_ARMS, moments(FOUR_ARMS, zscore(1 - ddof if mutant else ddof), size)[0])[0]
             found.append(exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured))
     for size, p in ((8, 0.05), (8, 0.2), (8, 0.5), (64, 0.05)):
-        found.append(exact(f"W({p}), K={size}, ddof 1", float(zscore_factor(size, p)), float(measured_factor(zscore(0 if mutant else 1), size, p))))
+        found.append(
+            exact(
+                f"W({p}), K={size}, ddof 1",
+                float(zscore_factor(size, p)),
+                float(measured_factor(zscore(0 if mutant else 1), size, p)),
+            )
+        )
     nodes, chances = np.polynomial.legendre.leggauss(10)
     nodes = 0.5 + 0.4 * nodes
     limit = limit_factor(zscore(1), nodes)
-    found += [exact(f"W({p:.3f}), K -> inf", 1 / np.sqrt(p * (1 - p)), float(w), 1e-3) for p, w in zip(nodes[::3], limit[::3], strict=True)]
-    return [*found, exact("integral of W from .1 to .9", 2 * np.arcsin(np.sqrt(0.9)) - 2 * np.arcsin(np.sqrt(0.1)), float(0.4 * chances @ limit), 1e-4)]
+    found += [
+        exact(f"W({p:.3f}), K -> inf", 1 / np.sqrt(p * (1 - p)), float(w), 1e-3)
+        for p, w in zip(nodes[::3], limit[::3], strict=True)
+    ]
+    return [
+        *found,
+        exact(
+            "integral of W from .1 to .9",
+            2 * np.arcsin(np.sqrt(0.9)) - 2 * np.arcsin(np.sqrt(0.1)),
+            float(0.4 * chances @ limit),
+            1e-4,
+        ),
+    ]
 
 
 def std_direction(mutant: bool) -> list[MeasuredValue]:
@@ -116,19 +151,29 @@ def zero_signal(mutant: bool) -> list[MeasuredValue]:
     found = [exact("p=.05, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.05)))]
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
         rates, expected = beta_rates(a, b), (beta(a + size, b) + beta(a, b + size)) / beta(a, b)
-        found.append(exact(f"Beta({a}, {b}), K={size}", float(expected), float(rates.chances @ silent_chance(advantage, size, rates.values))))
+        found.append(
+            exact(
+                f"Beta({a}, {b}), K={size}",
+                float(expected),
+                float(rates.chances @ silent_chance(advantage, size, rates.values)),
+            )
+        )
     return found
 
 
 def batch_std(mutant: bool) -> list[MeasuredValue]:
-    """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of advantages (whitened).
+    """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of
+    advantages (whitened).
 
     Each comparison allows a relative bias of 0.1%, for a batch is finite.
     """
     batches, size, rng = (40, 5000), 4, np.random.default_rng(6)
     p = rng.random((*batches, 1))
     rewards = (rng.random((*batches, size)) < p).astype(np.float64)
-    specs = {"rewards": Advantage("group_mean", "batch_std", ddof=0, eps=0.0), "advantages": Advantage("group_mean", whiten="responses", ddof=0, eps=0.0)}
+    specs = {
+        "rewards": Advantage("group_mean", "batch_std", ddof=0, eps=0.0),
+        "advantages": Advantage("group_mean", whiten="responses", ddof=0, eps=0.0),
+    }
     expected = {"rewards": np.sqrt(1 / 2 * 1 / 2), "advantages": np.sqrt((size - 1) / size / 6)}
     centred = rewards - rewards.mean(axis=2, keepdims=True)
     found = []
@@ -140,7 +185,9 @@ def batch_std(mutant: bool) -> list[MeasuredValue]:
             inside = (p >= low) & (p < high)
             gradient = (advantage * (rewards - p)).mean(axis=2, keepdims=True).sum(axis=(1, 2), where=inside)
             measured = gradient / (p * (1 - p)).sum(axis=(1, 2), where=inside)
-            found.append(sampled(f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3))
+            found.append(
+                sampled(f"W over the batch std of {name}, p in [{low}, {high})", (size - 1) / size / sd, measured, 1e-3)
+            )
     return found
 
 
@@ -148,18 +195,23 @@ CHECKS = (
     Check(
         id="T1",
         statement="The raw reward, RLOO and ReMax are unbiased: their mean gradient is that of the pass rate. "
-        "For any advantage that depends on a response's reward and its group's number of successes alone, the mean gradient is W(p) times it.",
+        "For any advantage that depends on a response's reward and its group's number of successes alone, the "
+        "mean gradient is W(p) times it.",
         formula="E[(1/K) Σ A_j s_j] = W ∇p with W = 1; in general W_K(p) = E[a(1, 1+S') − a(0, S')], S' ~ Bin(K−1, p)",
         latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j A_j s_j\right] = W_K(p)\,\nabla p, \quad "
         r"W_K(p) = \mathbb{E}[a(1, 1+S') - a(0, S')], \quad S' \sim \operatorname{Bin}(K-1, p)",
-        source="Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 (2310.10505); the master formula is derived here",
+        source=(
+            "Williams 1992; Kool et al. 2019; Ahmadian et al. 2024 (2402.14740); Li et al. 2023 "
+            "(2310.10505); the master formula is derived here"
+        ),
         kind="exact",
         mutant="RLOO's baseline includes the response itself",
         experiment=unbiased,
     ),
     Check(
         id="T2",
-        statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing else: each advantage is (K−1)/K of RLOO's. "
+        statement="The group mean without std (Dr. GRPO) shrinks the gradient by (K−1)/K and does nothing "
+        "else: each advantage is (K−1)/K of RLOO's. "
         "The mean over a batch of N responses shrinks it by 1−1/N.",
         formula="W = (K−1)/K; batch mean: W = 1 − 1/N",
         latex=r"W = \frac{K-1}{K}, \qquad W_{\mathrm{batch}} = 1 - \frac{1}{N}",
@@ -172,8 +224,14 @@ CHECKS = (
         id="T3",
         statement="GRPO's division by the group's std reweighs contexts by their pass rate. "
         "As K grows the weight becomes 1/√(pq): GRPO then climbs 2 arcsin √p.",
-        formula="W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, K=4: √3 − (2√3−3) p q; K→∞: 1/√(p q)",
-        latex=r"W_K(p) = \frac{\mathbb{E}\sqrt{S(K-S)}}{K p q}, \quad S \sim \operatorname{Bin}(K, p), \qquad W_K(p) \to \frac{1}{\sqrt{p q}}",
+        formula=(
+            "W_K(p) = E[√(S(K−S))]/(K p q), S ~ Bin(K, p), times √((K−1)/K) with ddof 1; K=2: 1, K=3: √2, "
+            "K=4: √3 − (2√3−3) p q; K→∞: 1/√(p q)"
+        ),
+        latex=(
+            r"W_K(p) = \frac{\mathbb{E}\sqrt{S(K-S)}}{K p q}, \quad S \sim \operatorname{Bin}(K, p), \qquad "
+            r"W_K(p) \to \frac{1}{\sqrt{p q}}"
+        ),
         source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
         kind="exact",
         mutant="population std where the sample std is meant, and the reverse",
@@ -181,7 +239,8 @@ CHECKS = (
     ),
     Check(
         id="T4",
-        statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on the pass rate. "
+        statement="With binary rewards and groups of 2 or 3 the std changes no direction: W does not depend on "
+        "the pass rate. "
         "The bias towards hard and easy contexts begins at K = 4.",
         formula="W(.05)/W(.5) = 1 for K ∈ {2, 3}, 1.058 for K = 4, 1.333 for K = 8; K = 1 returns r/(1+10⁻⁶)",
         latex=r"\frac{W_K(.05)}{W_K(.5)} = 1 \;(K = 2, 3), \quad 1.058 \;(K = 4), \quad 1.333 \;(K = 8)",
@@ -195,7 +254,10 @@ CHECKS = (
         statement="A group teaches nothing where its rewards are all equal. "
         "With pass rates spread as they are in practice that is common, and more rollouts hardly help.",
         formula="P(no signal) = p^K + q^K; p ~ Beta(a, b): [B(a+K, b) + B(a, b+K)]/B(a, b)",
-        latex=r"P = p^K + q^K, \qquad p \sim \operatorname{Beta}(a, b): \quad P = \frac{B(a+K, b) + B(a, b+K)}{B(a, b)}",
+        latex=(
+            r"P = p^K + q^K, \qquad p \sim \operatorname{Beta}(a, b): \quad P = \frac{B(a+K, b) + B(a, "
+            r"b+K)}{B(a, b)}"
+        ),
         source="elementary; the Beta average is derived here",
         kind="exact",
         mutant="the raw reward, which has a signal where all responses are right",
@@ -203,9 +265,18 @@ CHECKS = (
     ),
     Check(
         id="T6",
-        statement="Normalising by the batch's std, not the group's, multiplies every context by one constant: a learning rate, no change of objective.",
-        formula="group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred rewards: std → √((K−1)/K · E[pq])",
-        latex=r"W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\bar p\,\bar q}}, \qquad W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\frac{K-1}{K}\,\mathbb{E}[pq]}}",
+        statement=(
+            "Normalising by the batch's std, not the group's, multiplies every context by one constant: "
+            "a learning rate, no change of objective."
+        ),
+        formula=(
+            "group mean over the batch std of rewards: W → ((K−1)/K)/√(p̄ q̄); over that of the centred "
+            "rewards: std → √((K−1)/K · E[pq])"
+        ),
+        latex=(
+            r"W \to \frac{K-1}{K}\cdot\frac{1}{\sqrt{\bar p\,\bar q}}, \qquad W \to "
+            r"\frac{K-1}{K}\cdot\frac{1}{\sqrt{\frac{K-1}{K}\,\mathbb{E}[pq]}}"
+        ),
         source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
         kind="sampled",
         mutant="divides by the group's std first",

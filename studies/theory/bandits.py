@@ -1,7 +1,7 @@
 """Batched bandits whose cost does not grow with the horizon T: a batch of Gaussian rewards is one Gaussian sum.
 
-Two arms have means 0 and -gap and noise of variance 1. `ends` (M,) are the steps at which batches end, the last one is T.
-Every policy here is told the rewards of a batch only at its end.
+Two arms have means 0 and -gap and noise of variance 1. `ends` (M,) are the steps at which batches end, the last one is
+T. Every policy here is told the rewards of a batch only at its end.
 """
 
 import numpy as np
@@ -38,13 +38,16 @@ def gaps_of(horizon: float, count: int) -> np.ndarray:
 
 
 def bounds_of(ends: np.ndarray) -> np.ndarray:
-    """Largest difference of the arms' sums that keeps both arms, after each batch but the last; 0 where one arm must be chosen."""
+    """Largest difference of the arms' sums that keeps both arms, after each batch but the last; 0 where one arm must
+    be chosen."""
     bounds = np.sqrt(THRESHOLD * np.log(2 * ends[-1]) * ends[:-1] / 2)
     bounds[-1:] = 0.0
     return bounds
 
 
-def eliminated_regret(gaps: np.ndarray, ends: np.ndarray, runs: int, rng: np.random.Generator, counted: float = 1.0) -> np.ndarray:
+def eliminated_regret(
+    gaps: np.ndarray, ends: np.ndarray, runs: int, rng: np.random.Generator, counted: float = 1.0
+) -> np.ndarray:
     """Regret (runs, G) of successive elimination: equal shares to arms still in, one arm from the last batch on.
 
     counted: pulls that the threshold believes each arm to have, over those it has.
@@ -63,7 +66,8 @@ def eliminated_regret(gaps: np.ndarray, ends: np.ndarray, runs: int, rng: np.ran
 
 
 def expected_regret(gaps: np.ndarray, ends: np.ndarray, nodes: int = 48) -> np.ndarray:
-    """Expected regret (G,) of `eliminated_regret`, exact: the density of the arms' difference of sums, carried from batch to batch."""
+    """Expected regret (G,) of `eliminated_regret`, exact: the density of the arms' difference of sums, carried from
+    batch to batch."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     lengths, bounds, drift = np.diff(ends, prepend=0.0), bounds_of(ends), gaps[:, None]
     regret, worse = gaps * ends[0] / 2, np.zeros(gaps.size)
@@ -95,15 +99,23 @@ def missed(signal: np.ndarray, dimensions: int) -> np.ndarray:
 
 
 def exploited_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, lost: float = 0.0) -> np.ndarray:
-    """Expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a step, |theta| = norms (G,).
+    """Expected regret (G,) of pure exploitation in the linear contextual bandit with two N(0, I) contexts a step,
+    |theta| = norms (G,).
 
-    lost: steps that the estimate is worth less than it has seen; d + 1 for least squares, because E[(X'X)^-1] = I/(n-d-1).
+    lost: steps that the estimate is worth less than it has seen; d + 1 for least squares, because E[(X'X)^-1] =
+    I/(n-d-1).
     """
     known = np.maximum(np.concatenate([[0.0], ends[:-1] - lost]), 0.0)
-    return norms / np.sqrt(np.pi) * (np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)).sum(axis=1)
+    return (
+        norms
+        / np.sqrt(np.pi)
+        * (np.diff(ends, prepend=0.0) * missed(norms[:, None] * np.sqrt(known), dimensions)).sum(axis=1)
+    )
 
 
-def guessed_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator, peeks: bool = False) -> np.ndarray:
+def guessed_regret(
+    norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator, peeks: bool = False
+) -> np.ndarray:
     """Regret (runs, G) of pure exploitation with estimates drawn from N(theta, I/n); one draw serves all n of a run.
 
     peeks: each batch acts on its own rewards, which it cannot know.
@@ -118,7 +130,8 @@ def guessed_regret(norms: np.ndarray, ends: np.ndarray, dimensions: int, runs: i
 
 
 def drawn_regret(norm: float, ends: np.ndarray, dimensions: int, runs: int, rng: np.random.Generator) -> np.ndarray:
-    """Realised regret (runs,) of pure exploitation, every context drawn and theta fitted by least squares after each batch."""
+    """Realised regret (runs,) of pure exploitation, every context drawn and theta fitted by least squares after each
+    batch."""
     theta = np.zeros(dimensions)
     theta[0] = norm
     gram, moment = np.zeros((runs, dimensions, dimensions)), np.zeros((runs, dimensions))

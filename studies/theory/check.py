@@ -1,6 +1,8 @@
-"""What a theory check is: a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or INCONCLUSIVE.
+"""What a theory check is: a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or
+INCONCLUSIVE.
 
-A check is an experiment that returns one or more comparisons. It also runs on its mutant, a named wrong estimator (or wrong formula),
+A check is an experiment that returns one or more comparisons. It also runs on its mutant, a named wrong estimator (or
+wrong formula),
 on which it must FAIL: a check that cannot fail proves nothing.
 """
 
@@ -44,7 +46,8 @@ def exact(name: str, expected: float, measured: float, tolerance: float = EXACT_
 
 
 def sampled(name: str, expected: float, values: np.ndarray, slack: float = 0.0) -> MeasuredValue:
-    """Mean of independent `values` against `expected`; `slack` is a relative bias that the theory allows (a finite step size, say)."""
+    """Mean of independent `values` against `expected`; `slack` is a relative bias that the theory allows (a finite
+    step size, say)."""
     values = np.asarray(values, dtype=np.float64)
     return estimated(name, expected, float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)), slack)
 
@@ -68,15 +71,23 @@ def rate(name: str, expected: float, slope: float, low: float, high: float) -> M
 def positive(name: str, mean: float, error: float = 0.0) -> MeasuredValue:
     """The claim that a quantity is above 0, by a one-sided 99.9% interval; error 0 where it is exact."""
     low, high = mean - ONE_SIDED * error, mean + ONE_SIDED * error
-    return MeasuredValue(name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True)
+    return MeasuredValue(
+        name, 0.0, mean, low, high, PASS if low > 0 else FAIL if high <= 0 else INCONCLUSIVE, is_bound=True
+    )
 
 
 def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int = 200) -> tuple[float, float, float]:
     """Log-log slope of the mean of samples (n, len(x)) against x, with its 95% bootstrap interval over the n rows."""
-    rng, samples, logs = np.random.default_rng(seed), np.asarray(samples, dtype=np.float64), np.log(np.asarray(x, dtype=np.float64))
+    rng, samples, logs = (
+        np.random.default_rng(seed),
+        np.asarray(samples, dtype=np.float64),
+        np.log(np.asarray(x, dtype=np.float64)),
+    )
     picks = rng.integers(0, len(samples), size=(resamples, len(samples)))
     slopes = [float(np.polyfit(logs, np.log(samples[pick].mean(axis=0)), 1)[0]) for pick in picks]
-    return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), *(float(v) for v in np.quantile(slopes, [0.025, 0.975]))
+    return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), *(
+        float(v) for v in np.quantile(slopes, [0.025, 0.975])
+    )
 
 
 @dataclass(frozen=True)
@@ -105,4 +116,6 @@ class Check:
 def verdict_of(comparisons: list[MeasuredValue]) -> str:
     """FAIL where one comparison fails, else INCONCLUSIVE where one is, else PASS."""
     verdicts = {comparison.verdict for comparison in comparisons}
-    return next((verdict for verdict in (FAIL, INCONCLUSIVE) if verdict in verdicts), PASS if comparisons else INCONCLUSIVE)
+    return next(
+        (verdict for verdict in (FAIL, INCONCLUSIVE) if verdict in verdicts), PASS if comparisons else INCONCLUSIVE
+    )

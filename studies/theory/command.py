@@ -41,7 +41,9 @@ def run(check: Check, mutant: bool = False) -> Result:
     return Result(check, comparisons, verdict_of(comparisons), time.perf_counter() - began)
 
 
-def run_all(checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = noop) -> list[Result]:
+def run_all(
+    checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = noop
+) -> list[Result]:
     """Run checks, or their mutants, in order; `tell` hears of each before and after."""
     results = []
     for check in checks:
@@ -58,7 +60,11 @@ def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all")
     for name, given in zip(wanted, ids, strict=True):
         require(name in known, f"check = {given!r} is unknown; allowed: {', '.join(known)}")
     chosen = [check for check in known.values() if (not ids or check.id in wanted) and tier in (check.tier, "all")]
-    require(bool(chosen), f"tier = {tier!r} with {', '.join(wanted)} leaves no check; allowed: all, {', '.join(sorted({known[name].tier for name in wanted}))}")
+    require(
+        bool(chosen),
+        f"tier = {tier!r} with {', '.join(wanted)} leaves no check; allowed: all, "
+        f"{', '.join(sorted({known[name].tier for name in wanted}))}",
+    )
     return chosen
 
 
@@ -71,7 +77,9 @@ def grouped(results: list[Result]) -> dict[str, list[Result]]:
 
 def headline(result: Result) -> MeasuredValue | None:
     """The comparison that decides: the first that did not pass, else the first."""
-    return next((c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None))
+    return next(
+        (c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None)
+    )
 
 
 def number(value: float) -> str:
@@ -96,7 +104,10 @@ def interval_text(comparison: MeasuredValue) -> str:
 def counts_of(results: list[Result]) -> str:
     """The count line: how many checks, how many of each verdict, how long."""
     counts = Counter(result.verdict for result in results)
-    return f"{len(results)} checks: {', '.join(f'{counts[v]} {v}' for v in COLOURS)} in {sum(r.seconds for r in results):.1f} s"
+    return (
+        f"{len(results)} checks: {', '.join(f'{counts[v]} {v}' for v in COLOURS)} in "
+        f"{sum(r.seconds for r in results):.1f} s"
+    )
 
 
 def _table(*columns: str) -> Table:
@@ -107,7 +118,12 @@ def _table(*columns: str) -> Table:
 
 
 def _head(result: Result, colours: dict[str, str], text: str) -> Text:
-    return Text.assemble((f"{result.check.id:<4}", "bold"), (f"{result.verdict}  ", colours[result.verdict]), text, (f"  {result.seconds:.2f} s", "dim"))
+    return Text.assemble(
+        (f"{result.check.id:<4}", "bold"),
+        (f"{result.verdict}  ", colours[result.verdict]),
+        text,
+        (f"  {result.seconds:.2f} s", "dim"),
+    )
 
 
 def _show_check(console: Console, result: Result, whole: bool) -> None:
@@ -123,7 +139,13 @@ def _show_check(console: Console, result: Result, whole: bool) -> None:
         console.print(Padding(line, (0, 0, 0, 4)))
     table = _table("compared", "expected", "measured", "95% interval", "verdict")
     for c in shown:
-        table.add_row(Text(c.name), expected_text(c), number(c.measured), Text(interval_text(c), style="dim"), Text(c.verdict, style=COLOURS[c.verdict]))
+        table.add_row(
+            Text(c.name),
+            expected_text(c),
+            number(c.measured),
+            Text(interval_text(c), style="dim"),
+            Text(c.verdict, style=COLOURS[c.verdict]),
+        )
     if len(shown) < len(result.comparisons):
         table.add_row(Text(f"and {len(result.comparisons) - len(shown)} more", style="dim"))
     console.print(Padding(table, (0, 0, 0, 4)))
@@ -135,24 +157,40 @@ def _mutant_table(results: list[Result]) -> Table:
     for result in results:
         c = headline(result)
         numbers = (Text(c.name), expected_text(c), number(c.measured)) if c else ("", "", "")
-        table.add_row(result.check.id, Text(result.check.mutant), *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
+        table.add_row(
+            result.check.id, Text(result.check.mutant), *numbers, Text(result.verdict, style=CAUGHT[result.verdict])
+        )
     return table
 
 
 def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool) -> list[Result]:
     """Run checks under a bar with the time left, which vanishes at the end."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"), TimeRemainingColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("time left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
 
         def tell(check: Check, done: bool) -> None:
-            bar.update(task, description=f"{'mutant of ' if mutants else ''}{check.id}", advance=(SLOW if check.tier == "slow" else 1) * done)
+            bar.update(
+                task,
+                description=f"{'mutant of ' if mutants else ''}{check.id}",
+                advance=(SLOW if check.tier == "slow" else 1) * done,
+            )
 
         return run_all(checks, mutants, tell)
 
 
-def theory(console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool) -> int:
-    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not. Named checks show every comparison."""
+def theory(
+    console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool
+) -> int:
+    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not. Named checks
+    show every comparison."""
     results = _run_shown(console, selected(ids, tier), mutants, quiet)
     for title, found in grouped(results).items():
         console.print(Text(title, style="bold underline"))
@@ -163,7 +201,9 @@ def theory(console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow",
                 _show_check(console, result, whole=bool(ids))
     if mutants:
         missed = [result.check.id for result in results if result.verdict != FAIL]
-        line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (f", not so {', '.join(missed)}" if missed else "")
+        line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (
+            f", not so {', '.join(missed)}" if missed else ""
+        )
     else:
         missed, line = [result.check.id for result in results if result.verdict == FAIL], counts_of(results)
     console.print(line, style="red" if missed else "green", markup=False, highlight=False)

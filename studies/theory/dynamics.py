@@ -1,4 +1,5 @@
-"""Dynamics of learning: times, plateaus, end phases, Adam, KL fixed points; the start and learnability stand in `startup`."""
+"""Dynamics of learning: times, plateaus, end phases, Adam, KL fixed points; the start and learnability stand in
+`startup`."""
 
 from dataclasses import replace
 from functools import partial
@@ -66,7 +67,9 @@ def time_of_learning(mutant: bool) -> list[MeasuredValue]:
         "GRPO, K = ∞, 4 arms": (grpo * 3 / 4, partial(arms_speed, estimator=limit, arms=4, endless=True)),
         "natural gradient, 4 arms": (natural, partial(arms_speed, estimator=RAW, arms=4, natural=True)),
     }
-    found = [exact(f"{name}, .01 → .5", expected, time_to_learn(speed, 0.01)) for name, (expected, speed) in speeds.items()]
+    found = [
+        exact(f"{name}, .01 → .5", expected, time_to_learn(speed, 0.01)) for name, (expected, speed) in speeds.items()
+    ]
     from_raw = reinforce_clock(0.5) - reinforce_clock(0.05)
     for name, estimator, expected in (
         ("raw", RAW, from_raw),
@@ -74,7 +77,14 @@ def time_of_learning(mutant: bool) -> list[MeasuredValue]:
         ("GRPO", finite, grpo_time(8, 0.05)),
     ):
         learners = Learners(*two_arms(0.05, 150), estimator, 8, rate=0.05 / 2)
-        found.append(sampled(f"{name}, K = 8, .05 → .5, simulated", expected, 0.05 * hitting_times(learners, 0.5, every=8, limit=4000), slack=0.015))
+        found.append(
+            sampled(
+                f"{name}, K = 8, .05 → .5, simulated",
+                expected,
+                0.05 * hitting_times(learners, 0.5, every=8, limit=4000),
+                slack=0.015,
+            )
+        )
     return found
 
 
@@ -105,13 +115,19 @@ def plateau(mutant: bool) -> list[MeasuredValue]:
     found = [rate(f"{name}: exponent", expected, *[slope[name]] * 3) for name, expected in exponents.items()]
     found.append(exact("natural gradient: T/ln(1/p₀)", 1.0, times["natural gradient"][0] / np.log(1 / p0[0]), 1e-4))
     prefactors = {"raw": (1.0, p0[0]), "GRPO, K = ∞": (2.0, np.sqrt(p0[0])), "GRPO, K = 8": (np.sqrt(8) / 7, p0[0])}
-    return found + [exact(f"{name}: prefactor", expected, times[name][0] * power, 1e-4) for name, (expected, power) in prefactors.items()]
+    return found + [
+        exact(f"{name}: prefactor", expected, times[name][0] * power, 1e-4)
+        for name, (expected, power) in prefactors.items()
+    ]
 
 
 def end_phase(mutant: bool) -> list[MeasuredValue]:
     """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
     q, k = 1e-6, 8 if mutant else np.inf
-    raw, limit, finite = (time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q) for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8)))
+    raw, limit, finite = (
+        time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q)
+        for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8))
+    )
     learners = Learners(*two_arms(0.5, 100), RAW, 1, rate=0.5)
     learners.advance(2000)
     return [
@@ -155,12 +171,18 @@ def adam(mutant: bool) -> list[MeasuredValue]:
     change = np.abs(finals[0] - logit(np.repeat([0.1, 0.3, 0.5], 4))).max()
     decay = 0.9 / np.sqrt(0.999)
     gaps = {"group mean": finals[1], "group mean over a length of 1024": finals[2]}
-    found = [exact(f"leave-one-out less {name}", 0.0, np.abs(other - finals[0]).max() / change) for name, other in gaps.items()]
+    found = [
+        exact(f"leave-one-out less {name}", 0.0, np.abs(other - finals[0]).max() / change)
+        for name, other in gaps.items()
+    ]
     found.append(exact("late spike", 0.1 / np.sqrt(0.001) / (1 - decay), spike(kind, 10**6)))
     k = np.arange(1, 400)
     first = (0.1 * 0.9 ** (k - 1) / (1 - 0.9**k) / np.sqrt(0.001 * 0.999 ** (k - 1) / (1 - 0.999**k))).sum()
     found.append(exact("spike at the first update", first, spike(kind, 1)))
-    return found + [sampled(f"drift, P = {chance}", np.sqrt(chance), sparse_drift(kind, chance), slack=0.01) for chance in (0.1, 0.5)]
+    return found + [
+        sampled(f"drift, P = {chance}", np.sqrt(chance), sparse_drift(kind, chance), slack=0.01)
+        for chance in (0.1, 0.5)
+    ]
 
 
 def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
@@ -197,31 +219,58 @@ def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
         exact(f"{name}, β = .3", float(expit(start + w / 0.3)), fixed_point(with_kl(kind, 0.3, estimator), k, 0.2))
         for name, (estimator, k, w) in shifts.items()
     ]
-    found.append(exact("raw, KL in the reward", float(expit(start + 1 / 0.3)), fixed_point(with_kl("k1", 0.3, place="reward"), 1, 0.2)))
+    found.append(
+        exact(
+            "raw, KL in the reward",
+            float(expit(start + 1 / 0.3)),
+            fixed_point(with_kl("k1", 0.3, place="reward"), 1, 0.2),
+        )
+    )
     root = brentq(lambda theta: theta - start - zscore_weight(8, expit(theta)), start, start + 10, xtol=1e-13)
     found.append(exact("GRPO, K = 8, β = 1", float(expit(root)), fixed_point(with_kl(kind, 1.0, GRPO), 8, 0.2)))
-    found += [exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl("k3", beta), 1, 0.2)) for beta in (0.1, 0.3)]
+    found += [
+        exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl("k3", beta), 1, 0.2))
+        for beta in (0.1, 0.3)
+    ]
     found.append(exact("k3 held at 10, β = .001: ceiling", 1.0, fixed_point(with_kl("k3", 0.001), 1, 0.2)))
     base = np.array([0.1, 0.2, 0.3, 0.4])
     best = base * np.exp(np.array([1, 0, 0, 1]) / 0.3)
-    rest = expected_gradient(with_kl(kind, 0.3), 1, best[None] / best.sum(), np.array([1, 0, 0, 1], dtype=bool), ref=base)
+    rest = expected_gradient(
+        with_kl(kind, 0.3), 1, best[None] / best.sum(), np.array([1, 0, 0, 1], dtype=bool), ref=base
+    )
     found.append(exact("4 arms: gradient at π_ref exp(r/β)", 0.0, float(np.abs(rest).max())))
     theta, u = 0.4, expit(0.4) * expit(-0.4)
     penalty = {"k1": 0.0, "k2": u * (theta - start), "k3": expit(theta) - 0.2}
     for name, slope in penalty.items():
-        found.append(exact(f"gradient of {name}", slope, (expected_step(RAW, 1, theta) - expected_step(with_kl(name, 1.0), 1, theta, start))[0]))
+        found.append(
+            exact(
+                f"gradient of {name}",
+                slope,
+                (expected_step(RAW, 1, theta) - expected_step(with_kl(name, 1.0), 1, theta, start))[0],
+            )
+        )
     learners = Learners(*two_arms(0.2, 200), with_kl(kind, 0.3, GROUP_MEAN), 2, rate=0.1 / 2)
     learners.advance(1000)
-    return [*found, sampled("group mean, K = 2, simulated", float(expit(start + 1 / 0.6)), expit(learners.theta()), slack=0.015)]
+    return [
+        *found,
+        sampled("group mean, K = 2, simulated", float(expit(start + 1 / 0.6)), expit(learners.theta()), slack=0.015),
+    ]
 
 
 CHECKS: tuple[Check, ...] = (
     Check(
         id="T19",
-        statement="Time to learn from pass rate p₀ to p₁ at rate η: the lower p₀, the more the estimator matters. A softmax over A arms (one correct) needs "
+        statement="Time to learn from pass rate p₀ to p₁ at rate η: the lower p₀, the more the estimator "
+        "matters. A softmax over A arms (one correct) needs "
         "(A-1)/A of it, except under the natural gradient, which does not see the parametrisation.",
-        formula="ηT = ∫ dp/(W(p) (pq)²): raw F(p₁) - F(p₀), F = 2 ln(p/q) - 1/p + 1/q; GRPO, K = ∞: Δ[2(p-q)/√(pq)]; natural gradient: Δ logit p",
-        latex=r"\eta T = \int_{p_0}^{p_1} \frac{dp}{W(p)\,(pq)^2}, \quad F(p) = 2 \log \frac{p}{q} - \frac{1}{p} + \frac{1}{q}",
+        formula=(
+            "ηT = ∫ dp/(W(p) (pq)²): raw F(p₁) - F(p₀), F = 2 ln(p/q) - 1/p + 1/q; GRPO, K = ∞: "
+            "Δ[2(p-q)/√(pq)]; natural gradient: Δ logit p"
+        ),
+        latex=(
+            r"\eta T = \int_{p_0}^{p_1} \frac{dp}{W(p)\,(pq)^2}, \quad F(p) = 2 \log \frac{p}{q} - "
+            r"\frac{1}{p} + \frac{1}{q}"
+        ),
         source="derived here",
         kind="exact",
         mutant="GRPO without the standard deviation",
@@ -229,10 +278,17 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T20",
-        statement="On the plateau time grows as 1/p₀ for raw rewards, as p₀^(-1/2) for GRPO with endless groups, as ln(1/p₀) for the natural gradient. GRPO "
+        statement="On the plateau time grows as 1/p₀ for raw rewards, as p₀^(-1/2) for GRPO with endless "
+        "groups, as ln(1/p₀) for the natural gradient. GRPO "
         "with K rollouts returns to 1/p₀ once p₀ is far below 1/K: it gains the factor (K-1)/√K, not the exponent.",
-        formula="ηT ~ 1/p₀ (raw), 2/√p₀ (GRPO, K = ∞), ln(1/p₀) (natural gradient), √K/((K-1) p₀) (GRPO, finite K, sample std)",
-        latex=r"\eta T \sim \frac{1}{p_0}, \quad \frac{2}{\sqrt{p_0}}, \quad \log \frac{1}{p_0}, \quad \frac{\sqrt{K}}{(K-1)\,p_0}",
+        formula=(
+            "ηT ~ 1/p₀ (raw), 2/√p₀ (GRPO, K = ∞), ln(1/p₀) (natural gradient), √K/((K-1) p₀) (GRPO, "
+            "finite K, sample std)"
+        ),
+        latex=(
+            r"\eta T \sim \frac{1}{p_0}, \quad \frac{2}{\sqrt{p_0}}, \quad \log \frac{1}{p_0}, \quad "
+            r"\frac{\sqrt{K}}{(K-1)\,p_0}"
+        ),
         source="derived here",
         kind="rate",
         mutant="GRPO without the standard deviation",
@@ -240,7 +296,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T21",
-        statement="Near perfection the error of raw rewards falls as 1/t and that of GRPO with endless groups as 1/t²; with K rollouts it falls as 1/t again.",
+        statement=(
+            "Near perfection the error of raw rewards falls as 1/t and that of GRPO with endless groups "
+            "as 1/t²; with K rollouts it falls as 1/t again."
+        ),
         formula="q ηt → 1 (raw); q (ηt)² → 4 (GRPO, K = ∞); q ηt → √K/(K-1) (GRPO, finite K, sample std)",
         latex=r"q\,\eta t \to 1, \quad q\,(\eta t)^2 \to 4, \quad q\,\eta t \to \frac{\sqrt{K}}{K-1}",
         source="Mei et al. 2020 (2005.06392) for the raw rate; GRPO derived here",
@@ -250,10 +309,14 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T22",
-        statement="Adam does not see constant factors of the gradient ((K-1)/K, a constant length). A gradient out of the blue moves a parameter by 31.77 "
+        statement="Adam does not see constant factors of the gradient ((K-1)/K, a constant length). A gradient "
+        "out of the blue moves a parameter by 31.77 "
         "rates late in a run and by 6.01 as the very first; gradients that come with chance P drift at √P, not P.",
         formula="Δθ = lr (1-β₁)/(√(1-β₂) (1 - β₁/√β₂)); E[Δθ] ≈ lr √P",
-        latex=r"\Delta\theta = \frac{1-\beta_1}{\sqrt{1-\beta_2}\,(1-\beta_1/\sqrt{\beta_2})}, \quad \mathbb{E}[\Delta\theta] \approx \sqrt{P}",
+        latex=(
+            r"\Delta\theta = \frac{1-\beta_1}{\sqrt{1-\beta_2}\,(1-\beta_1/\sqrt{\beta_2})}, \quad "
+            r"\mathbb{E}[\Delta\theta] \approx \sqrt{P}"
+        ),
         source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
         kind="sampled",
         mutant="SGD in place of Adam",
@@ -261,15 +324,21 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T23",
-        statement="Where learning stops under a KL penalty of coefficient β. Differentiating the sampled k1 gives no penalty, k2 the reverse KL, k3 the "
-        "forward KL. Code that holds k3 at 10 has no ceiling below 1 once q* < .0735 q₀ (β = .001, say): the penalty on wrong answers is then cut off.",
+        statement="Where learning stops under a KL penalty of coefficient β. Differentiating the sampled k1 "
+        "gives no penalty, k2 the reverse KL, k3 the "
+        "forward KL. Code that holds k3 at 10 has no ceiling below 1 once q* < .0735 q₀ (β = .001, say): the "
+        "penalty on wrong answers is then cut off.",
         formula="π* ~ π_ref exp(r/β); logit p* = logit p₀ + W_K(p*)/β; k3: p* = [(1-β) + √((1-β)² + 4β p₀)]/2",
-        latex=r"\log \frac{p^*}{q^*} = \log \frac{p_0}{q_0} + \frac{W_K(p^*)}{\beta}, \quad k_3: p^* = \frac{1-\beta + \sqrt{(1-\beta)^2 + 4 \beta p_0}}{2}",
+        latex=(
+            r"\log \frac{p^*}{q^*} = \log \frac{p_0}{q_0} + \frac{W_K(p^*)}{\beta}, \quad k_3: p^* = "
+            r"\frac{1-\beta + \sqrt{(1-\beta)^2 + 4 \beta p_0}}{2}"
+        ),
         source="Tang & Munos 2025 (2506.09477), Liu et al. 2025 (2510.01555); fixed points derived here",
         kind="exact",
         mutant="k3 taken for the reverse KL",
         experiment=kl_fixed_points,
-        corrects="GRPO (2402.03300) adds k3 to the loss as an unbiased estimator of the reverse KL; its gradient is that of the forward KL. At β = .3 and "
+        corrects="GRPO (2402.03300) adds k3 to the loss as an unbiased estimator of the reverse KL; its "
+        "gradient is that of the forward KL. At β = .3 and "
         "p₀ = .2 raw rewards stop at .777, not .875.",
     ),
     *START,

@@ -13,7 +13,8 @@ from rftlab.studies.theory.learners import RAW, Learners, two_arms
 
 
 def evaluations(rates: np.ndarray, n: int, first: int = 0) -> np.ndarray:
-    """Sampled Pass@1 (n,) of the simulator on one fixed set of questions with these pass rates, each with new responses."""
+    """Sampled Pass@1 (n,) of the simulator on one fixed set of questions with these pass rates, each with new
+    responses."""
     learners = Learners(*two_arms(rates), RAW, 1, rate=0.0)
     contexts, theta = learners.world.train, learners.state.theta
     return np.array([pass_at_1(contexts, learners.plan, theta, learners.work, first + i, True) for i in range(n)])
@@ -35,7 +36,8 @@ def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
 
 
 def pass_at_1_error(mutant: bool) -> list[MeasuredValue]:
-    """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so mean .5."""
+    """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so
+    mean .5."""
     n, sets = 24, 5600
     rng = np.random.default_rng(0)
     rates = rng.beta(0.5, 0.5, n)
@@ -45,7 +47,9 @@ def pass_at_1_error(mutant: bool) -> list[MeasuredValue]:
     error = fixed_set_error(alike if mutant else rates)
     return [
         sampled("mean of sampled Pass@1 is the exact one", float(rates.mean()), fixed),
-        spread("new questions each time", float(sampling_error(0.5, n)), new_questions(rng.beta(0.5, 0.5, n * sets), n)),
+        spread(
+            "new questions each time", float(sampling_error(0.5, n)), new_questions(rng.beta(0.5, 0.5, n * sets), n)
+        ),
         spread("fixed questions", error, fixed),
         spread("difference of two, fixed questions", error * np.sqrt(2), fixed - other),
     ]
@@ -61,16 +65,30 @@ def unbiased_pass_at_k(mutant: bool) -> list[MeasuredValue]:
     estimate, found = plug_in if mutant else pass_at_k, []
     for n, k, p in ((8, 4, 0.1), (8, 8, 0.1), (16, 4, 0.5), (64, 16, 0.01)):
         counts = np.arange(n + 1)
-        found.append(exact(f"n = {n}, k = {k}, p = {p}", 1 - (1 - p) ** k, float(binom.pmf(counts, n, p) @ estimate(n, counts, k))))
+        found.append(
+            exact(
+                f"n = {n}, k = {k}, p = {p}", 1 - (1 - p) ** k, float(binom.pmf(counts, n, p) @ estimate(n, counts, k))
+            )
+        )
     learners = Learners(*two_arms(0.1, 15000), RAW, 8, rate=0.0)
     learners.advance(1)
-    found.append(sampled("n = 8, k = 4, p = 0.1, simulated", 1 - 0.9**4, estimate(8, learners.rewards().sum(axis=1).astype(int), 4)))
+    found.append(
+        sampled(
+            "n = 8, k = 4, p = 0.1, simulated", 1 - 0.9**4, estimate(8, learners.rewards().sum(axis=1).astype(int), 4)
+        )
+    )
     counts = np.arange(9)
-    return [*found, positive("bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ plug_in(8, counts, 4)))]
+    return [
+        *found,
+        positive(
+            "bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ plug_in(8, counts, 4))
+        ),
+    ]
 
 
 def found_by_t_test(seeds: int, effect: float, paired: bool, runs: int = 8000) -> np.ndarray:
-    """Whether (runs,) a two-sided t test of 5% finds a difference of `effect` standard deviations between normal samples."""
+    """Whether (runs,) a two-sided t test of 5% finds a difference of `effect` standard deviations between normal
+    samples."""
     rng = np.random.default_rng(seeds)
     first = rng.standard_normal((runs, seeds)) + effect
     if paired:
@@ -98,12 +116,19 @@ def seeds_for_power(mutant: bool) -> list[MeasuredValue]:
         name = f"paired, σ_d = {sigma}" if paired else f"σ = {sigma}"
         found.append(exact(f"{name}: seeds", seeds, ask(sigma, 0.02, paired)))
         for count in (seeds - 1, seeds):
-            found.append(sampled(f"{name}: power of {count} seeds", chance(count, 0.02 / sigma, paired), found_by_t_test(count, 0.02 / sigma, paired)))
+            found.append(
+                sampled(
+                    f"{name}: power of {count} seeds",
+                    chance(count, 0.02 / sigma, paired),
+                    found_by_t_test(count, 0.02 / sigma, paired),
+                )
+            )
     return found
 
 
 def best_of(cells: int, tau: float, mutant: bool, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
-    """Of the cell that measures best: its measured (in the mutant: measured anew) value less its true one, and its true one; errors are 1."""
+    """Of the cell that measures best: its measured (in the mutant: measured anew) value less its true one, and its
+    true one; errors are 1."""
     rng = np.random.default_rng(cells)
     truth, first, second = tau * rng.standard_normal((runs, cells)), *rng.standard_normal((2, runs, cells))
     best = (truth + first).argmax(axis=1)[:, None]
@@ -112,22 +137,40 @@ def best_of(cells: int, tau: float, mutant: bool, runs: int = 9000) -> tuple[np.
 
 
 def best_cell(mutant: bool) -> list[MeasuredValue]:
-    """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's sampled Pass@1."""
-    found = [sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0]) for cells in (5, 9, 10, 15)]
+    """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
+    sampled Pass@1."""
+    found = [
+        sampled(f"E[max] of {cells} equal cells", expected_maximum(cells), best_of(cells, 0.0, mutant)[0])
+        for cells in (5, 9, 10, 15)
+    ]
     excess, true = best_of(9, 1.0, mutant)
     found.append(sampled("nine cells that differ by one standard error: excess", winners_curse(9, 1.0, 1.0), excess))
-    found.append(sampled("nine cells that differ by one standard error: true value of the best", expected_maximum(9) / np.sqrt(2), true))
+    found.append(
+        sampled(
+            "nine cells that differ by one standard error: true value of the best",
+            expected_maximum(9) / np.sqrt(2),
+            true,
+        )
+    )
     questions, runs = 32, 1700
     measured = evaluations(np.full(questions, 0.5), 9 * runs).reshape(runs, 9)
     best = measured[:, 0] if mutant else measured.max(axis=1)
-    found.append(sampled("nine equal cells, simulated Pass@1", winners_curse(9, float(sampling_error(0.5, questions))), best - 0.5, slack=0.01))
+    found.append(
+        sampled(
+            "nine equal cells, simulated Pass@1",
+            winners_curse(9, float(sampling_error(0.5, questions))),
+            best - 0.5,
+            slack=0.01,
+        )
+    )
     return found
 
 
 CHECKS: tuple[Check, ...] = (
     Check(
         id="S1",
-        statement="One sampled Pass@1 on n questions has a standard error of √(pq/n): .0138 for 1319 questions at .5, and .0195 for a difference of two, so "
+        statement="One sampled Pass@1 on n questions has a standard error of √(pq/n): .0138 for 1319 questions "
+        "at .5, and .0195 for a difference of two, so "
         ".02 is one sigma. On a fixed set it is smaller, by as much as the questions differ.",
         formula="SE = √(pq/n) on new questions; SE² = Σ pᵢqᵢ/n² on a fixed set",
         latex=r"SE = \sqrt{\frac{pq}{n}}, \quad SE^2_{fixed} = \frac{1}{n^2} \sum_i p_i q_i",
@@ -138,7 +181,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="S2",
-        statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into 1 - (1-p)^k is biased down (n = 8, k = 4, "
+        statement="Pass@k from n ≥ k responses has an unbiased estimator; putting the measured pass rate into "
+        "1 - (1-p)^k is biased down (n = 8, k = 4, "
         "p = .1: .2928 against .3439).",
         formula="pass@k = E[1 - C(n-c, k)/C(n, k)], c ~ Bin(n, p)",
         latex=r"1-(1-p)^k = \mathbb{E}\left[1 - \frac{\binom{n-c}{k}}{\binom{n}{k}}\right]",
@@ -149,23 +193,36 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="S3",
-        statement="Seeds per arm that resolve a difference of .02 with 80% power at 5%: 6, 10, 17, 26 for a standard deviation of .01, .015, .02, .025 over "
+        statement="Seeds per arm that resolve a difference of .02 with 80% power at 5%: 6, 10, 17, 26 for a "
+        "standard deviation of .01, .015, .02, .025 over "
         "seeds. With common random numbers the standard deviation of the difference counts: 10 pairs at σ_d = .02.",
-        formula="power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 · 7.85 σ²/δ², or 7.85 σ_d²/δ²",
-        latex=r"n \approx \frac{2 \cdot 7.85\,\sigma^2}{\delta^2}, \quad n_{paired} \approx \frac{7.85\,\sigma_d^2}{\delta^2}",
+        formula=(
+            "power of a t test of n seeds: noncentral t with shift (δ/σ)√(n/2), or (δ/σ_d)√n paired; n ≈ 2 "
+            "· 7.85 σ²/δ², or 7.85 σ_d²/δ²"
+        ),
+        latex=(
+            r"n \approx \frac{2 \cdot 7.85\,\sigma^2}{\delta^2}, \quad n_{paired} \approx "
+            r"\frac{7.85\,\sigma_d^2}{\delta^2}"
+        ),
         source="textbook",
         kind="sampled",
         mutant="the normal approximation in place of the t test",
         experiment=seeds_for_power,
-        corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for σ_d = δ where the t test needs 10; unpaired it "
+        corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for "
+        "σ_d = δ where the t test needs 10; unpaired it "
         "says 4, 9, 16, 25.",
     ),
     Check(
         id="S4",
-        statement="The best of c equal cells looks better than it is by 1.163, 1.485, 1.539, 1.736 standard errors for c = 5, 9, 10, 15: about .020 for nine "
-        "cells of standard error .0137. Cells that truly differ by τ shrink it; new responses for the winner remove it.",
+        statement="The best of c equal cells looks better than it is by 1.163, 1.485, 1.539, 1.736 standard "
+        "errors for c = 5, 9, 10, 15: about .020 for nine "
+        "cells of standard error .0137. Cells that truly differ by τ shrink it; new responses for the winner "
+        "remove it.",
         formula="E[measured - true of the best] = E[max of c normals] σ²/√(σ² + τ²)",
-        latex=r"\mathbb{E}[\hat{J}_{best} - J_{best}] = \frac{\sigma^2}{\sqrt{\sigma^2 + \tau^2}}\,\mathbb{E}[\max_{i \le c} Z_i]",
+        latex=(
+            r"\mathbb{E}[\hat{J}_{best} - J_{best}] = \frac{\sigma^2}{\sqrt{\sigma^2 + "
+            r"\tau^2}}\,\mathbb{E}[\max_{i \le c} Z_i]"
+        ),
         source="order statistics; unequal cells derived here",
         kind="sampled",
         mutant="the winner measured anew",

@@ -1,7 +1,9 @@
-"""Learners for the checks of dynamics: exact expected updates through `shared`, and many independent learners in one run of `sim`.
+"""Learners for the checks of dynamics: exact expected updates through `shared`, and many independent learners in one
+run of `sim`.
 
-The one-logit model has theta = logit p and the score r - p of a rollout with reward r. A tabular softmax with A arms of which one is
-correct moves logit p by A/(A-1) times as much at equal rate, because the correct logit rises and the others fall.
+The one-logit model has theta = logit p and the score r - p of a rollout with reward r. A tabular softmax with A arms of
+which one is correct moves logit p by A/(A-1) times as much at equal rate, because the correct logit rises and the
+others fall.
 """
 
 from collections.abc import Callable
@@ -33,11 +35,18 @@ def estimator_of(baseline: str, scale: str = "none", ddof: int = 1, kl: KL = NO_
     return Estimator(Advantage(baseline, scale, ddof=ddof, eps=0.0), Reinforce(), kl, Aggregation("seq_mean_token_sum"))
 
 
-RAW, GROUP_MEAN, RLOO, GRPO = estimator_of("none"), estimator_of("group_mean"), estimator_of("leave_one_out"), estimator_of("group_mean", "group_std")
+RAW, GROUP_MEAN, RLOO, GRPO = (
+    estimator_of("none"),
+    estimator_of("group_mean"),
+    estimator_of("leave_one_out"),
+    estimator_of("group_mean", "group_std"),
+)
 GRPO_POPULATION = estimator_of("group_mean", "group_std", ddof=0)
 
 
-def weights_of(estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_logp: np.ndarray, pool: Pool | None = None) -> np.ndarray:
+def weights_of(
+    estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_logp: np.ndarray, pool: Pool | None = None
+) -> np.ndarray:
     """Weight (n, K) of every rollout on its score in the mean over its group; rewards, logp and ref_logp (n, K)."""
     n, k = rewards.shape
     group = np.repeat(np.arange(n), k)
@@ -46,31 +55,46 @@ def weights_of(estimator: Estimator, rewards: np.ndarray, logp: np.ndarray, ref_
 
 
 def endless_pool(p: np.ndarray) -> Pool:
-    """Baseline sets of infinitely many rollouts of contexts with pass rates p (n,): two values with the same mean and variance."""
+    """Baseline sets of infinitely many rollouts of contexts with pass rates p (n,): two values with the same mean
+    and variance."""
     spread = np.sqrt(p * (1 - p))
     return Pool(np.column_stack([p - spread, p + spread]).ravel(), 2 * np.arange(p.size + 1))
 
 
 def expected_step(estimator: Estimator, k: float, theta: np.ndarray, theta_ref: float = 0.0) -> np.ndarray:
-    """Expected gradient (n,) of the one-logit model at theta (n,), by enumerating the K+1 success counts; k may be inf (population std)."""
+    """Expected gradient (n,) of the one-logit model at theta (n,), by enumerating the K+1 success counts; k may be
+    inf (population std)."""
     theta = np.atleast_1d(np.asarray(theta, dtype=np.float64))
     size = int(k) if np.isfinite(k) else 1
     counts = np.arange(size + 1)
     rewards = np.tile((np.arange(size) < counts[:, None]).astype(np.float64), (theta.size, 1))
     p, q = expit(theta)[:, None], expit(-theta)[:, None]
-    chance = np.exp(gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)) * p**counts * q ** (size - counts)
+    chance = (
+        np.exp(gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)) * p**counts * q ** (size - counts)
+    )
     logit_p = np.repeat(theta, size + 1)[:, None]
-    logp, ref_logp = (np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z)) for z in (logit_p, np.full_like(logit_p, theta_ref)))
+    logp, ref_logp = (
+        np.where(rewards > 0, -np.logaddexp(0, -z), -np.logaddexp(0, z))
+        for z in (logit_p, np.full_like(logit_p, theta_ref))
+    )
     pool = None if np.isfinite(k) else endless_pool(expit(logit_p[:, 0]))
     weight = weights_of(estimator, rewards, logp, ref_logp, pool)
     score = np.where(rewards > 0, expit(-logit_p), -expit(logit_p))
     return (chance * (weight * score).sum(axis=1).reshape(theta.size, size + 1)).sum(axis=1)
 
 
-def expected_gradient(estimator: Estimator, k: int, probs: np.ndarray, correct: np.ndarray, ref: np.ndarray | None = None, endless: bool = False) -> np.ndarray:
+def expected_gradient(
+    estimator: Estimator,
+    k: int,
+    probs: np.ndarray,
+    correct: np.ndarray,
+    ref: np.ndarray | None = None,
+    endless: bool = False,
+) -> np.ndarray:
     """Expected gradient (n, A) in the logits of policies probs (n, A), by enumerating all A^K groups.
 
-    correct (A,) bool; ref (A,) is the base policy, by default the policy itself; with `endless` the baseline set is infinite (population std).
+    correct (A,) bool; ref (A,) is the base policy, by default the policy itself; with `endless` the baseline set is
+    infinite (population std).
     """
     n, arms = probs.shape
     actions = np.indices((arms,) * k).reshape(k, -1).T
@@ -84,8 +108,11 @@ def expected_gradient(estimator: Estimator, k: int, probs: np.ndarray, correct: 
     return picked - probs * np.einsum("ns,nsk->n", chance, weight)[:, None]
 
 
-def arms_speed(theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, endless: bool = False, natural: bool = False) -> np.ndarray:
-    """Expected speed (n,) of logit p of a softmax with one correct arm and equal wrong ones; `natural` takes the Fisher metric's gradient."""
+def arms_speed(
+    theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, endless: bool = False, natural: bool = False
+) -> np.ndarray:
+    """Expected speed (n,) of logit p of a softmax with one correct arm and equal wrong ones; `natural` takes the
+    Fisher metric's gradient."""
     probs = np.repeat(expit(-theta)[:, None] / (arms - 1), arms, axis=1)
     probs[:, 0] = expit(theta)
     gradient = expected_gradient(estimator, k, probs, np.arange(arms) == 0, endless=endless)
@@ -96,7 +123,8 @@ def arms_speed(theta: np.ndarray, estimator: Estimator, arms: int, k: int = 1, e
 
 
 def durations(speed: Callable[[np.ndarray], np.ndarray], theta: np.ndarray) -> np.ndarray:
-    """Time of the flow d theta/dt = speed(theta) between successive points of theta (m,): the integrals (m-1,) of 1/speed."""
+    """Time of the flow d theta/dt = speed(theta) between successive points of theta (m,): the integrals (m-1,) of
+    1/speed."""
     pieces = [np.linspace(a, b, max(1, int(np.ceil(abs(b - a) / 2))) + 1) for a, b in pairwise(theta)]
     left, right = (np.concatenate([piece[s] for piece in pieces]) for s in (slice(None, -1), slice(1, None)))
     nodes = (left + right)[:, None] / 2 + (right - left)[:, None] / 2 * NODES
@@ -110,17 +138,34 @@ def time_to_learn(speed: Callable[[np.ndarray], np.ndarray], p0: float, p1: floa
 
 
 class Learners:
-    """Independent learners, one per context of a tabular world in `sim`: equal contexts share nothing, not even random numbers.
+    """Independent learners, one per context of a tabular world in `sim`: equal contexts share nothing, not even random
+    numbers.
 
-    base_logits (n, A), correct (n, A) bool. `rate` is that of one learner: the mean over the batch divides each gradient by n, so the
-    simulator's rate is n times it (Adam does not care for the scale and takes `rate` as it is).
+    base_logits (n, A), correct (n, A) bool. `rate` is that of one learner: the mean over the batch divides each
+    gradient by n, so the simulator's rate is n times it (Adam does not care for the scale and takes `rate` as it is).
     """
 
-    def __init__(self, base_logits, correct, estimator: Estimator, rollouts: int, rate: float, support: int = 0, kind: str = "sgd", seed: int = 0, **adam):
+    def __init__(
+        self,
+        base_logits,
+        correct,
+        estimator: Estimator,
+        rollouts: int,
+        rate: float,
+        support: int = 0,
+        kind: str = "sgd",
+        seed: int = 0,
+        **adam,
+    ):
         n = len(base_logits)
         self.world = tabular_world(base_logits, correct)
         design = Design(n, rollouts, support, estimator=estimator, rounds=1, eval_every=1)
-        run = Simulation(Tabular(n_contexts=n), design, Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam), seed=seed)
+        run = Simulation(
+            Tabular(n_contexts=n),
+            design,
+            Optimizer(kind, learning_rate=rate * n if kind == "sgd" else rate, **adam),
+            seed=seed,
+        )
         self.plan, self.rule = plan_of(run, self.world)._replace(chunk=n), rule_of(estimator)
         self.state, self.work = start_state(run, self.world), work_of(run, self.world)
         self.rounds, self.shape, self.correct = 0, (n, rollouts), np.asarray(correct)
@@ -137,7 +182,10 @@ class Learners:
 
     def theta(self) -> np.ndarray:
         """logit p of every learner (n,)."""
-        right, wrong = (np.logaddexp.reduce(np.where(mask, self.logits(), -np.inf), axis=1) for mask in (self.correct, ~self.correct))
+        right, wrong = (
+            np.logaddexp.reduce(np.where(mask, self.logits(), -np.inf), axis=1)
+            for mask in (self.correct, ~self.correct)
+        )
         return right - wrong
 
     def rewards(self) -> np.ndarray:
@@ -156,7 +204,8 @@ def two_arms(p: np.ndarray | float, n: int = 1) -> tuple[np.ndarray, np.ndarray]
 
 
 def hitting_times(learners: Learners, p1: float, every: int, limit: int) -> np.ndarray:
-    """Rounds (n,) until each learner first reaches pass rate p1, interpolated between looks; nan where it never does within `limit`."""
+    """Rounds (n,) until each learner first reaches pass rate p1, interpolated between looks; nan where it never does
+    within `limit`."""
     goal, before = logit(p1), learners.theta()
     times = np.full(before.size, np.nan)
     while learners.rounds < limit and np.isnan(times).any():

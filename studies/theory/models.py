@@ -1,7 +1,8 @@
-"""Small exact worlds for the checks: every group of K responses with its probability, weighed by the estimators of `shared`.
+"""Small exact worlds for the checks: every group of K responses with its probability, weighed by the estimators of
+`shared`.
 
-A policy over A arms is a softmax (scores e_a - pi) or has one logit (arms wrong and right, score r - p). Glossary as in `shared`;
-p = pass rate, q = 1-p, u = pq, S = number of successes in a group of K, G = |grad p|^2.
+A policy over A arms is a softmax (scores e_a - pi) or has one logit (arms wrong and right, score r - p). Glossary as in
+`shared`; p = pass rate, q = 1-p, u = pq, S = number of successes in a group of K, G = |grad p|^2.
 """
 
 from typing import NamedTuple
@@ -67,14 +68,23 @@ def estimator_of(advantage: Advantage, surrogate: Surrogate = REINFORCE) -> Esti
     return Estimator(advantage, surrogate, KL("none"), Aggregation("seq_mean_token_sum"))
 
 
-def weights(advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | None = None, correction: np.ndarray | None = None) -> np.ndarray:
+def weights(
+    advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | None = None, correction: np.ndarray | None = None
+) -> np.ndarray:
     """A_j / K: the weights (n, K) on the scores of n groups with rewards (n, K), on-policy.
 
-    baseline (n, m) or (1, m): the baseline sets, by default the groups themselves. correction (n, K): importance weights.
+    baseline (n, m) or (1, m): the baseline sets, by default the groups themselves. correction (n, K): importance
+    weights.
     """
     n, size = rewards.shape
-    sets = np.array(rewards if baseline is None else np.broadcast_to(baseline, (n, np.shape(baseline)[1])), dtype=np.float64)
-    pool, logp, estimator = Pool(sets.ravel(), np.arange(n + 1) * sets.shape[1]), np.zeros(n * size), estimator_of(advantage)
+    sets = np.array(
+        rewards if baseline is None else np.broadcast_to(baseline, (n, np.shape(baseline)[1])), dtype=np.float64
+    )
+    pool, logp, estimator = (
+        Pool(sets.ravel(), np.arange(n + 1) * sets.shape[1]),
+        np.zeros(n * size),
+        estimator_of(advantage),
+    )
     factor = None if correction is None else np.ravel(correction)
     rows, starts = np.repeat(np.arange(n), size), np.arange(n * size + 1)
     batch = prepare(estimator, np.ravel(rewards), rows, starts, logp, pool=pool, correction=factor, n_rows=size)
@@ -82,7 +92,8 @@ def weights(advantage: Advantage, rewards: np.ndarray, baseline: np.ndarray | No
 
 
 def constant(value: float) -> np.ndarray:
-    """Baseline set with that mean, for `Advantage("group_mean")`: two copies, because a set of one reward is the singleton rule's."""
+    """Baseline set with that mean, for `Advantage("group_mean")`: two copies, because a set of one reward is the
+    singleton rule's."""
     return np.full((1, 2), float(value))
 
 
@@ -91,8 +102,11 @@ def all_groups(n_arms: int, size: int) -> np.ndarray:
     return np.ascontiguousarray(np.indices((n_arms,) * size).reshape(size, -1).T)
 
 
-def moments(policy: ExactPolicy, advantage: Advantage, size: int, baseline: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    """Mean (d,) and total variance (trace) of the gradient of one group of `size` responses, by enumeration of all of them."""
+def moments(
+    policy: ExactPolicy, advantage: Advantage, size: int, baseline: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
+    """Mean (d,) and total variance (trace) of the gradient of one group of `size` responses, by enumeration of all
+    of them."""
     arms = all_groups(policy.probs.size, size)
     return weighted_moments(policy, arms, weights(advantage, policy.correct[arms], baseline))
 
@@ -141,7 +155,8 @@ def by_count(advantage: Advantage, size: int) -> Counted:
 
 
 def logit_moments(counted: Counted, p) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, second moment and nuisance E[sum w^2] of a group's gradient in the one-logit model, at pass rates p of any shape."""
+    """Mean, second moment and nuisance E[sum w^2] of a group's gradient in the one-logit model, at pass rates p of
+    any shape."""
     chance = binomial(counted.total.size - 1, p)
     gradient = counted.right - np.asarray(p)[..., None] * counted.total
     return (chance * gradient).sum(axis=-1), (chance * gradient**2).sum(axis=-1), chance @ counted.squares
@@ -160,7 +175,8 @@ def limit_factor(advantage: Advantage, p) -> np.ndarray:
 
 
 def zscore_factor(size: int, p, ddof: int = 1):
-    """W_K(p) = E[sqrt(S(K-S))]/(K u), S ~ Bin(K, p), with the population's spread; times sqrt((K-1)/K) with the sample's."""
+    """W_K(p) = E[sqrt(S(K-S))]/(K u), S ~ Bin(K, p), with the population's spread; times sqrt((K-1)/K) with the
+    sample's."""
     p, s = np.asarray(p, dtype=np.float64), np.arange(size + 1)
     factor = binomial(size, p) @ np.sqrt(s * (size - s)) / (size * p * (1 - p))
     return factor * np.sqrt((size - ddof) / size)

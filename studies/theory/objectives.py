@@ -34,9 +34,21 @@ def downhill(mutant: bool) -> list[MeasuredValue]:
     true = float(push @ measured_factor(RAW, 4, P))
     found = [exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)]
     steps = {size: float(push @ measured_factor(advantage, size, P)) for size in (4, 8, 64)}
-    found += [exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step) for size, step in steps.items()]
-    found.append(exact("step of GRPO, K -> inf", float(SLOPE @ np.sqrt(P * (1 - P))), float(push @ limit_factor(advantage, P)), 1e-3))
-    return [*found, *(positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size]) for size in (8, 64))]
+    found += [
+        exact(f"step of GRPO, K={size}", float(push @ zscore_factor(size, P)), step) for size, step in steps.items()
+    ]
+    found.append(
+        exact(
+            "step of GRPO, K -> inf",
+            float(SLOPE @ np.sqrt(P * (1 - P))),
+            float(push @ limit_factor(advantage, P)),
+            1e-3,
+        )
+    )
+    return [
+        *found,
+        *(positive(f"fall of J along the step, K={size}, per unit of rate", -true * steps[size]) for size in (8, 64)),
+    ]
 
 
 def pkpo(k: int, loo: bool = False) -> Advantage:
@@ -64,7 +76,13 @@ def pass_at_k(mutant: bool) -> list[MeasuredValue]:
     for size in (2, 4, 5):
         arms = all_groups(4, size)
         mean, _ = weighted_moments(FOUR_ARMS, arms, weights(BEST_MINUS_SECOND, FOUR_ARMS.correct[arms]))
-        found.append(exact(f"W of best minus second best, group mean, K={size}", (1 - p) ** (size - 1), factor_of(FOUR_ARMS, mean)[0]))
+        found.append(
+            exact(
+                f"W of best minus second best, group mean, K={size}",
+                (1 - p) ** (size - 1),
+                factor_of(FOUR_ARMS, mean)[0],
+            )
+        )
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
 
@@ -76,7 +94,9 @@ def minimalist(mutant: bool) -> list[MeasuredValue]:
     logp, old = np.repeat(np.log(ratio), 2), np.zeros(120)
     batch = prepare(plain, rewards, group, starts, old, n_rows=1)
     away, here = objective_and_weights(plain, batch, logp), objective_and_weights(plain, batch, old)
-    reinforce = objective_and_weights(estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old)
+    reinforce = objective_and_weights(
+        estimator_of(RAW), prepare(estimator_of(RAW), rewards, group, starts, old, n_rows=1), old
+    )
     return [
         exact("objective over all ratios", float(np.minimum(ratio, 1 + high).sum()), away.objective),
         exact("largest weight of a wrong answer", 0.0, float(np.abs(away.weight[1::2]).max())),
@@ -85,7 +105,11 @@ def minimalist(mutant: bool) -> list[MeasuredValue]:
             0.0,
             float(np.abs(away.weight[::2] - ratio * (ratio < 1 + high)).max()),
         ),
-        exact("on-policy: largest distance to REINFORCE's weight", 0.0, float(np.abs(here.weight - reinforce.weight).max())),
+        exact(
+            "on-policy: largest distance to REINFORCE's weight",
+            0.0,
+            float(np.abs(here.weight - reinforce.weight).max()),
+        ),
     ]
 
 
@@ -95,24 +119,42 @@ def ceiling(mutant: bool) -> list[MeasuredValue]:
     for size in (4, 8, 64):
         factor = measured_factor(advantage, size, p)
         bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
-        found.append(positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min())))
+        found.append(
+            positive(f"smallest distance below the bound, K={size}", float((bound * (1 + 1e-12) - factor).min()))
+        )
         found.append(exact(f"W(p = 10⁻⁶), K={size}", np.sqrt(size - 1), float(factor[0]), 1e-4))
-    gap = {p: 8 * 512 * p * (1 - p) * (1 - np.sqrt(p * (1 - p)) * float(measured_factor(advantage, 512, p))) for p in (0.2, 0.5)}
-    return found + [exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={p}", 1.0, value, 0.02) for p, value in gap.items()]
+    gap = {
+        p: 8 * 512 * p * (1 - p) * (1 - np.sqrt(p * (1 - p)) * float(measured_factor(advantage, 512, p)))
+        for p in (0.2, 0.5)
+    }
+    return found + [
+        exact(f"gap to 1/√(pq), in units of 1/(8Kpq), K=512, p={p}", 1.0, value, 0.02) for p, value in gap.items()
+    ]
 
 
 CHECKS = (
     Check(
         id="T7",
-        statement="With contexts that share parameters, GRPO's division by the std can point downhill: the pass rate falls along its mean step.",
-        formula="p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = +.0333 (K=4), −.0605 (8), −.427 (64), −.481 (∞)",
-        latex=r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, -.427, -.481 \quad (K = 4, 8, 64, \infty)",
+        statement=(
+            "With contexts that share parameters, GRPO's division by the std can point downhill: the "
+            "pass rate falls along its mean step."
+        ),
+        formula=(
+            "p_A = σ(θ), p_B = σ(−4.5θ − ln 19), θ = 0: dJ/dθ = Σ p_i' = +.0363, step Σ W_K(p_i) p_i' = "
+            "+.0333 (K=4), −.0605 (8), −.427 (64), −.481 (∞)"
+        ),
+        latex=(
+            r"\frac{dJ}{d\theta} = \sum_i p_i' = +.0363, \qquad \sum_i W_K(p_i)\,p_i' = +.0333, -.0605, "
+            r"-.427, -.481 \quad (K = 4, 8, 64, \infty)"
+        ),
         source="derived here",
         kind="exact",
         mutant="no division by the std",
         experiment=downhill,
-        corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an ascent direction. Here the slope of the "
-        "pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it climbs another objective, Σ 2 arcsin √p as K grows.",
+        corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an "
+        "ascent direction. Here the slope of the "
+        "pass rate is +.0363 and GRPO's mean step −.0605 at K=8, −.427 at K=64: it climbs another objective, Σ "
+        "2 arcsin √p as K grows.",
     ),
     Check(
         id="T8",
@@ -121,7 +163,8 @@ CHECKS = (
         "so does the sum over a group of K = k of 'best minus second best', whose mean has W = q^(K−1).",
         formula="∇J_k = k q^(k−1) ∇p; PKPO, c of n right: r = k/n if right, else (k/n) (1 − C(n−1−c, k−1)/C(n−1, k−1))",
         latex=r"\nabla J_k = k\,q^{k-1}\,\nabla p, \qquad "
-        r"r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - \frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
+        r"r_i = \frac{k}{n} \;\text{(right)}, \quad \frac{k}{n}\left(1 - "
+        r"\frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
         source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
         kind="exact",
         mutant="wrong responses get no credit for right ones among the others",
@@ -132,7 +175,10 @@ CHECKS = (
         statement="With rewards 0 or 1 and no baseline, clipping is a cap: "
         "wrong answers never contribute, the lower clip never acts, and on-policy the gradient is REINFORCE's.",
         formula="min(ρR, clip(ρ, 1−ε, 1+ε) R) = R min(ρ, 1+ε), R ∈ {0, 1}",
-        latex=r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), \quad R \in \{0, 1\}",
+        latex=(
+            r"\min(\rho R, \operatorname{clip}(\rho, 1-\epsilon, 1+\epsilon) R) = R \min(\rho, 1+\epsilon), "
+            r"\quad R \in \{0, 1\}"
+        ),
         source="elementary",
         kind="exact",
         mutant="the group mean as baseline, so wrong answers push down",
@@ -140,9 +186,13 @@ CHECKS = (
     ),
     Check(
         id="D3",
-        statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > 1/K, and stays at √(K−1) below. "
+        statement="GRPO's extra weight on hard contexts has a ceiling: it grows like 1/√(pq) only where pq > "
+        "1/K, and stays at √(K−1) below. "
         "At finite K it falls short of the limit by 1/(8Kpq).",
-        formula="W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + …); ddof 0, times √((K−1)/K) with ddof 1",
+        formula=(
+            "W_K(p) ≤ min(√(K−1), √((K−1)/(K p q))), reached as p → 0; W_K(p) = (1/√(pq)) (1 − 1/(8Kpq) + "
+            "…); ddof 0, times √((K−1)/K) with ddof 1"
+        ),
         latex=r"W_K(p) \le \min\left(\sqrt{K-1}, \sqrt{\frac{K-1}{K p q}}\right), \qquad "
         r"W_K(p) = \frac{1}{\sqrt{p q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
         source="derived here",

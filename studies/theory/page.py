@@ -1,4 +1,5 @@
-"""The theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the literature and figures."""
+"""The theory section of the report: statements with formulas, measured numbers, verdicts, corrections of the
+literature and figures."""
 
 import re
 import tempfile
@@ -22,18 +23,25 @@ SYMBOLS = {PASS: "✓", FAIL: "✗", INCONCLUSIVE: "?"}
 FEW = 5
 """Comparisons of a check that are shown at once; the others unfold."""
 NOTATION = {
-    "p, q, u": "pass rate of a context (a prompt) under the policy, q = 1 − p, and u = pq, the variance of its 0/1 reward",
+    "p, q, u": (
+        "pass rate of a context (a prompt) under the policy, q = 1 − p, and u = pq, the variance of its 0/1 reward"
+    ),
     "K, B, N": "rollouts per context, contexts per batch, N = BK rollouts per update",
     "r, A, s": "reward of a rollout, its advantage, and its score ∇ log π; the gradient estimate is the mean of A s",
     "S": "number of successes among the K rollouts of a context",
-    "W(p)": "what an estimator multiplies the gradient of a context of pass rate p by: its expected gradient is W(p) ∇p; unbiased means W = 1",
+    "W(p)": (
+        "what an estimator multiplies the gradient of a context of pass rate p by: its expected gradient "
+        "is W(p) ∇p; unbiased means W = 1"
+    ),
     "G": "squared length of ∇p",
     "one-logit": "the model whose only parameter is logit p; its score is r − p",
     "tabular": "a softmax over A arms with one logit per arm; contexts share no parameters",
     "ρ": "share of the score's squared norm that lies in directions common to all contexts",
     "ν²": "squared norm of the score in directions on which no reward depends (style)",
     "ddof": "1 where the standard deviation divides by K − 1 (as GRPO's code does), 0 where it divides by K",
-    "T, M, Δ": "bandit statements: steps, batches, and the gap between the arms; regret R is the reward lost to the better arm",
+    "T, M, Δ": (
+        "bandit statements: steps, batches, and the gap between the arms; regret R is the reward lost to the better arm"
+    ),
 }
 
 
@@ -53,7 +61,8 @@ FIGURES: tuple[Figure, ...] = (
         curves.curves_w,
         figures.weights,
         "GRPO favours very easy and very hard contexts (T3, T4, D3).",
-        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh all contexts alike, "
+        "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh "
+        "all contexts alike, "
         "large groups favour the extremes.",
     ),
     Figure(
@@ -61,16 +70,20 @@ FIGURES: tuple[Figure, ...] = (
         curves.curves_variance,
         figures.variance,
         "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
-        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts as named. "
-        "Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is its least variance. "
-        "ν² is the squared norm of the score in directions that no reward depends on: it moves the optimum to larger groups.",
+        "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts "
+        "as named. "
+        "Lines are leave-one-out, squares single rollouts with the raw reward; the filled mark of a case is "
+        "its least variance. "
+        "ν² is the squared norm of the score in directions that no reward depends on: it moves the optimum to "
+        "larger groups.",
     ),
     Figure(
         "theory-plateau",
         curves.curves_plateau,
         figures.plateau,
         "How long a plateau lasts (T19, T20).",
-        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups p₀^(−1/2), the natural gradient ln(1/p₀). "
+        "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups "
+        "p₀^(−1/2), the natural gradient ln(1/p₀). "
         "With K = 8 GRPO is faster by a constant factor only.",
     ),
     Figure(
@@ -78,7 +91,8 @@ FIGURES: tuple[Figure, ...] = (
         curves.curves_replay,
         figures.replay,
         "How many past visits a replayed baseline should use (T17, D2).",
-        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts a visit, by drift of the pass rate per visit; "
+        "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts "
+        "a visit, by drift of the pass rate per visit; "
         "dots mark the best window.",
     ),
     Figure(
@@ -86,7 +100,8 @@ FIGURES: tuple[Figure, ...] = (
         curves.curves_regret,
         figures.regret,
         "A few batches are enough if they grow (T26, T28).",
-        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat is the best possible rate. "
+        "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat "
+        "is the best possible rate. "
         "Equal batches, that is a constant batch size, lose as soon as the first one is longer than T needs.",
     ),
 )
@@ -111,11 +126,16 @@ def mathml(check: Check) -> Markup:
 
 
 def _mended(math: str) -> str:
-    """MathML with the spacing that the converter gets wrong: ~ and iff are relations, | is a bracket, log x has a gap."""
+    """MathML with the spacing that the converter gets wrong: ~ and iff are relations, | is a bracket, log x has a
+    gap."""
     for symbol, better in (("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>"), ("<mi>&#x027FA;</mi>", "<mo>&#x027FA;</mo>")):
         math = math.replace(symbol, better)
-    math = math.replace('<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>')
-    return re.sub(r"(?<!<msub>)(?<!<msup>)<mi>(log|ln|exp|cos)</mi>(?!<mo)", r'\g<0><mspace width="0.17em"></mspace>', math)
+    math = math.replace(
+        '<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>'
+    )
+    return re.sub(
+        r"(?<!<msub>)(?<!<msup>)<mi>(log|ln|exp|cos)</mi>(?!<mo)", r'\g<0><mspace width="0.17em"></mspace>', math
+    )
 
 
 def scripts(text: str) -> Markup:
@@ -135,13 +155,27 @@ def _drawn(folder: Path | None) -> list[dict]:
             drawn, numbers = figure.draw(figure.table())
             svg = save(drawn, folder or Path(scratch), figure.name, numbers)
             uri = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
-            found.append({"uri": uri, "name": figure.name, "title": figure.title, "caption": figure.caption, "file": folder is not None})
+            found.append(
+                {
+                    "uri": uri,
+                    "name": figure.name,
+                    "title": figure.title,
+                    "caption": figure.caption,
+                    "file": folder is not None,
+                }
+            )
     return found
 
 
 def _template():
     folder = Path(__file__).parents[1] / "templates"
-    environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     capitalise = lambda text: text[:1].upper() + text[1:].rstrip(".")  # noqa: E731
     environment.filters |= {
         "mathml": mathml,

@@ -1,4 +1,5 @@
-"""T26 to T30: what a limited number of batches costs, and what regularisation changes about it. D28 to D30 are derived here."""
+"""T26 to T30: what a limited number of batches costs, and what regularisation changes about it. D28 to D30 are
+derived here."""
 
 import numpy as np
 
@@ -35,7 +36,9 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     gaps = [gaps_of(horizon, 60) for horizon in horizons]
     many = np.broadcast_to(batches, (len(horizons),))
     pairs = zip(gaps, horizons, many, strict=True)
-    return np.column_stack([worst_of(g ** (power - 1) * eliminated_regret(g, grid(horizon, m), runs, rng)) for g, horizon, m in pairs])
+    return np.column_stack(
+        [worst_of(g ** (power - 1) * eliminated_regret(g, grid(horizon, m), runs, rng)) for g, horizon, m in pairs]
+    )
 
 
 def _minimax(mutant: bool) -> list[MeasuredValue]:
@@ -61,14 +64,22 @@ def _few_batches(mutant: bool) -> list[MeasuredValue]:
         ends = minimax_grid(horizon, batches)
         worst, gap = worst_regret(ends)
         regret = eliminated_regret(np.array([gap]), ends, 6000, rng, counted=2.0 if mutant else 1.0)
-        found.append(sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9))
+        found.append(
+            sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9)
+        )
     enough = np.ceil(np.log2(1 + np.log2(HORIZONS) / 2)).astype(int)
     samples = _worst_regrets(minimax_grid, HORIZONS, enough) / np.sqrt(np.log(2 * HORIZONS))
     found.append(rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *slope_of(HORIZONS, samples)))
     for batches in (4, 16):
         gaps = gaps_of(horizon, 60)
         regret = eliminated_regret(gaps, equal_grid(horizon, batches), 100, rng)
-        found.append(exact(f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}", 1.0, (regret / gaps).min() * 2 * batches / horizon))
+        found.append(
+            exact(
+                f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}",
+                1.0,
+                (regret / gaps).min() * 2 * batches / horizon,
+            )
+        )
     equal = _worst_regrets(equal_grid, HORIZONS, 4)
     return [*found, rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))]
 
@@ -103,7 +114,9 @@ def limit_gap(best: np.ndarray, sampler: np.ndarray, rewards: np.ndarray, beta: 
     return float((best * (1 - best) * rewards * (1 - rewards) / sampler).sum() / (2 * beta))
 
 
-def fitted(reference: np.ndarray, rewards: np.ndarray, beta: float, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def fitted(
+    reference: np.ndarray, rewards: np.ndarray, beta: float, counts: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Plug-in policies (runs, A) from Bernoulli rewards of counts (runs, A) pulls; an arm without pulls gets 1/2."""
     wins = rng.binomial(counts, rewards)
     return tilted(reference, np.where(counts > 0, wins / np.maximum(counts, 1), 0.5), beta)
@@ -117,7 +130,14 @@ def _regularised(mutant: bool) -> list[MeasuredValue]:
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
     gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
     for policy, sign in ((best, -1), (other, 1)):
-        gap += sign * BETA * sum(p * kl_penalty(kl_rule(KL("k1")), np.log(p), np.log(o))[0] for p, o in zip(policy, REFERENCE, strict=True))
+        gap += (
+            sign
+            * BETA
+            * sum(
+                p * kl_penalty(kl_rule(KL("k1")), np.log(p), np.log(o))[0]
+                for p, o in zip(policy, REFERENCE, strict=True)
+            )
+        )
     found = [exact("J(π*) − J(π) of a random π", BETA * float((other * np.log(other / best)).sum()), float(gap))]
     top, sizes, gaps = objective(tilted(REFERENCE, REWARDS, BETA), REFERENCE, REWARDS, BETA), np.logspace(3, 6, 4), []
     for n in sizes.astype(int):
@@ -139,7 +159,9 @@ def _constant_batch(mutant: bool) -> list[MeasuredValue]:
     free = regrets[8] * 1.15
     for size in (64, 256):
         error = np.hypot(regrets[size].std(), free.std()) / np.sqrt(free.size)
-        found.append(positive(f"1.15 (worst R, b = 8) − (worst R, b = {size})", free.mean() - regrets[size].mean(), error))
+        found.append(
+            positive(f"1.15 (worst R, b = 8) − (worst R, b = {size})", free.mean() - regrets[size].mean(), error)
+        )
     return found
 
 
@@ -170,7 +192,11 @@ def _sampler(mutant: bool) -> list[MeasuredValue]:
     gap = n * (top - objective(tilted(reference, means, beta), reference, rewards, beta))
     bound = (best.size - 1) / (4 * beta)
     return [
-        sampled("n gap, half from π_ref, half from the policy fitted to it", limit_gap(best, (reference + best) / 2, rewards, beta), gap),
+        sampled(
+            "n gap, half from π_ref, half from the policy fitted to it",
+            limit_gap(best, (reference + best) / 2, rewards, beta),
+            gap,
+        ),
         positive("(A−1)/4β less n gap", bound - gap.mean(), gap.std() / np.sqrt(gap.size)),
     ]
 
@@ -179,7 +205,8 @@ GRID_PAPER = "Gao et al. 2019, arXiv 1904.01763; Perchet et al. 2015, arXiv 1505
 CHECKS: tuple[Check, ...] = (
     Check(
         id="T26",
-        statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − 2^(1−M))), "
+        statement="Two arms, M batches on the minimax grid: the worst regret over all gaps grows as T^(1/(2 − "
+        "2^(1−M))), "
         "times √log 2T from M = 3 on. With M = 2 no arm can be dropped early, so there is no logarithm.",
         formula="max_Δ R ~ T^(1/(2−2^(1−M))) √(log 2T)",
         latex=r"\max_\Delta R \sim T^{1/(2-2^{1-M})} \sqrt{\log 2T}",
@@ -200,8 +227,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T28",
-        statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, 9.2, 5.9 and 4.9 with 2 to 6 batches. "
-        "Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant batch size is the equal grid.",
+        statement="About log log T batches of growing size reach √T: at T = 1e12 the worst R/√T is 50, 26.3, "
+        "9.2, 5.9 and 4.9 with 2 to 6 batches. "
+        "Equal batches do not: the first alone costs ΔT/2M, so the exponent stays 1. A constant batch size is "
+        "the equal grid.",
         formula="⌈log₂(1 + ½ log₂ T)⌉ batches: R ~ √(T log T); M equal batches: R ≥ ΔT/(2M)",
         latex=r"M = \lceil \log_2 (1 + \frac{1}{2} \log_2 T) \rceil \Rightarrow R \sim \sqrt{T \log 2T} \quad "
         r"t_m = \frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
@@ -212,10 +241,15 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T29",
-        statement="Linear contextual bandit with random contexts, two arms, pure exploitation: the same exponents without any exploration, "
-        "because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its angle to θ, so no context need be drawn.",
+        statement="Linear contextual bandit with random contexts, two arms, pure exploitation: the same "
+        "exponents without any exploration, "
+        "because contexts explore. The estimate is N(θ, I/n) and a step costs |θ|(1 − cos φ)/√π, φ its angle "
+        "to θ, so no context need be drawn.",
         formula="max_{|θ|≤1} R ~ T^(1/(2−2^(1−M))); step: |θ|(1 − cos φ)/√π",
-        latex=r"\max_{|\theta| \le 1} R \sim T^{1/(2-2^{1-M})}, \quad R_{\operatorname{step}} = \frac{|\theta| (1 - \cos \varphi)}{\sqrt{\pi}}",
+        latex=(
+            r"\max_{|\theta| \le 1} R \sim T^{1/(2-2^{1-M})}, \quad R_{\operatorname{step}} = \frac{|\theta| "
+            r"(1 - \cos \varphi)}{\sqrt{\pi}}"
+        ),
         source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
         kind="rate",
         mutant="the worst case looked for among |θ| ≤ T^(−1/4) only",
@@ -223,7 +257,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T30",
-        statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from n samples loses of order 1/n; "
+        statement="With a KL penalty a suboptimal policy loses exactly β KL(π‖π*), so the plug-in policy from "
+        "n samples loses of order 1/n; "
         "without the penalty the worst case is n^(−1/2).",
         formula="J(π*) − J(π) = β KL(π‖π*); n gap → (1/2β) Σ π*(1−π*) r(1−r)/π_ref",
         latex=r"J(\pi^*) - J(\pi) = \beta \operatorname{KL}(\pi \| \pi^*), \quad "
@@ -235,8 +270,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="D28",
-        statement="A constant batch size b is nearly free up to b = 2 R₁, between 4 and 5 √T, and costs b/2 beyond: the worst regret is b/2 or, within 15%, "
-        "that of small batches, R₁, whichever is larger. So equal batches fail only when they are few (two arms, T = 4096).",
+        statement="A constant batch size b is nearly free up to b = 2 R₁, between 4 and 5 √T, and costs b/2 "
+        "beyond: the worst regret is b/2 or, within 15%, "
+        "that of small batches, R₁, whichever is larger. So equal batches fail only when they are few (two "
+        "arms, T = 4096).",
         formula="max_Δ R_b ≈ max(b/2, R₁)",
         latex=r"\max_\Delta R_b \approx \max(b/2, R_1)",
         source="derived here",
@@ -246,10 +283,14 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="D29",
-        statement="Where contexts explore, a constant batch of b costs between b/2 − 1 and b − 1/2 uninformed steps more than batches of one, whatever T: "
+        statement="Where contexts explore, a constant batch of b costs between b/2 − 1 and b − 1/2 uninformed "
+        "steps more than batches of one, whatever T: "
         "the regret is a left sum of a convex decreasing function.",
         formula="b/2 − 1 ≤ (R_b − R_1)/F ≤ b − 1/2, F = E[cos φ_T] |θ|/√π",
-        latex=r"\frac{b}{2} - 1 \le \frac{R_b - R_1}{F} \le b - \frac{1}{2}, \quad F = \frac{|\theta| \mathbb{E}[\cos \varphi_T]}{\sqrt{\pi}}",
+        latex=(
+            r"\frac{b}{2} - 1 \le \frac{R_b - R_1}{F} \le b - \frac{1}{2}, \quad F = \frac{|\theta| "
+            r"\mathbb{E}[\cos \varphi_T]}{\sqrt{\pi}}"
+        ),
         source="derived here",
         kind="inequality",
         mutant="a batch acts on its own rewards",
@@ -257,10 +298,15 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="D30",
-        statement="One refresh of the sampler removes the coverage factor 1/π_ref of T30: with half of the samples from π_ref and half from the policy "
-        "fitted to them, n gap has (π_ref + π*)/2 in its place, at most (A−1)/4β. With a good arm of π_ref = 0.01 the loss falls fivefold.",
+        statement="One refresh of the sampler removes the coverage factor 1/π_ref of T30: with half of the "
+        "samples from π_ref and half from the policy "
+        "fitted to them, n gap has (π_ref + π*)/2 in its place, at most (A−1)/4β. With a good arm of π_ref = "
+        "0.01 the loss falls fivefold.",
         formula="n gap → (1/2β) Σ π*(1−π*) r(1−r)/μ, μ = (π_ref + π*)/2; ≤ (A−1)/(4β)",
-        latex=r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{(\pi_{\operatorname{ref}} + \pi^*)/2} \le \frac{A-1}{4\beta}",
+        latex=(
+            r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r "
+            r"(1-r)}{(\pi_{\operatorname{ref}} + \pi^*)/2} \le \frac{A-1}{4\beta}"
+        ),
         source="derived here",
         kind="sampled",
         mutant="both halves from π_ref",

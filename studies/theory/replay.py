@@ -1,7 +1,7 @@
 """Replay, T16 to T18 and D2: what old rewards do to the baseline, and old responses to the gradient.
 
-A context is visited again and again, m rollouts each time; its pass rate l visits ago was p - l delta. The baseline is the mean of the
-last w visits before the current one.
+A context is visited again and again, m rollouts each time; its pass rate l visits ago was p - l delta. The baseline is
+the mean of the last w visits before the current one.
 """
 
 import numpy as np
@@ -10,7 +10,19 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.pool import Pool
 from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, rate, sampled
-from rftlab.studies.theory.models import MEAN, RLOO, all_groups, binomial, constant, groups_by_count, softmax, weighted_moments, weights, zscore, zscore_factor
+from rftlab.studies.theory.models import (
+    MEAN,
+    RLOO,
+    all_groups,
+    binomial,
+    constant,
+    groups_by_count,
+    softmax,
+    weighted_moments,
+    weights,
+    zscore,
+    zscore_factor,
+)
 
 
 def replayed(visits: np.ndarray) -> Pool:
@@ -23,7 +35,8 @@ def replayed(visits: np.ndarray) -> Pool:
 
 
 def replay_factor(advantage: Advantage, p: float, old: np.ndarray, trains_on_old: bool = False) -> float:
-    """W of one current response at pass rate p whose window also holds one reward at each of the pass rates `old`; all outcomes enumerated."""
+    """W of one current response at pass rate p whose window also holds one reward at each of the pass rates `old`;
+    all outcomes enumerated."""
     outcomes = all_groups(2, old.size + 1).astype(np.float64)
     rates = np.append(old, p)
     chance = np.where(outcomes == 1, rates, 1 - rates).prod(axis=1)
@@ -39,24 +52,43 @@ def stale_baseline(mutant: bool) -> list[MeasuredValue]:
     """T16. One reward per visit; the old pass rates are equal, drifting, or as far off as can be."""
     found, drifting = [], np.array([0.05, 0.1, 0.2, 0.35, 0.6])
     for p in (0.5, 0.9):
-        for name, old in {"p_old=.1, w=7": np.full(7, 0.1), "drifting, w=5": drifting, "p_old=0, w=3": np.zeros(3)}.items():
-            found.append(exact(f"W, group mean, p={p}, {name}", old.size / (old.size + 1), replay_factor(MEAN, p, old, mutant)))
+        for name, old in {
+            "p_old=.1, w=7": np.full(7, 0.1),
+            "drifting, w=5": drifting,
+            "p_old=0, w=3": np.zeros(3),
+        }.items():
+            found.append(
+                exact(f"W, group mean, p={p}, {name}", old.size / (old.size + 1), replay_factor(MEAN, p, old, mutant))
+            )
     n, s = 8, np.arange(8)
     stale = np.sqrt((n - 1) / n) * float(binomial(n - 1, 0.1) @ (np.sqrt((n - 1 - s) / (s + 1)) + np.sqrt(s / (n - s))))
-    found += [exact(f"W with std, p={p}, p_old=.1, w=7", stale, replay_factor(zscore(1), p, np.full(7, 0.1), mutant)) for p in (0.5, 0.9)]
-    return [*found, exact("W with std, p=.5, p_old=.5, w=7", float(zscore_factor(8, 0.5)), replay_factor(zscore(1), 0.5, np.full(7, 0.5), mutant))]
+    found += [
+        exact(f"W with std, p={p}, p_old=.1, w=7", stale, replay_factor(zscore(1), p, np.full(7, 0.1), mutant))
+        for p in (0.5, 0.9)
+    ]
+    return [
+        *found,
+        exact(
+            "W with std, p=.5, p_old=.5, w=7",
+            float(zscore_factor(8, 0.5)),
+            replay_factor(zscore(1), 0.5, np.full(7, 0.5), mutant),
+        ),
+    ]
 
 
 def window_error(p: float, drift: float, m: int, w: np.ndarray) -> np.ndarray:
-    """Mean squared distance of the baseline to p, by window length: the square of drift (w+1)/2, plus sum_l p_l q_l / (m w^2)."""
+    """Mean squared distance of the baseline to p, by window length: the square of drift (w+1)/2, plus sum_l p_l q_l
+    / (m w^2)."""
     bias, each = drift * (w + 1) / 2, [p - drift * np.arange(1, size + 1) for size in w]
     return bias**2 + np.array([(old * (1 - old)).sum() for old in each]) / (m * w**2)
 
 
 def measured_error(rates: np.ndarray, m: int, p: float) -> np.ndarray:
-    """The same for w = 1 .. n from the baselines that `shared` forms; rates (n,) are the old pass rates, last visit first.
+    """The same for w = 1 .. n from the baselines that `shared` forms; rates (n,) are the old pass rates, last visit
+    first.
 
-    Every number of successes with its exact probability. Each set holds its rewards twice: one reward alone is the singleton rule's.
+    Every number of successes with its exact probability. Each set holds its rewards twice: one reward alone is the
+    singleton rule's.
     """
     chance, errors = np.ones(1), np.empty(rates.size)
     for w, old in enumerate(rates, 1):
@@ -93,9 +125,14 @@ def window_length(mutant: bool) -> list[MeasuredValue]:
     found, drifts = [], np.array([0.001, 0.002, 0.004, 0.008])
     for p, drift, m, w in ((0.6, 0.05, 1, 6), (0.3, 0.04, 2, 3), (0.5, -0.1, 4, 2)):
         expected = float(window_error(p, drift, m, np.array([w]))[0])
-        found.append(exact(f"MSE, p={p}, δ={drift}, m={m}, w={w}", expected, enumerated_error(p, 0.0 if mutant else drift, m, w)))
+        found.append(
+            exact(f"MSE, p={p}, δ={drift}, m={m}, w={w}", expected, enumerated_error(p, 0.0 if mutant else drift, m, w))
+        )
     best = [vertex(measured_error(old_rates(0.5, 0.0 if mutant else drift, 120), 1, 0.5)) for drift in drifts]
-    found += [exact(f"w*, p=.5, δ={d}, m=1", float(best_length(0.5, d, 1)), w, 2e-3) for d, w in zip(drifts, best, strict=True)]
+    found += [
+        exact(f"w*, p=.5, δ={d}, m=1", float(best_length(0.5, d, 1)), w, 2e-3)
+        for d, w in zip(drifts, best, strict=True)
+    ]
     slope = float(np.polyfit(np.log(drifts), np.log(best), 1)[0])
     return [*found, rate("slope of log w* against log δ", -2 / 3, slope, slope, slope)]
 
@@ -118,13 +155,23 @@ def stale_gradient(mutant: bool) -> list[MeasuredValue]:
     for p, old in ((0.6, 0.8), (0.3, 0.05)):
         ratio, rewards = np.array([[(1 - p) / (1 - old)], [p / old]]), np.array([[0.0], [1.0]])
         chance, score = np.array([1 - old, old]), np.array([-p, 1 - p])
-        plain, weighted = (weights(MEAN, rewards, constant(old), correction)[:, 0] for correction in (None, None if mutant else ratio))
+        plain, weighted = (
+            weights(MEAN, rewards, constant(old), correction)[:, 0] for correction in (None, None if mutant else ratio)
+        )
         found.append(exact(f"no weights, p={p}, p_o={old}", old * (1 - old), float(chance @ (plain * score))))
-        found.append(exact(f"its bias, p={p}, p_o={old}", (old - p) * (1 - old - p), float(chance @ (plain * score)) - p * (1 - p)))
+        found.append(
+            exact(
+                f"its bias, p={p}, p_o={old}", (old - p) * (1 - old - p), float(chance @ (plain * score)) - p * (1 - p)
+            )
+        )
         found.append(exact(f"importance weights, p={p}, p_o={old}", p * (1 - p), float(chance @ (weighted * score))))
         used = np.ones(2) if mutant else weighted / plain
         found.append(
-            exact(f"effective share of samples, p={p}, p_o={old}", 1 / (1 + (p - old) ** 2 / (old * (1 - old))), (chance @ used) ** 2 / (chance @ used**2))
+            exact(
+                f"effective share of samples, p={p}, p_o={old}",
+                1 / (1 + (p - old) ** 2 / (old * (1 - old))),
+                (chance @ used) ** 2 / (chance @ used**2),
+            )
         )
     rng, slack = np.random.default_rng(18), np.inf
     for _ in range(50):
@@ -138,7 +185,8 @@ def stale_gradient(mutant: bool) -> list[MeasuredValue]:
 
 
 def too_long(mutant: bool) -> list[MeasuredValue]:
-    """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score multiplies.
+    """D2. Exact errors of every window, then sampled second moments of the advantage, which the noise of a style score
+    multiplies.
 
     The mutant measures at a constant pass rate.
     """
@@ -147,21 +195,37 @@ def too_long(mutant: bool) -> list[MeasuredValue]:
         limit = longest_useful(p, drift, m)
         errors = measured_error(old_rates(p, 0.0 if mutant else drift, int(1.3 * limit)), m, p)
         useful = 1 + int(np.flatnonzero(errors <= errors[0] * (1 + 1e-12)).max())
-        found.append(exact(f"longest window no worse than the last visit, p={p}, δ={drift}, m={m}", int(limit + 1e-9), useful))
+        found.append(
+            exact(f"longest window no worse than the last visit, p={p}, δ={drift}, m={m}", int(limit + 1e-9), useful)
+        )
     for p, drift, m in ((0.5, 0.001, 1), (0.5, 0.001, 4)):
         least = measured_error(old_rates(p, 0.0 if mutant else drift, 120), m, p).min()
-        found.append(exact(f"worth of the best window in fresh rollouts, p={p}, δ={drift}, m={m}", worth(p, drift, m), p * (1 - p) / least, 0.02))
+        found.append(
+            exact(
+                f"worth of the best window in fresh rollouts, p={p}, δ={drift}, m={m}",
+                worth(p, drift, m),
+                p * (1 - p) / least,
+                0.02,
+            )
+        )
     p, drift, n = 0.9, 0.02, 50_000
     for w in (1, round(best_length(p, drift, 1)), int(longest_useful(p, drift, 1))):
         rates = p - (0.0 if mutant else drift) * np.arange(w, -1, -1)
         windows = (rng.random((n, w + 1)) < rates).astype(np.float64)
         advantage = weights(RLOO, windows[:, -1:].copy(), windows)[:, 0]
-        found.append(sampled(f"E[A²], p={p}, δ={drift}, w={w}", p * (1 - p) + float(window_error(p, drift, 1, np.array([w]))[0]), advantage**2))
+        found.append(
+            sampled(
+                f"E[A²], p={p}, δ={drift}, w={w}",
+                p * (1 - p) + float(window_error(p, drift, 1, np.array([w]))[0]),
+                advantage**2,
+            )
+        )
     return found
 
 
 def worth(p: float, drift: float, m: int) -> float:
-    """Fresh rollouts whose mean is as close to p as the best window's: two thirds of the rollouts in it, for small drifts."""
+    """Fresh rollouts whose mean is as close to p as the best window's: two thirds of the rollouts in it, for small
+    drifts."""
     return 2 / 3 * m * (2 * p * (1 - p) / (m * drift**2)) ** (1 / 3)
 
 
@@ -172,7 +236,8 @@ CHECKS = (
         "with w old rewards and one new it is w/(w+1) of the true one. "
         "With the std the factor depends on the old pass rate alone: a stale spread is a stale learning rate.",
         formula="W = w/(w+1); with std, n = w+1: W = √((n−1)/n) E[√((w−S)/(S+1)) + √(S/(n−S))], S ~ Bin(w, p_old)",
-        latex=r"W = \frac{w}{w+1}, \qquad W_{\mathrm{std}} = \sqrt{\frac{n-1}{n}}\,\mathbb{E}\left[\sqrt{\frac{w-S}{S+1}} + \sqrt{\frac{S}{n-S}}\right], "
+        latex=r"W = \frac{w}{w+1}, \qquad W_{\mathrm{std}} = "
+        r"\sqrt{\frac{n-1}{n}}\,\mathbb{E}\left[\sqrt{\frac{w-S}{S+1}} + \sqrt{\frac{S}{n-S}}\right], "
         r"\quad S \sim \operatorname{Bin}(w, p_{\mathrm{old}}), \quad n = w+1",
         source="derived here",
         kind="exact",
@@ -181,9 +246,13 @@ CHECKS = (
     ),
     Check(
         id="T17",
-        statement="A longer replay window averages more noise away but looks further back: its error is least at a length that falls with the drift "
+        statement="A longer replay window averages more noise away but looks further back: its error is least "
+        "at a length that falls with the drift "
         "of the pass rate to the power 2/3.",
-        formula="MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly w²(w+1−2/(3m)) = (2pq + δ(p−q) − δ²/3)/(mδ²)",
+        formula=(
+            "MSE(w) = (δ(w+1)/2)² + Σ_l p_l q_l/(m w²), p_l = p − lδ; w* ≈ (2pq/(mδ²))^(1/3), exactly "
+            "w²(w+1−2/(3m)) = (2pq + δ(p−q) − δ²/3)/(mδ²)"
+        ),
         latex=r"\operatorname{MSE}(w) = \left(\frac{\delta(w+1)}{2}\right)^2 + \frac{\sum_l p_l q_l}{m w^2}, \qquad "
         r"w^* \sim \left(\frac{2pq}{m\delta^2}\right)^{1/3}, \qquad "
         r"w^2\left(w+1-\frac{2}{3m}\right) = \frac{2pq + \delta(p-q) - \delta^2/3}{m\delta^2}",
@@ -194,9 +263,18 @@ CHECKS = (
     ),
     Check(
         id="T18",
-        statement="Old responses in the gradient do bias it, towards the old policy's gradient; importance weights remove the bias and cost effective samples.",
-        formula="baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with weights ESS/N = 1/(1+(p−p_o)²/(p_o q_o))",
-        latex=r"\mathbb{E} = p_o q_o, \qquad (p_o-p)(1-p_o-p), \qquad \frac{\mathrm{ESS}}{N} = \frac{1}{1 + \frac{(p-p_o)^2}{p_o q_o}}",
+        statement=(
+            "Old responses in the gradient do bias it, towards the old policy's gradient; importance "
+            "weights remove the bias and cost effective samples."
+        ),
+        formula=(
+            "baseline p_o, no weights: E = p_o q_o, bias (p_o−p)(1−p_o−p), |bias| ≤ 2√2 TV max|A|; with "
+            "weights ESS/N = 1/(1+(p−p_o)²/(p_o q_o))"
+        ),
+        latex=(
+            r"\mathbb{E} = p_o q_o, \qquad (p_o-p)(1-p_o-p), \qquad \frac{\mathrm{ESS}}{N} = \frac{1}{1 + "
+            r"\frac{(p-p_o)^2}{p_o q_o}}"
+        ),
         source="derived here",
         kind="exact",
         mutant="no importance weights",
@@ -204,9 +282,12 @@ CHECKS = (
     ),
     Check(
         id="D2",
-        statement="A replay window is too long once the pass rate moves across it by two standard errors of one visit's mean: "
-        "then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts in fresh ones. It only ever costs variance. "
-        "With one rollout per visit a pass rate that rose steadily to 3/4 or less cannot have moved that far: there no window is too long.",
+        statement="A replay window is too long once the pass rate moves across it by two standard errors of "
+        "one visit's mean: "
+        "then the last visit alone is the better baseline. At its best it is worth two thirds of its rollouts "
+        "in fresh ones. It only ever costs variance. "
+        "With one rollout per visit a pass rate that rose steadily to 3/4 or less cannot have moved that far: "
+        "there no window is too long.",
         formula="w_max ≈ 2√(pq/m)/δ, exactly w² + (3−4/(3m)) w = (4pq + 2δ(p−q))/(mδ²) − 2/(3m); pq/MSE(w*) ≈ ⅔ m w*",
         latex=r"w_{\max} \approx \frac{2}{\delta}\sqrt{\frac{pq}{m}}, \qquad "
         r"w^2 + \left(3-\frac{4}{3m}\right) w = \frac{4pq + 2\delta(p-q)}{m\delta^2} - \frac{2}{3m}, \qquad "

@@ -19,12 +19,23 @@ def rounds_for_first_success(p0: float, batch_size: int, rollouts: int, delta: f
 
 
 def never_solved(a: float, b: float, rollouts: int) -> float:
-    """Expected share of contexts without a success in so many rollouts each, where pass rates are Beta(a, b): falls as a power, rollouts^-a."""
+    """Expected share of contexts without a success in so many rollouts each, where pass rates are Beta(a, b): falls
+    as a power, rollouts^-a."""
     return float(np.exp(betaln(a, b + rollouts) - betaln(a, b)))
 
 
-def events(p0: float, estimator: Estimator, batch_size: int, rollouts: int, rounds: int, replicas: int, support: int = 0, rate: float = 0.0):
-    """Successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs that never move (rate 0)."""
+def events(
+    p0: float,
+    estimator: Estimator,
+    batch_size: int,
+    rollouts: int,
+    rounds: int,
+    replicas: int,
+    support: int = 0,
+    rate: float = 0.0,
+):
+    """Successes and whether any advantage is not 0, each (rounds, replicas), of replicated runs that never move
+    (rate 0)."""
     learners = Learners(*two_arms(p0, replicas * batch_size), estimator, rollouts, rate, support)
     successes, moves = np.zeros((2, rounds, replicas))
     for r in range(rounds):
@@ -44,7 +55,9 @@ def successes_of_contexts(a: float, b: float, rollouts: int, n: int) -> np.ndarr
 def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60, support: int = 0) -> float:
     """Largest fall of a learner's pass rate at one update, over 100 learners of four arms."""
     logits = np.random.default_rng(1).standard_normal((100, 4))
-    learners = Learners(logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, rollouts, rate=0.3, support=support)
+    learners = Learners(
+        logits, np.tile(np.arange(4) < n_correct, (100, 1)), estimator, rollouts, rate=0.3, support=support
+    )
     rates = []
     for _ in range(rounds):
         rates.append(expit(learners.theta()))
@@ -65,11 +78,16 @@ def start(mutant: bool) -> list[MeasuredValue]:
         sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first),
         exact("raw: updates without a success", 0.0, float(moves[singles == 0].sum())),
         positive("raw, two correct arms: largest fall of p", falls(RAW, 2, 1)),
-        positive("group mean with support rollouts, one correct arm: largest fall of p", falls(GROUP_MEAN, 1, 1, support=7)),
+        positive(
+            "group mean with support rollouts, one correct arm: largest fall of p", falls(GROUP_MEAN, 1, 1, support=7)
+        ),
         exact("raw, one correct arm: largest fall of p", 0.0, falls(RAW, 1, 1)),
     ]
     centred = {name: RAW if mutant else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))}
-    return found + [exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4)) for name, estimator in centred.items()]
+    return found + [
+        exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4))
+        for name, estimator in centred.items()
+    ]
 
 
 def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -79,13 +97,21 @@ def beta_nodes(a: float, b: float, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shared_direction(p: np.ndarray, rounds: int, seed: int = 0) -> float:
-    """Mean gradient of one parameter that is added to logit p of every context, in the simulator: its format parameter, all arms correct."""
+    """Mean gradient of one parameter that is added to logit p of every context, in the simulator: its format
+    parameter, all arms correct."""
     n, rate = p.size, 1e-9
     base = contexts_of(np.zeros((0, 0)), np.zeros((n, 2)), logit(p), np.ones((n, 2), dtype=bool))
     world = World(base, base, 2, 1.0, 0.0)
-    run = Simulation(Tabular(n_contexts=n), Design(n, 4, estimator=RLOO, rounds=1, eval_every=1), Optimizer("sgd", learning_rate=rate), seed=seed)
+    run = Simulation(
+        Tabular(n_contexts=n),
+        Design(n, 4, estimator=RLOO, rounds=1, eval_every=1),
+        Optimizer("sgd", learning_rate=rate),
+        seed=seed,
+    )
     state, work = start_state(run, world), work_of(run, world)
-    train_rounds(base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, np.zeros(9))
+    train_rounds(
+        base, plan_of(run, world), rule_of(RLOO), state, work, np.tile(np.arange(n), (rounds, 1)), 0, np.zeros(9)
+    )
     return float(state.theta[-1] / (rate * rounds))
 
 
@@ -111,7 +137,14 @@ def learnability(mutant: bool) -> list[MeasuredValue]:
     found.append(exact("spread of learnability", (100 / 101) / (0.02 / 1.02), float(learned[100.0] / learned[0.02])))
     p = np.random.default_rng(0).beta(0.5, 1.5, 200)
     gradients = [shared_direction(np.full(200, 0.25) if mutant else p, 20, seed) for seed in range(16)]
-    return [*found, sampled("shared direction, simulated, 200 contexts from Beta(.5, 1.5)", float((p * (1 - p)).mean()), np.array(gradients))]
+    return [
+        *found,
+        sampled(
+            "shared direction, simulated, 200 contexts from Beta(.5, 1.5)",
+            float((p * (1 - p)).mean()),
+            np.array(gradients),
+        ),
+    ]
 
 
 def planning(mutant: bool) -> list[MeasuredValue]:
@@ -128,15 +161,21 @@ def planning(mutant: bool) -> list[MeasuredValue]:
         positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas)),
         positive("one round less does not: P(none) - δ", before.mean() - delta, before.std() / np.sqrt(replicas)),
         sampled("P(no update) in a round", ((1 - p0) ** (1 + support) + p0 ** (1 + support)) ** batch_size, still),
-        sampled("never solved in 16 rollouts, Beta(.5, 1.5)", (1 - 0.25) ** 16 if mutant else never_solved(0.5, 1.5, 16), unsolved),
+        sampled(
+            "never solved in 16 rollouts, Beta(.5, 1.5)",
+            (1 - 0.25) ** 16 if mutant else never_solved(0.5, 1.5, 16),
+            unsolved,
+        ),
     ]
 
 
 CHECKS: tuple[Check, ...] = (
     Check(
         id="T24",
-        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one correct arm raw rewards never lower a tabular "
-        "pass rate; with two they can. Centring on the trained group never does, as its weights sum to 0; a baseline from support rollouts can, even with one.",
+        statement="The start is a lottery: with raw rewards nothing moves before the first success. With one "
+        "correct arm raw rewards never lower a tabular "
+        "pass rate; with two they can. Centring on the trained group never does, as its weights sum to 0; a "
+        "baseline from support rollouts can, even with one.",
         formula="E[successes] = B K T p₀; P(none) = (1-p₀)^(BKT); E[first round] = 1/(1-(1-p₀)^B) for K = 1",
         latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
         source="derived here",
@@ -146,23 +185,38 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         id="T25",
-        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the mean pass rate. At a mean of .25 it is .00368, "
+        statement="Equal Pass@1, different learnability: what a pair can learn depends on E[pq], not on the "
+        "mean pass rate. At a mean of .25 it is .00368, "
         ".125 or .18564 as contexts are nearly all-or-nothing, spread out, or alike: 50 times.",
-        formula="a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)",
-        latex=r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, \quad \frac{dJ}{dt} = \mathbb{E}[p^2 q^2]",
+        formula=(
+            "a shared direction has gradient E[pq]; tabular dJ/dt = E[p²q²]; p ~ Beta(a, b): E[pq] = p̄ q̄ (a+b)/(a+b+1)"
+        ),
+        latex=(
+            r"\frac{\partial J}{\partial \theta} = \mathbb{E}[pq] = \bar{p}\,\bar{q}\,\frac{a+b}{a+b+1}, "
+            r"\quad \frac{dJ}{dt} = \mathbb{E}[p^2 q^2]"
+        ),
         source="derived here",
         kind="exact",
         mutant="every context at the mean pass rate",
         experiment=learnability,
-        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is bimodal. Beta(.005, .015) has Pass@1 .25 and "
+        corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is "
+        "bimodal. Beta(.005, .015) has Pass@1 .25 and "
         "the E[pq] of contexts that all pass at .0037.",
     ),
     Check(
         id="D24",
-        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move earlier, on a failure, but do not hasten the first "
-        "success that is trained on. Where pass rates vary, the share of contexts never solved falls as a power of the rollouts: the mean rate misleads.",
-        formula="n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved in m: B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a",
-        latex=r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, \quad \frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}",
+        statement="How many rounds to plan for the start. Support rollouts let a centred estimator move "
+        "earlier, on a failure, but do not hasten the first "
+        "success that is trained on. Where pass rates vary, the share of contexts never solved falls as a "
+        "power of the rollouts: the mean rate misleads.",
+        formula=(
+            "n ≥ ln δ/(BK ln(1-p₀)) rounds; P(no update) = ((1-p₀)^(K+M) + p₀^(K+M))^B a round; unsolved "
+            "in m: B(a, b+m)/B(a, b) ~ Γ(a+b)/Γ(b) m^-a"
+        ),
+        latex=(
+            r"n \ge \frac{\log \delta}{BK \log(1-p_0)}, \quad \left((1-p_0)^{K+M} + p_0^{K+M}\right)^B, "
+            r"\quad \frac{\Gamma(a+b)}{\Gamma(b)} m^{-a}"
+        ),
         source="derived here",
         kind="sampled",
         mutant="support rollouts counted as trained ones, contexts at the mean pass rate",

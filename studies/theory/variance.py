@@ -1,6 +1,7 @@
 """Variance, T10 to T15 and D1: which baseline and which split of N = B K rollouts give the least noisy gradient.
 
-One-logit contexts have unit features that share a part rho of their squared norm; V is the total variance of the batch gradient.
+One-logit contexts have unit features that share a part rho of their squared norm; V is the total variance of the batch
+gradient.
 """
 
 from collections.abc import Callable
@@ -49,7 +50,9 @@ def optimal_baseline(mutant: bool) -> list[MeasuredValue]:
     size, weighted = float(policy.probs @ norm), float((policy.probs * policy.correct) @ norm)
     best = weighted / (policy.pass_rate if mutant else size)
     found.append(exact("b* of a four-arm softmax", best, best_baseline(policy)))
-    found += [exact(f"V({b}) - V(b*)", (b - best) ** 2 * size, spread(policy, b) - spread(policy, best)) for b in (-0.5, 0.9)]
+    found += [
+        exact(f"V({b}) - V(b*)", (b - best) ** 2 * size, spread(policy, b) - spread(policy, best)) for b in (-0.5, 0.9)
+    ]
     for arms, p in ((2, 0.1), (2, 0.7), (3, 0.3), (10, 0.2)):
         closed = (1 - p) ** 2 * arms / (arms - 1) if mutant else arms * p * (1 - p) / (arms - 2 + arms * p)
         found.append(exact(f"b*, one correct arm of {arms}, p={p}", closed, best_baseline(one_correct(arms, p))))
@@ -73,7 +76,11 @@ def value_baseline(mutant: bool) -> list[MeasuredValue]:
 
 def crossing(difference: Callable[[float], float], low: float = 0.02, high: float = 0.98) -> float:
     """The pass rate at which a difference changes its sign; nan where it does not."""
-    return brentq(difference, low, high, xtol=1e-14, rtol=1e-14) if difference(low) * difference(high) < 0 else float("nan")
+    return (
+        brentq(difference, low, high, xtol=1e-14, rtol=1e-14)
+        if difference(low) * difference(high) < 0
+        else float("nan")
+    )
 
 
 def leave_one_out(mutant: bool) -> list[MeasuredValue]:
@@ -84,11 +91,21 @@ def leave_one_out(mutant: bool) -> list[MeasuredValue]:
         rest = p * (1 - p) - float(policy.gradient @ policy.gradient)
         for size in range(2, 6):
             expected = ((size - 2) * single + 2 * rest) / (size * (size - 1))
-            found.append(exact(f"V, {p:.3f} right of {policy.probs.size} arms, K={size}", expected, moments(policy, advantage, size)[1]))
+            found.append(
+                exact(
+                    f"V, {p:.3f} right of {policy.probs.size} arms, K={size}",
+                    expected,
+                    moments(policy, advantage, size)[1],
+                )
+            )
     for size in (3, 4, 8, 64):
         rloo, raw = by_count(advantage, size), by_count(RAW, size)
         limit = crossing(lambda p, rloo=rloo, raw=raw: variance(rloo, p) - variance(raw, p))
-        found.append(exact(f"one logit: pass rate above which RLOO loses to raw, K={size}", (2 * size - 4) / (3 * size - 5), limit))
+        found.append(
+            exact(
+                f"one logit: pass rate above which RLOO loses to raw, K={size}", (2 * size - 4) / (3 * size - 5), limit
+            )
+        )
     return found
 
 
@@ -99,7 +116,8 @@ def variance(counted, p: float) -> float:
 
 
 def total_variance(advantage: Advantage, size: int, rates: PassRates, rho: float, nuisance: float) -> float:
-    """N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, `nuisance` the squared norm of its style score."""
+    """N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, `nuisance` the squared norm of
+    its style score."""
     mean, second, style = logit_moments(by_count(advantage, size), rates.values)
     return size * float(rates.chances @ (second + nuisance * style) - rho * (rates.chances @ mean) ** 2)
 
@@ -121,15 +139,20 @@ def predicted(size: int, terms: tuple[float, float, float, float]) -> float:
 
 def best_size(measured: dict[int, float]) -> float:
     """K* from three measured values: the least point of slope K + level + bend/(K-1)."""
-    slope, _, bend = np.linalg.solve([[size, 1, 1 / (size - 1)] for size in (2, 4, 8)], [measured[size] for size in (2, 4, 8)])
+    slope, _, bend = np.linalg.solve(
+        [[size, 1, 1 / (size - 1)] for size in (2, 4, 8)], [measured[size] for size in (2, 4, 8)]
+    )
     return 1 + float(np.sqrt(bend / slope)) if bend * slope > 0 else float("nan")
 
 
 SIZES = (1, 2, 4, 8, 16)
 
 
-def split(mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> list[MeasuredValue]:
-    """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at the K of `drawn`."""
+def split(
+    mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]
+) -> list[MeasuredValue]:
+    """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at
+    the K of `drawn`."""
     found, advantage = [], MEAN if mutant else RLOO
     for name, case in cases.items():
         terms, measured = budget_terms(*case), {size: total_variance(advantage, size, *case) for size in SIZES}
@@ -137,12 +160,21 @@ def split(mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn:
         found.append(exact(f"K*, {name}", 1 + np.sqrt(terms[2] / terms[0]), best_size(measured)))
     rates, _, style = case
     for size in drawn:
-        found.append(sampled(f"N V in batches of 48, {name}, K={size}", predicted(size, terms), drawn_deviations(advantage, size, rates, style)))
+        found.append(
+            sampled(
+                f"N V in batches of 48, {name}, K={size}",
+                predicted(size, terms),
+                drawn_deviations(advantage, size, rates, style),
+            )
+        )
     return found
 
 
-def drawn_deviations(advantage: Advantage, size: int, rates: PassRates, nuisance: float, n: int = 28_000, budget: int = 48) -> np.ndarray:
-    """N |g - E g|^2 of n batches of `budget` rollouts on i.i.d. contexts with one feature: the parts along the logit and along the style."""
+def drawn_deviations(
+    advantage: Advantage, size: int, rates: PassRates, nuisance: float, n: int = 28_000, budget: int = 48
+) -> np.ndarray:
+    """N |g - E g|^2 of n batches of `budget` rollouts on i.i.d. contexts with one feature: the parts along the logit
+    and along the style."""
     rng = np.random.default_rng(size)
     p = rng.choice(rates.values, p=rates.chances, size=(n * budget // size, 1))
     rewards = (rng.random((p.size, size)) < p).astype(np.float64)
@@ -155,13 +187,23 @@ def drawn_deviations(advantage: Advantage, size: int, rates: PassRates, nuisance
 def budget(mutant: bool) -> list[MeasuredValue]:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
-    return split(mutant, {"Beta(8, 24), ρ=1": (some, 1.0, 0.0), "uniform, ρ=0": (uniform, 0.0, 0.0), "uniform, ρ=1": (uniform, 1.0, 0.0)}, (1, 4))
+    return split(
+        mutant,
+        {
+            "Beta(8, 24), ρ=1": (some, 1.0, 0.0),
+            "uniform, ρ=0": (uniform, 0.0, 0.0),
+            "uniform, ρ=1": (uniform, 1.0, 0.0),
+        },
+        (1, 4),
+    )
 
 
 def nuisance(mutant: bool) -> list[MeasuredValue]:
     """T14."""
     rates, advantage = beta_rates(1, 3), MEAN if mutant else RLOO
-    found = split(mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8))
+    found = split(
+        mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8)
+    )
     for style in (1.0, 4.0):
         pair, *others = (total_variance(advantage, size, rates, 1.0, style) for size in (2, 1, 4, 8, 16))
         found.append(positive(f"N V at K=2 less the largest at K = 1, 4, 8, 16, ν²={style:g}", pair - max(others)))
@@ -172,18 +214,28 @@ POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 
 def without_replacement(mutant: bool) -> list[MeasuredValue]:
-    """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws contexts anew each time."""
+    """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws
+    contexts anew each time."""
     found, n = [], POPULATION.size
     mean, second, _ = logit_moments(by_count(RLOO, 4), POPULATION)
     within, between = second - mean**2, mean.var()
     for size in (2, 3, 6):
         chosen = np.array(list(product(range(n), repeat=size) if mutant else combinations(range(n), size)))
         measured = mean[chosen].mean(axis=1).var() + within[chosen].sum(axis=1).mean() / size**2
-        found.append(exact(f"V, B={size} of {n}", between / size * (n - size) / (n - 1) + within.mean() / size, float(measured)))
+        found.append(
+            exact(f"V, B={size} of {n}", between / size * (n - size) / (n - 1) + within.mean() / size, float(measured))
+        )
     size, rounds = 4, 20_000
     visited = np.random.default_rng(0).integers(0, n, (rounds, size)) if mutant else batches(n, size, 0, 0, rounds)
     deviations = (mean[visited].mean(axis=1) - mean.mean()) ** 2
-    return [*found, sampled(f"between-context part in the simulator's order, B={size} of {n}", between / size * (n - size) / (n - 1), deviations)]
+    return [
+        *found,
+        sampled(
+            f"between-context part in the simulator's order, B={size} of {n}",
+            between / size * (n - size) / (n - 1),
+            deviations,
+        ),
+    ]
 
 
 def integer_best(terms: tuple[float, float, float, float]) -> int:
@@ -207,7 +259,11 @@ def best_split(mutant: bool) -> list[MeasuredValue]:
             terms, case = budget_terms(rates, 1.0, style), f"{name}, ν²={style:g}"
             measured = [total_variance(MEAN if mutant else RLOO, size, rates, 1.0, style) for size in sizes]
             found.append(exact(f"best K ≥ 2, {case}", integer_best(terms), sizes[int(np.argmin(measured))]))
-            lead = style * rates.mean(lambda p, q: p * p) + rates.mean(lambda p, q: p * p * q * (2 - 3 * p)) - 2 * np.sqrt(terms[0] * terms[2])
+            lead = (
+                style * rates.mean(lambda p, q: p * p)
+                + rates.mean(lambda p, q: p * p * q * (2 - 3 * p))
+                - 2 * np.sqrt(terms[0] * terms[2])
+            )
             gap = total_variance(RLOO, 1, rates, 1.0, style) - (2 * np.sqrt(terms[0] * terms[2]) + terms[0] + terms[1])
             found.append(exact(f"N V of raw K=1 less that of RLOO at K*, {case}", lead, gap, 1e-9))
     return found
@@ -216,36 +272,58 @@ def best_split(mutant: bool) -> list[MeasuredValue]:
 CHECKS = (
     Check(
         id="T10",
-        statement="The baseline of least variance is the reward's mean weighted by the squared score; any other costs its squared distance times E|s|². "
+        statement="The baseline of least variance is the reward's mean weighted by the squared score; any "
+        "other costs its squared distance times E|s|². "
         "For two arms it is 1−p, the opposite of the value p.",
-        formula="b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: b* = A p q/(A−2+A p)",
-        latex=r"b^* = \frac{\mathbb{E}[r|s|^2]}{\mathbb{E}[|s|^2]}, \qquad V(b) - V(b^*) = (b-b^*)^2\,\mathbb{E}|s|^2, \qquad b^* = \frac{A p q}{A-2+A p}",
+        formula=(
+            "b* = E[r|s|²]/E[|s|²], V(b) − V(b*) = (b−b*)² E|s|²; one correct arm of A, wrong ones alike: "
+            "b* = A p q/(A−2+A p)"
+        ),
+        latex=(
+            r"b^* = \frac{\mathbb{E}[r|s|^2]}{\mathbb{E}[|s|^2]}, \qquad V(b) - V(b^*) = "
+            r"(b-b^*)^2\,\mathbb{E}|s|^2, \qquad b^* = \frac{A p q}{A-2+A p}"
+        ),
         source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
         kind="exact",
         mutant="E[r] in the denominator",
         experiment=optimal_baseline,
-        corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above every reward, "
+        corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above "
+        "every reward, "
         "where the variance is least at .9; at p = 0 it is 0/0.",
     ),
     Check(
         id="T11",
-        statement="A perfect value baseline raises the variance once the pass rate is high enough, and ReMax's greedy baseline "
-        "never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 and costs a factor (p/q)² above.",
+        statement="A perfect value baseline raises the variance once the pass rate is high enough, and ReMax's "
+        "greedy baseline "
+        "never lowers it where the reward decides the score: with one logit it changes nothing below p = 1/2 "
+        "and costs a factor (p/q)² above.",
         formula="V(b=p) < V(0) iff p < (A+2)/(3A); one logit: V(0) = p q³, V(p) = p q (1−2p)², V(1−p) = 0, V(1) = p³ q",
-        latex=r"V(p) < V(0) \iff p < \frac{A+2}{3A}; \qquad V(0) = p q^3, \quad V(p) = p q (1-2p)^2, \quad V(1-p) = 0, \quad V(1) = p^3 q",
+        latex=(
+            r"V(p) < V(0) \iff p < \frac{A+2}{3A}; \qquad V(0) = p q^3, \quad V(p) = p q (1-2p)^2, \quad "
+            r"V(1-p) = 0, \quad V(1) = p^3 q"
+        ),
         source="derived here; ReMax: Li et al. 2023 (2310.10505)",
         kind="exact",
         mutant="1−p in place of the value",
         experiment=value_baseline,
-        corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one logit at p = .7 the variance is .0189 without "
-        "a baseline, .0336 with the value and .1029 with ReMax's. (In directions that no reward depends on, T14, both do help there.)",
+        corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one "
+        "logit at p = .7 the variance is .0189 without "
+        "a baseline, .0336 with the value and .1029 with ReMax's. (In directions that no reward depends on, "
+        "T14, both do help there.)",
     ),
     Check(
         id="T12",
-        statement="RLOO's variance has a part from single responses that falls like 1/K and a part from pairs that falls like 1/K². "
+        statement="RLOO's variance has a part from single responses that falls like 1/K and a part from pairs "
+        "that falls like 1/K². "
         "With one logit it beats the raw reward at equal K only below a pass rate that rises from 0 (K = 2) to 2/3.",
-        formula="tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff p < (2K−4)/(3K−5)",
-        latex=r"\operatorname{tr}\operatorname{Var} = \frac{(K-2) V_p + 2(pq - |\nabla p|^2)}{K(K-1)}, \qquad p < \frac{2K-4}{3K-5}",
+        formula=(
+            "tr Var = [(K−2) V_p + 2(pq − |∇p|²)]/(K(K−1)), tabular softmax; one logit: RLOO beats raw iff "
+            "p < (2K−4)/(3K−5)"
+        ),
+        latex=(
+            r"\operatorname{tr}\operatorname{Var} = \frac{(K-2) V_p + 2(pq - |\nabla p|^2)}{K(K-1)}, \qquad "
+            r"p < \frac{2K-4}{3K-5}"
+        ),
         source="derived here",
         kind="exact",
         mutant="the group mean, which includes the response itself",
@@ -253,9 +331,13 @@ CHECKS = (
     ),
     Check(
         id="T13",
-        statement="At a fixed number N = B K of rollouts, more rollouts of each context trade noise between contexts (grows with K) for noise within pairs "
+        statement="At a fixed number N = B K of rollouts, more rollouts of each context trade noise between "
+        "contexts (grows with K) for noise within pairs "
         "(falls with K−1). Without nuisance, single rollouts with the raw reward can beat every K ≥ 2.",
-        formula="N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² + E[pq³]; K* = 1 + √(2E[u²]/σ_b²)",
+        formula=(
+            "N V = K σ_b² + E[u] − 4E[u²] + 2E[u²]/(K−1), u = pq, σ_b² = E[u²] − ρE[u]²; K = 1, raw: σ_b² "
+            "+ E[pq³]; K* = 1 + √(2E[u²]/σ_b²)"
+        ),
         latex=r"N V = K \sigma_b^2 + \mathbb{E}[u] - 4\mathbb{E}[u^2] + \frac{2\mathbb{E}[u^2]}{K-1}, \qquad "
         r"K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2]}{\sigma_b^2}}",
         source="derived here",
@@ -265,10 +347,14 @@ CHECKS = (
     ),
     Check(
         id="T14",
-        statement="Score directions that no reward depends on add their own noise, which larger groups reduce: that, not the noise of the reward, "
+        statement="Score directions that no reward depends on add their own noise, which larger groups reduce: "
+        "that, not the noise of the reward, "
         "puts the best K between 7 and 11, and makes K = 2 the worst choice.",
         formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
-        latex=r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}{\sigma_b^2}}",
+        latex=(
+            r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + "
+            r"\sqrt{\frac{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}{\sigma_b^2}}"
+        ),
         source="derived here",
         kind="exact",
         mutant="the group mean, which includes the response itself",
@@ -276,7 +362,8 @@ CHECKS = (
     ),
     Check(
         id="T15",
-        statement="Batches that go through the contexts without repeats have less noise between contexts, by the finite-population factor. "
+        statement="Batches that go through the contexts without repeats have less noise between contexts, by "
+        "the finite-population factor. "
         "At a fixed budget that lowers every split by nearly the same amount, so the best K stays.",
         formula="Var(mean over B of N_c contexts) = (σ_b²/B)(N_c−B)/(N_c−1)",
         latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
@@ -287,10 +374,16 @@ CHECKS = (
     ),
     Check(
         id="D1",
-        statement="The best number of rollouts per context follows from the pass rates' histogram and the nuisance alone, not from the budget. "
-        "Single rollouts with the raw reward beat even that where pass rates are low: their disadvantage grows with E[p²].",
-        formula="best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + E[p²q(2−3p)] < 2σ_b √(2E[u²] + ν²E[u])",
-        latex=r"K = \left\lceil \frac{1}{2} + \sqrt{\frac{1}{4} + \frac{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}{\sigma_b^2}} \right\rceil, \qquad "
+        statement="The best number of rollouts per context follows from the pass rates' histogram and the "
+        "nuisance alone, not from the budget. "
+        "Single rollouts with the raw reward beat even that where pass rates are low: their disadvantage grows "
+        "with E[p²].",
+        formula=(
+            "best K ≥ 2: ⌈½ + √(¼ + (2E[u²] + ν²E[u])/σ_b²)⌉; raw K = 1 beats RLOO at K* iff ν²E[p²] + "
+            "E[p²q(2−3p)] < 2σ_b √(2E[u²] + ν²E[u])"
+        ),
+        latex=r"K = \left\lceil \frac{1}{2} + \sqrt{\frac{1}{4} + \frac{2\mathbb{E}[u^2] + "
+        r"\nu^2\mathbb{E}[u]}{\sigma_b^2}} \right\rceil, \qquad "
         r"\nu^2\mathbb{E}[p^2] + \mathbb{E}[p^2 q(2-3p)] < 2\sigma_b\sqrt{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}",
         source="derived here",
         kind="exact",

@@ -1,8 +1,8 @@
 """Fit a pair's simulator parameters to its published endpoints: `python -m rftlab.studies.tools.fit qwen-gsm8k`.
 
-Minimises the mean absolute error over every published cell and the base model, train and test, on one training seed, by Nelder and
-Mead's simplex in unbounded coordinates (logarithms and logits) from the preset. Only GSM8K pairs have enough published cells. What it
-prints goes into `studies/paper/pairs.py`.
+Minimises the mean absolute error over every published cell and the base model, train and test, on one training seed, by
+Nelder and Mead's simplex in unbounded coordinates (logarithms and logits) from the preset. Only GSM8K pairs have enough
+published cells. What it prints goes into `studies/paper/pairs.py`.
 """
 
 import argparse
@@ -32,20 +32,31 @@ def _encode(known: Simulation) -> np.ndarray:
 
 def _decode(known: Simulation, x: np.ndarray) -> Simulation:
     names = dict(zip(_POSITIVE, np.exp(x[1:3]), strict=True)) | dict(zip(_FRACTION, expit(x[3:5]), strict=True))
-    environment = replace(known.environment, base_format=float(x[5]), **{name: float(value) for name, value in names.items()})
-    return replace(known, environment=environment, optimizer=replace(known.optimizer, learning_rate=float(np.exp(x[0]))))
+    environment = replace(
+        known.environment, base_format=float(x[5]), **{name: float(value) for name, value in names.items()}
+    )
+    return replace(
+        known, environment=environment, optimizer=replace(known.optimizer, learning_rate=float(np.exp(x[0])))
+    )
 
 
 def errors(known: Pair, run: Simulation, seed: int) -> np.ndarray:
     """Simulated less published Pass@1 of every published cell and the base model, train then test."""
     world, found = build(run.environment), {split: [] for split in SPLITS}
-    reported = {split: {cell: published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))} for split in SPLITS}
+    reported = {
+        split: {
+            cell: published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))
+        }
+        for split in SPLITS
+    }
     for cell in (cell for cell, value in reported["test"].items() if value is not None):
         curve = simulate(replace(run, design=cell, seed=seed), world).curve
         for split in SPLITS:
             found[split].append(getattr(curve, f"{split}_pass_at_1")[-1] - reported[split][cell])
     for split in SPLITS:
-        found[split].append(getattr(curve, f"{split}_pass_at_1")[0] - published(known.model, known.dataset, split, None))
+        found[split].append(
+            getattr(curve, f"{split}_pass_at_1")[0] - published(known.model, known.dataset, split, None)
+        )
     return np.concatenate([found[split] for split in SPLITS])
 
 
@@ -54,7 +65,8 @@ def fit(name: str, evaluations: int, seed: int) -> Simulation:
     known, best = pair(name), np.inf
     check(
         known.dataset == "gsm8k",
-        f"pair = {name!r} has too few published cells to fit; allowed: {', '.join(n for n, p in PAIRS.items() if p.dataset == 'gsm8k')}",
+        f"pair = {name!r} has too few published cells to fit; allowed: "
+        f"{', '.join(n for n, p in PAIRS.items() if p.dataset == 'gsm8k')}",
     )
     run = start_at(name, "sim")
 

@@ -1,7 +1,7 @@
 """Choose the learning rate of a language model's pair: `python -m rftlab.studies.tools.rates tiny-mix97`.
 
-Four cells that ask different things of a rate run with each rate, on the validation split, so that the test split decides nothing. The
-rate with the highest mean Pass@1 after training goes into `studies/paper/pairs.py`.
+Four cells that ask different things of a rate run with each rate, on the validation split, so that the test split
+decides nothing. The rate with the highest mean Pass@1 after training goes into `studies/paper/pairs.py`.
 """
 
 import argparse
@@ -32,7 +32,11 @@ def points_at(pair: str, rates: list[float], seeds: int) -> list[list[Point]]:
     start = replace(start, evaluation=replace(start.evaluation, split="validation"))
     designs = [replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every) for cell in CELLS]
     return [
-        [Point(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, learning_rate=rate))) for d in designs for s in range(seeds)]
+        [
+            Point(pair, replace(start, design=d, seed=s, optimizer=replace(start.optimizer, learning_rate=rate)))
+            for d in designs
+            for s in range(seeds)
+        ]
         for rate in rates
     ]
 
@@ -53,8 +57,19 @@ def main() -> None:
     arguments, console = parser.parse_args(), Console()
     check(arguments.seeds >= 1, f"seeds = {arguments.seeds}; allowed: 1 or more")
     runs = points_at(arguments.pair, arguments.rates, arguments.seeds)
-    finish_points(console, store.open_store(arguments.results), [point for of_rate in runs for point in of_rate], threads_of(0), False)
-    table = pd.DataFrame({rate: scores(collect(arguments.results, of_rate).curves) for rate, of_rate in zip(arguments.rates, runs, strict=True)}).T
+    finish_points(
+        console,
+        store.open_store(arguments.results),
+        [point for of_rate in runs for point in of_rate],
+        threads_of(0),
+        False,
+    )
+    table = pd.DataFrame(
+        {
+            rate: scores(collect(arguments.results, of_rate).curves)
+            for rate, of_rate in zip(arguments.rates, runs, strict=True)
+        }
+    ).T
     table["mean"] = table.mean(axis=1)
     console.print(table.round(3).to_string(), markup=False, highlight=False, soft_wrap=True)
     console.print(f"highest mean: {table['mean'].idxmax():g}")

@@ -1,9 +1,9 @@
 """Peers of the simulator: one training round of the linear environment, written in NumPy, in PyTorch and in JAX.
 
-Every peer has run(world, cell, rounds, seeds, rate) -> {"seconds", "train", "test"}: wall seconds of all seeds (warm-up and
-compilation excluded, drawing the order of contexts and exact evaluation every 100 rounds included) and the final exact Pass@1 of each seed.
-Each peer samples its own randomness, so they agree in law, not in bits. On this page N = contexts, d = features, A = arms,
-B = contexts per round, K = trained rollouts, M = support rollouts, R = K + M.
+Every peer has run(world, cell, rounds, seeds, rate) -> {"seconds", "train", "test"}: wall seconds of all seeds (warm-up
+and compilation excluded, drawing the order of contexts and exact evaluation every 100 rounds included) and the final
+exact Pass@1 of each seed. Each peer samples its own randomness, so they agree in law, not in bits. On this page N =
+contexts, d = features, A = arms, B = contexts per round, K = trained rollouts, M = support rollouts, R = K + M.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +21,15 @@ SPREAD_EPS = 1e-6
 
 
 def cell(batch_size: int, rollouts: int, support: int = 0, window: int = 0, advantage: str = "grpo") -> dict:
-    """A design: contexts per round, trained rollouts, support rollouts, replay window (0 = off), advantage reward or grpo."""
-    return {"batch_size": batch_size, "rollouts": rollouts, "support": support, "window": window, "advantage": advantage}
+    """A design: contexts per round, trained rollouts, support rollouts, replay window (0 = off), advantage reward or
+    grpo."""
+    return {
+        "batch_size": batch_size,
+        "rollouts": rollouts,
+        "support": support,
+        "window": window,
+        "advantage": advantage,
+    }
 
 
 CELLS = {
@@ -39,7 +46,10 @@ def epoch_batches(n: int, batch_size: int, rounds: int, seed: int) -> np.ndarray
     """Contexts (rounds, B) in epoch order, reshuffled every epoch, the last partial batch dropped."""
     rng = np.random.default_rng(seed)
     per_epoch = n // batch_size
-    epochs = [rng.permutation(n)[: per_epoch * batch_size].reshape(per_epoch, batch_size) for _ in range(-(-rounds // per_epoch))]
+    epochs = [
+        rng.permutation(n)[: per_epoch * batch_size].reshape(per_epoch, batch_size)
+        for _ in range(-(-rounds // per_epoch))
+    ]
     return np.concatenate(epochs)[:rounds]
 
 
@@ -48,7 +58,9 @@ def segments(rounds: int) -> Iterator[slice]:
     return (slice(start, min(start + EVALUATE_EVERY, rounds)) for start in range(0, rounds, EVALUATE_EVERY))
 
 
-def random_world(seed: int = 0, n_train: int = 7473, n_test: int = 1319, d: int = 448, answers: int = 8, styles: int = 2) -> dict:
+def random_world(
+    seed: int = 0, n_train: int = 7473, n_test: int = 1319, d: int = 448, answers: int = 8, styles: int = 2
+) -> dict:
     """A learnable world: a linear teacher scores the answers, and the base policy is the teacher's, blurred."""
     rng = np.random.default_rng(seed)
     teacher = rng.standard_normal((d, answers)) / np.sqrt(d)
@@ -58,12 +70,19 @@ def random_world(seed: int = 0, n_train: int = 7473, n_test: int = 1319, d: int 
         score = x @ teacher
         right = score.argmax(1)[:, None] == np.arange(answers)
         logits = 4.0 * np.repeat(score, styles, axis=1) + 0.5 * rng.standard_normal((n, answers * styles))
-        arrays = {"x": x, "z0": logits, "h0": -4.0 + rng.standard_normal(n), "correct": np.repeat(right, styles, axis=1)}
+        arrays = {
+            "x": x,
+            "z0": logits,
+            "h0": -4.0 + rng.standard_normal(n),
+            "correct": np.repeat(right, styles, axis=1),
+        }
         world |= {f"{key}_{name}": np.ascontiguousarray(value, dtype=np.float32) for key, value in arrays.items()}
     return world
 
 
-def report(name: str, run: Callable[[dict, dict, int, list[int], float], dict], world: dict | None = None, repeats: int = 3) -> None:
+def report(
+    name: str, run: Callable[[dict, dict, int, list[int], float], dict], world: dict | None = None, repeats: int = 3
+) -> None:
     """Print the best microseconds per round of each cell, evaluation included."""
     world = world or random_world()
     for label, design in CELLS.items():

@@ -1,8 +1,9 @@
 """Our simulator beside its peers, in one process on one core: `make bench`, or `python -m tests.bench --help`.
 
-Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included, compilation not;
-medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2 (`tests/support/isa.py`), for which the process
-starts itself again. The grid is the time of 2,000 rounds of every cell. Results are not checked here but in the test suite.
+Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included,
+compilation not; medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2
+(`tests/support/isa.py`), for which the process starts itself again. The grid is the time of 2,000 rounds of every cell.
+Results are not checked here but in the test suite.
 """
 
 import argparse
@@ -36,12 +37,16 @@ from tests.support.isa import ONE_THREAD, only_avx2
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
 PEERS = ("numpy", "torch", "jax")
 ISAS = {"native": lambda: ONE_THREAD, "avx2": lambda: ONE_THREAD | only_avx2()}
-JAX_NOTE = "; the matrix products of JAX's library still choose theirs by the processor, which favours JAX where that has AVX-512"
+JAX_NOTE = (
+    "; the matrix products of JAX's library still choose theirs by the processor, which favours JAX "
+    "where that has AVX-512"
+)
 FEW = ("32x1", "32x1+7", "32x8", "32x64", "256x1w8", "2048x1w8")
 
 
 def restart_with(environment: dict[str, str]) -> None:
-    """Replace this process by one with an environment, which libraries read when they are imported; nothing where it has that."""
+    """Replace this process by one with an environment, which libraries read when they are imported; nothing where it
+    has that."""
     if any(os.environ.get(name) != value for name, value in environment.items()):
         os.execve(sys.executable, [sys.executable, "-m", "tests.bench", *sys.argv[1:]], {**os.environ, **environment})
 
@@ -64,7 +69,12 @@ def peer_world(world) -> dict:
     found = {"format_scale": world.format_scale, "nuisance": world.nuisance}
     for name, part in (("train", world.train), ("test", world.test)):
         correct = ((part.correct[:, None] >> arms) & 1).astype(np.float32)
-        arrays = {"x": part.features, "z0": part.base_logits[:, : world.n_arms], "h0": part.base_format, "correct": correct}
+        arrays = {
+            "x": part.features,
+            "z0": part.base_logits[:, : world.n_arms],
+            "h0": part.base_format,
+            "correct": correct,
+        }
         found |= {f"{key}_{name}": np.ascontiguousarray(value, dtype=np.float32) for key, value in arrays.items()}
     return found
 
@@ -86,7 +96,9 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
         order_of.cache_clear()  # the peers draw their orders too
         found["ours"].append(_seconds(lambda seed=seed: simulate(replace(run, seed=seed), world)) / rounds)
         for name, module in peers.items():
-            found[name].append(module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"] / rounds)
+            found[name].append(
+                module.run(theirs, same, rounds, [seed], known.optimizer.learning_rate)["seconds"] / rounds
+            )
     return {name: statistics.median(values) for name, values in found.items()}
 
 
@@ -95,7 +107,10 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
     known, peak = start_at(PAIR, "sim"), peak_flops()
     world = build(known.environment)
     theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
-    table = Table(title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s", title_justify="left")
+    table = Table(
+        title=f"microseconds per round, {PAIR}, one core; matrix products at peak {peak / 1e9:.0f} GFLOP/s",
+        title_justify="left",
+    )
     for column in ("cell", "ours", "of peak", *peers, *(f"{name}/ours" for name in peers)):
         table.add_column(column, justify="right")
     for design in designs:
@@ -106,24 +121,35 @@ def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
         worst = {name: min(worst.get(name, np.inf), ratio) for name, ratio in ratios.items()}
         sums = {name: sums[name] + ROUNDS * value for name, value in times.items()}
         share = 2 * d * arms * contexts / times["ours"] / peak
-        cells = [f"{1e6 * times['ours']:.0f}", f"{share:.0%}", *(f"{1e6 * times[name]:.0f}" for name in peers), *(f"{r:.1f}x" for r in ratios.values())]
+        cells = [
+            f"{1e6 * times['ours']:.0f}",
+            f"{share:.0%}",
+            *(f"{1e6 * times[name]:.0f}" for name in peers),
+            *(f"{r:.1f}x" for r in ratios.values()),
+        ]
         table.add_row(label(design), *cells)
     console.print(table)
     for name in peers:
         ratio = sums[name] / sums["ours"]
         times = f"ours {sums['ours']:.1f} s, {name} {sums[name]:.1f} s"
-        console.print(f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x")
+        console.print(
+            f"grid of {table.row_count} cells x {ROUNDS} rounds: {times}: {ratio:.2f}x; worst cell {worst[name]:.2f}x"
+        )
 
 
 def objective_times(console: Console, n: int = 32_768) -> None:
     """Nanoseconds per token of the clipped surrogate with k3."""
     rng, estimator = np.random.default_rng(0), preset("paper_text")
     old = -rng.random(n)
-    batch = prepare(estimator, rng.integers(0, 2, n), np.arange(n) // 8, np.arange(n + 1), old, old + 0.3 * rng.standard_normal(n))
+    batch = prepare(
+        estimator, rng.integers(0, 2, n), np.arange(n) // 8, np.arange(n + 1), old, old + 0.3 * rng.standard_normal(n)
+    )
     weight, rule = np.empty(n), rule_of(estimator)
     for name, logp in (("on-policy", old), ("off-policy", old + 0.1 * rng.standard_normal(n))):
         objective_and_weights_into(rule, batch, logp, weight)
-        seconds = statistics.median(_seconds(lambda logp=logp: objective_and_weights_into(rule, batch, logp, weight)) for _ in range(100))
+        seconds = statistics.median(
+            _seconds(lambda logp=logp: objective_and_weights_into(rule, batch, logp, weight)) for _ in range(100)
+        )
         console.print(f"objective_and_weights, {name}: {1e9 * seconds / n:.1f} ns per token")
 
 
@@ -131,12 +157,18 @@ def grid(console: Console, threads: int, seeds: int) -> float:
     """Wall seconds of all cells of one pair, 2,000 rounds, on so many threads, the longest first as in a study."""
     known = start_at(PAIR, "sim")
     world = build(known.environment)
-    runs = [Simulation(known.environment, design, known.optimizer, seed=seed) for seed in range(seeds) for design in cells_of(list(EXPERIMENTS.values()))]
+    runs = [
+        Simulation(known.environment, design, known.optimizer, seed=seed)
+        for seed in range(seeds)
+        for design in cells_of(list(EXPERIMENTS.values()))
+    ]
     runs.sort(key=lambda run: -Point(PAIR, run).cost)
     cpu = time.process_time()
     with ThreadPoolExecutor(threads) as pool:
         wall = _seconds(lambda: list(pool.map(lambda run: simulate(run, world), runs)))
-    console.print(f"all {len(runs)} runs on {threads} threads: {wall:.2f} s wall, {time.process_time() - cpu:.2f} CPU-seconds")
+    console.print(
+        f"all {len(runs)} runs on {threads} threads: {wall:.2f} s wall, {time.process_time() - cpu:.2f} CPU-seconds"
+    )
     return wall
 
 
@@ -145,11 +177,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)")
+    parser.add_argument(
+        "--few", action="store_true", help="six cells instead of all (PyTorch compiles for most of a minute per cell)"
+    )
     parser.add_argument("--isa", default="native", choices=ISAS, help="instruction set of ours and the peers")
     arguments, console = parser.parse_args(), Console(width=150)
     restart_with(ISAS[arguments.isa]())
-    console.print(f"instruction set: {TARGET.name}{JAX_NOTE if arguments.isa == 'avx2' and 'jax' in arguments.peers else ''}")
+    console.print(
+        f"instruction set: {TARGET.name}{JAX_NOTE if arguments.isa == 'avx2' and 'jax' in arguments.peers else ''}"
+    )
     cores = os.sched_getaffinity(0)
     small = replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)
     simulate(Simulation(small), build(small))
@@ -161,7 +197,12 @@ def main() -> None:
     designs = cells_of(list(EXPERIMENTS.values()))
     if arguments.few:
         designs = [design for design in designs if label(design).split("-")[0] in FEW]
-    compare(console, designs, {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers}, arguments.repeats)
+    compare(
+        console,
+        designs,
+        {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers},
+        arguments.repeats,
+    )
 
 
 if __name__ == "__main__":

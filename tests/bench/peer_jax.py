@@ -14,7 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import (
+    BETA1,
+    BETA2,
+    EPS,
+    KL_COEFFICIENT,
+    KL_RATIO_MAX,
+    KL_RATIO_MIN,
+    SPREAD_EPS,
+    epoch_batches,
+    report,
+    segments,
+)
 
 CHUNK = 128
 """Contexts worked on at a time: their features stay in the second-level cache from the gather to the gradient."""
@@ -23,7 +34,8 @@ BLOCK = 10
 
 
 class World(NamedTuple):
-    """The contexts of one split, padded to whole chunks with contexts that have no correct arm; base is pi_base (N, A), n the unpadded N."""
+    """The contexts of one split, padded to whole chunks with contexts that have no correct arm; base is pi_base (N,
+    A), n the unpadded N."""
 
     x: jax.Array
     z0: jax.Array
@@ -67,7 +79,8 @@ def world_of(world: dict, split: str) -> World:
     """One split of the world."""
     n = len(world[f"h0_{split}"])
     padded = {
-        key: np.concatenate([value := world[f"{key}_{split}"], np.zeros((-n % CHUNK, *value.shape[1:]), np.float32)]) for key in ("x", "z0", "h0", "correct")
+        key: np.concatenate([value := world[f"{key}_{split}"], np.zeros((-n % CHUNK, *value.shape[1:]), np.float32)])
+        for key in ("x", "z0", "h0", "correct")
     }
     arrays = {key: jnp.asarray(value) for key, value in padded.items()}
     return World(**arrays, base=jax.nn.softmax(arrays["z0"], axis=1), n=jnp.asarray(n))
@@ -80,7 +93,9 @@ def start_state(world: World, design: Design) -> State:
     def zeros() -> dict:
         return {"weights": jnp.zeros(d * world.z0.shape[1]), "theta": jnp.zeros(())}
 
-    return State(zeros(), zeros(), zeros(), jnp.zeros(()), Replay(jnp.zeros((n, design.window)), jnp.zeros(n, jnp.int32)))
+    return State(
+        zeros(), zeros(), zeros(), jnp.zeros(()), Replay(jnp.zeros((n, design.window)), jnp.zeros(n, jnp.int32))
+    )
 
 
 def push(replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.Array, jax.Array]:
@@ -94,7 +109,8 @@ def push(replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.
 
 
 def advantages(design: Design, replay: Replay, i: jax.Array, rewards: jax.Array) -> tuple[Replay, jax.Array]:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of squares."""
+    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
+    squares."""
     trained, support = rewards[: design.rollouts], rewards[design.rollouts :]
     if design.advantage == "reward":
         return replay, trained
@@ -125,8 +141,11 @@ def exp_logits(weights: jax.Array, x: jax.Array, z0: jax.Array) -> jax.Array:
     return jnp.exp(z - z.max(0))
 
 
-def learn(design: Design, world: World, parameters: dict, replay: Replay, chunk: tuple[jax.Array, ...]) -> tuple[Replay, dict, jax.Array]:
-    """Sample contexts i (B,) with uniforms (2, R, B) and nuisance (A, B); windows, dJ/dparameters, sum of the trained rewards."""
+def learn(
+    design: Design, world: World, parameters: dict, replay: Replay, chunk: tuple[jax.Array, ...]
+) -> tuple[Replay, dict, jax.Array]:
+    """Sample contexts i (B,) with uniforms (2, R, B) and nuisance (A, B); windows, dJ/dparameters, sum of the
+    trained rewards."""
     i, u, nuisance = chunk
     arms, rollouts = nuisance.shape[0], design.rollouts
     x = world.x[i]
@@ -162,11 +181,15 @@ def play(design: Design, world: World, state: State, chunks: tuple[jax.Array, ..
         replay, *terms = learn(design, world, state.parameters, replay, chunk)
         return (replay, *jax.tree.map(jnp.add, (slopes, reward), tuple(terms))), None
 
-    (replay, slopes, reward), _ = jax.lax.scan(add, (state.replay, jax.tree.map(jnp.zeros_like, state.parameters), 0.0), chunks)
+    (replay, slopes, reward), _ = jax.lax.scan(
+        add, (state.replay, jax.tree.map(jnp.zeros_like, state.parameters), 0.0), chunks
+    )
     return adam(state._replace(replay=replay), slopes, design.rate), reward / (design.batch_size * design.rollouts)
 
 
-def play_block(design: Design, world: World, state: State, block: tuple[jax.Array, jax.Array]) -> tuple[State, jax.Array]:
+def play_block(
+    design: Design, world: World, state: State, block: tuple[jax.Array, jax.Array]
+) -> tuple[State, jax.Array]:
     """Rounds on batches (rounds, chunks, contexts), whose random numbers are drawn together."""
     batches, key = block
     rounds, chunks, size = batches.shape
@@ -188,18 +211,24 @@ def evaluate(design: Design, world: World, parameters: dict) -> jax.Array:
     return jax.lax.scan(add, 0.0, chunks)[0] / world.n
 
 
-def segment(design: Design, train: World, test: World, state: State, batches: jax.Array, key: jax.Array) -> tuple[State, jax.Array, jax.Array]:
+def segment(
+    design: Design, train: World, test: World, state: State, batches: jax.Array, key: jax.Array
+) -> tuple[State, jax.Array, jax.Array]:
     """Rounds on batches (rounds, B), then Pass@1 on train and test; also the mean reward of every round."""
     rounds, batch_size = batches.shape
     block, size = math.gcd(rounds, BLOCK), CHUNK if batch_size % CHUNK == 0 else batch_size
     keys = jax.random.split(jax.random.fold_in(key, state.step.astype(int)), rounds // block)
-    state, rewards = jax.lax.scan(partial(play_block, design, train), state, (batches.reshape(rounds // block, block, -1, size), keys))
+    state, rewards = jax.lax.scan(
+        partial(play_block, design, train), state, (batches.reshape(rounds // block, block, -1, size), keys)
+    )
     return state, jnp.stack([evaluate(design, world, state.parameters) for world in (train, test)]), rewards.ravel()
 
 
 @partial(jax.jit, static_argnames="design", donate_argnames="state")
 @jax.threefry_partitionable(False)
-def segment_of_seeds(design: Design, train: World, test: World, state: State, batches: jax.Array, keys: jax.Array) -> tuple[State, jax.Array, jax.Array]:
+def segment_of_seeds(
+    design: Design, train: World, test: World, state: State, batches: jax.Array, keys: jax.Array
+) -> tuple[State, jax.Array, jax.Array]:
     """`segment` of S seeds at once; threefry without partitions draws two numbers where it otherwise draws one."""
     return jax.vmap(partial(segment, design, train, test))(state, batches, keys)
 
@@ -232,17 +261,29 @@ def finish(design: Design, train: World, test: World, group: Group, order: list[
 
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float, at_once: int | None = None) -> dict:
-    """Train the seeds, `at_once` of them side by side (by default all where batches are small, else one); seconds and final Pass@1."""
+    """Train the seeds, `at_once` of them side by side (by default all where batches are small, else one); seconds
+    and final Pass@1."""
     train, test = world_of(world, "train"), world_of(world, "test")
     design = Design(**cell, format_scale=world["format_scale"], nuisance=world["nuisance"], rate=rate)
     at_once = at_once or (len(seeds) if design.batch_size < CHUNK else 1)
     parts = [seeds[first : first + at_once] for first in range(0, len(seeds), at_once)]
     groups = [group_of(design, train, part) for part in parts]
     for size in {len(part) for part in parts}:
-        finish(design, train, test, group_of(design, train, seeds[:size]), batches_of(design, train, rounds, seeds[:size])[-2:])
+        finish(
+            design,
+            train,
+            test,
+            group_of(design, train, seeds[:size]),
+            batches_of(design, train, rounds, seeds[:size])[-2:],
+        )
     jax.block_until_ready(groups)
     start = time.perf_counter()
-    finals = np.concatenate([finish(design, train, test, group, batches_of(design, train, rounds, part)) for group, part in zip(groups, parts, strict=True)])
+    finals = np.concatenate(
+        [
+            finish(design, train, test, group, batches_of(design, train, rounds, part))
+            for group, part in zip(groups, parts, strict=True)
+        ]
+    )
     return {"seconds": time.perf_counter() - start, "train": finals[:, 0].tolist(), "test": finals[:, 1].tolist()}
 
 

@@ -1,7 +1,8 @@
 """The peer in plain NumPy: python -m tests.bench.peer_numpy
 
-Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous contexts.
-On AMD processors with AVX-512, OPENBLAS_CORETYPE=SkylakeX doubles the speed of OpenBLAS, which picks its AVX2 kernels there.
+Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous
+contexts. On AMD processors with AVX-512, OPENBLAS_CORETYPE=SkylakeX doubles the speed of OpenBLAS, which picks its AVX2
+kernels there.
 """
 
 import math
@@ -11,7 +12,18 @@ from functools import partial
 
 import numpy as np
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import (
+    BETA1,
+    BETA2,
+    EPS,
+    KL_COEFFICIENT,
+    KL_RATIO_MAX,
+    KL_RATIO_MIN,
+    SPREAD_EPS,
+    epoch_batches,
+    report,
+    segments,
+)
 
 F32 = np.float32
 DRAWS_AT_ONCE = 2**14
@@ -65,11 +77,17 @@ def normals(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return out.reshape(shape)
 
 
-def draws(rng: np.random.Generator, rounds: int, responses: int, batch_size: int, arms: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def draws(
+    rng: np.random.Generator, rounds: int, responses: int, batch_size: int, arms: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Per round: uniforms (2, R, B) for formats and arms, nuisance (A, B); drawn for many small rounds at once."""
     block = max(1, DRAWS_AT_ONCE // (batch_size * (arms + 2 * responses)))
     for _ in range(0, rounds, block):
-        yield from zip(rng.random((block, 2, responses, batch_size), dtype=F32), normals(rng, (block, arms, batch_size)), strict=True)
+        yield from zip(
+            rng.random((block, 2, responses, batch_size), dtype=F32),
+            normals(rng, (block, arms, batch_size)),
+            strict=True,
+        )
 
 
 def exp_logits(x: np.ndarray, z0: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -94,7 +112,9 @@ def contract(x: np.ndarray, g: np.ndarray, out: np.ndarray) -> None:
     if chunks == 1:
         np.matmul(x.T, g.T, out=out)
     else:
-        np.add.reduce(x.reshape(chunks, -1, x.shape[1]).transpose(0, 2, 1) @ g.T.reshape(chunks, -1, g.shape[0]), axis=0, out=out)
+        np.add.reduce(
+            x.reshape(chunks, -1, x.shape[1]).transpose(0, 2, 1) @ g.T.reshape(chunks, -1, g.shape[0]), axis=0, out=out
+        )
 
 
 class Replay:
@@ -105,7 +125,8 @@ class Replay:
         self.turns = np.arange(rollouts)[:, None]
 
     def push(self, i: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Append rewards (K, B) to the windows of contexts i; return sum and number (B,) of the rewards they then hold."""
+        """Append rewards (K, B) to the windows of contexts i; return sum and number (B,) of the rewards they then
+        hold."""
         size, pushed = self.ones.size, self.pushed[i]
         np.put(self.rewards, i * size + (pushed + self.turns) % size, rewards)
         pushed += self.turns.size
@@ -114,7 +135,8 @@ class Replay:
 
 
 def advantages(cell: dict, replay: Replay | None, i: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of squares."""
+    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
+    squares."""
     trained, support = rewards[: cell["rollouts"]], rewards[cell["rollouts"] :]
     if cell["advantage"] == "reward":
         return trained
@@ -211,12 +233,19 @@ def train(game: Game, batches: np.ndarray, seed: int) -> tuple[float, float, lis
 
 def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> dict:
     """Train every seed, one after the other; seconds and final Pass@1."""
-    tables, batches_of = Tables(world, cell["batch_size"]), partial(epoch_batches, world["h0_train"].size, cell["batch_size"])
+    tables, batches_of = (
+        Tables(world, cell["batch_size"]),
+        partial(epoch_batches, world["h0_train"].size, cell["batch_size"]),
+    )
     warm, *games = [Game(world, cell, tables, rate) for _ in range(len(seeds) + 1)]
     train(warm, batches_of(10, seeds[0]), seeds[0])
     start = time.perf_counter()
     finals = [train(game, batches_of(rounds, seed), seed) for game, seed in zip(games, seeds, strict=True)]
-    return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}
+    return {
+        "seconds": time.perf_counter() - start,
+        "train": [final[0] for final in finals],
+        "test": [final[1] for final in finals],
+    }
 
 
 if __name__ == "__main__":

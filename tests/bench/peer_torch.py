@@ -1,8 +1,9 @@
 """The peer in PyTorch: python -m tests.bench.peer_torch
 
-Closed-form gradients, compiled by torch.compile (needs a C++ compiler); on one core: torch.set_num_threads(1). Small batches compile
-ten rounds as one graph, because calling a graph costs as much as such a round; for large ones only what lies between the matrix products is compiled.
-Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous contexts.
+Closed-form gradients, compiled by torch.compile (needs a C++ compiler); on one core: torch.set_num_threads(1). Small
+batches compile ten rounds as one graph, because calling a graph costs as much as such a round; for large ones only what
+lies between the matrix products is compiled. Arms come first in every array of a batch, (A, B), so that softmax,
+sampling and gradients run along contiguous contexts.
 """
 
 import math
@@ -12,7 +13,18 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tests.bench import BETA1, BETA2, EPS, KL_COEFFICIENT, KL_RATIO_MAX, KL_RATIO_MIN, SPREAD_EPS, epoch_batches, report, segments
+from tests.bench import (
+    BETA1,
+    BETA2,
+    EPS,
+    KL_COEFFICIENT,
+    KL_RATIO_MAX,
+    KL_RATIO_MIN,
+    SPREAD_EPS,
+    epoch_batches,
+    report,
+    segments,
+)
 
 UNROLL, UNROLL_BELOW = 10, 512
 """Rounds in one graph, for batches of fewer contexts than this."""
@@ -23,15 +35,21 @@ ONEDNN = torch.backends.mkldnn.is_available()
 
 
 class State:
-    """W (A, d), theta_f, the moments and steps of Adam; ring buffers (N w,) of each context's latest rewards, and how many were pushed (N,)."""
+    """W (A, d), theta_f, the moments and steps of Adam; ring buffers (N w,) of each context's latest rewards, and
+    how many were pushed (N,)."""
 
     def __init__(self, n: int, d: int, arms: int, window: int):
         self.parameters, self.m, self.v = ([torch.zeros(arms, d), torch.zeros(())] for _ in range(3))
-        self.steps, self.ring, self.pushed = [torch.zeros(()), torch.zeros(())], torch.zeros(n * window), torch.zeros(n, dtype=torch.long)
+        self.steps, self.ring, self.pushed = (
+            [torch.zeros(()), torch.zeros(())],
+            torch.zeros(n * window),
+            torch.zeros(n, dtype=torch.long),
+        )
 
 
 def matmul_t(a: Tensor, b: Tensor) -> Tensor:
-    """a b^T. PyTorch multiplies with MKL, which keeps to AVX2 on AMD processors; outside of graphs, for large batches, oneDNN is faster."""
+    """a b^T. PyTorch multiplies with MKL, which keeps to AVX2 on AMD processors; outside of graphs, for large
+    batches, oneDNN is faster."""
     if torch.compiler.is_compiling() or not ONEDNN:
         return a @ b.t()
     return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
@@ -52,7 +70,8 @@ def push(cell: dict, state: State, i: Tensor, rewards: Tensor) -> tuple[Tensor, 
 
 
 def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
-    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of squares."""
+    """Advantages (K, B) of the trained among the rewards (R, B). Rewards are 0 or 1, so their sum is their sum of
+    squares."""
     trained, support = rewards[: cell["rollouts"]], rewards[cell["rollouts"] :]
     if cell["advantage"] == "reward":
         return trained
@@ -67,8 +86,11 @@ def advantages(cell: dict, state: State, i: Tensor, rewards: Tensor) -> Tensor:
     return (trained - mean) / (std + SPREAD_EPS)
 
 
-def respond(world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u: Tensor, nuisance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sample contexts i (B,) with x W^T (B, A), uniforms (2, R, B), nuisance (A, B); dJ/dlogits (A, B), dJ/dtheta_f, mean of the trained rewards."""
+def respond(
+    world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u: Tensor, nuisance: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sample contexts i (B,) with x W^T (B, A), uniforms (2, R, B), nuisance (A, B); dJ/dlogits (A, B), dJ/dtheta_f,
+    mean of the trained rewards."""
     rollouts, arms = cell["rollouts"], nuisance.shape[0]
     e = exp_logits(change + world["z0_train"].index_select(0, i))
     cumulative = world["triangle"] @ e
@@ -95,10 +117,19 @@ def respond(world: dict, cell: dict, state: State, i: Tensor, change: Tensor, u:
 
 
 def ascend(state: State, slopes: list[Tensor], rate: float) -> None:
-    """One step of Adam: PyTorch's fused kernel, or, in a graph, which cannot hold that kernel, the operations it stands for."""
+    """One step of Adam: PyTorch's fused kernel, or, in a graph, which cannot hold that kernel, the operations it
+    stands for."""
     torch._foreach_add_(state.steps, 1)
     if not torch.compiler.is_compiling():
-        options = {"lr": rate, "beta1": BETA1, "beta2": BETA2, "eps": EPS, "weight_decay": 0.0, "amsgrad": False, "maximize": True}
+        options = {
+            "lr": rate,
+            "beta1": BETA1,
+            "beta2": BETA2,
+            "eps": EPS,
+            "weight_decay": 0.0,
+            "amsgrad": False,
+            "maximize": True,
+        }
         torch._fused_adam_(state.parameters, slopes, state.m, state.v, [], state.steps, **options)
         return
     for p, g, m, v, step in zip(state.parameters, slopes, state.m, state.v, state.steps, strict=True):
@@ -126,8 +157,11 @@ def player(cell: dict, rate: float) -> Callable[..., Tensor]:
     return torch.compile(play, **options) if unrolled else play
 
 
-def draws(generator: torch.Generator, blocks: int, shape: tuple[int, ...], arms: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Per block of rounds, shape = (rounds, R, B): uniforms (rounds, 2, R, B) for formats and arms, nuisance (rounds, A, B); many small blocks at once."""
+def draws(
+    generator: torch.Generator, blocks: int, shape: tuple[int, ...], arms: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Per block of rounds, shape = (rounds, R, B): uniforms (rounds, 2, R, B) for formats and arms, nuisance
+    (rounds, A, B); many small blocks at once."""
     rounds, responses, batch_size = shape
     together = max(1, DRAWS_AT_ONCE // (rounds * batch_size * (arms + 2 * responses)))
     for _ in range(0, blocks, together):
@@ -149,14 +183,18 @@ def evaluate(world: dict, state: State, name: str) -> float:
 
 
 @torch.inference_mode()
-def train(play: Callable[..., Tensor], world: dict, cell: dict, batches: Tensor, seed: int, state: State) -> tuple[float, float, Tensor]:
+def train(
+    play: Callable[..., Tensor], world: dict, cell: dict, batches: Tensor, seed: int, state: State
+) -> tuple[float, float, Tensor]:
     """Run all rounds; final Pass@1 on train and test, and the mean reward of every round."""
     generator, rewards = torch.Generator().manual_seed(seed), []
     for segment in segments(batches.shape[0]):
         rounds, batch_size = batches[segment].shape
         block = math.gcd(rounds, UNROLL) if batch_size < UNROLL_BELOW else 1
         blocks = batches[segment].view(-1, block, batch_size)
-        stream = draws(generator, len(blocks), (block, cell["rollouts"] + cell["support"], batch_size), world["z0_train"].shape[1])
+        stream = draws(
+            generator, len(blocks), (block, cell["rollouts"] + cell["support"], batch_size), world["z0_train"].shape[1]
+        )
         rewards += [play(world, state, i, u, nuisance) for i, (u, nuisance) in zip(blocks, stream, strict=False)]
         train, test = evaluate(world, state, "train"), evaluate(world, state, "test")
     return train, test, torch.cat(rewards)
@@ -176,8 +214,14 @@ def run(world: dict, cell: dict, rounds: int, seeds: list[int], rate: float) -> 
     for segment in {s.stop - s.start: s for s in segments(rounds)}.values():
         train(play, world, cell, batches_of(seeds[0])[segment], seeds[0], warm)
     start = time.perf_counter()
-    finals = [train(play, world, cell, batches_of(seed), seed, state) for seed, state in zip(seeds, states, strict=True)]
-    return {"seconds": time.perf_counter() - start, "train": [final[0] for final in finals], "test": [final[1] for final in finals]}
+    finals = [
+        train(play, world, cell, batches_of(seed), seed, state) for seed, state in zip(seeds, states, strict=True)
+    ]
+    return {
+        "seconds": time.perf_counter() - start,
+        "train": [final[0] for final in finals],
+        "test": [final[1] for final in finals],
+    }
 
 
 if __name__ == "__main__":

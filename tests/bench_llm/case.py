@@ -90,5 +90,7 @@ class Clock:
 
 def report(case: Case, clock: Clock, rewards: list[float], lengths: list[float]) -> None:
     """Print what was measured, for the process that asked."""
-    done = Measured(clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device(case.device)))
+    done = Measured(
+        clock.laps(0), clock.laps(1), rewards, sum(lengths) / len(lengths), peak_megabytes(torch.device(case.device))
+    )
     print(json.dumps(done._asdict()), flush=True)

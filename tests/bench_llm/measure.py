@@ -1,8 +1,9 @@
 """Rounds of a pair on the device at hand, beside its plan: `python -m tests.bench_llm.measure --pair qwen-gsm8k`.
 
-It takes the flags of `rftlab train` and runs the trainer itself: data, engine, scores, updates. For each phase it prints tokens, seconds and peak memory,
-measured and planned with the lengths that were seen; tokens a second of the sampler; the model FLOPs utilisation of the update (what the model needs,
-without what checkpointing computes again, over the peak of the device's data sheet). On one GPU of any kind; without vLLM: --compute.engine hf.
+It takes the flags of `rftlab train` and runs the trainer itself: data, engine, scores, updates. For each phase it
+prints tokens, seconds and peak memory, measured and planned with the lengths that were seen; tokens a second of the
+sampler; the model FLOPs utilisation of the update (what the model needs, without what checkpointing computes again,
+over the peak of the device's data sheet). On one GPU of any kind; without vLLM: --compute.engine hf.
 """
 
 import argparse
@@ -86,14 +87,16 @@ def measure(run: LLMRun, rounds: int) -> Measured:
 
 
 def as_long(run: LLMRun, found: Measured) -> LLMRun:
-    """The run with limits no longer than what it met, and no more rows side by side than it sampled: that is what its memory is measured with."""
+    """The run with limits no longer than what it met, and no more rows side by side than it sampled: that is what
+    its memory is measured with."""
     rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
     model = replace(run.model, max_prompt_length=found.longest[0], max_response_length=found.longest[1])
     return replace(run, model=model, compute=replace(run.compute, sample_rows=min(run.compute.sample_rows, rows)))
 
 
 def needed(run: LLMRun, shape: Shape, assumed: Assumed) -> float:
-    """Multiplications and additions that the update of a round needs: seconds on a device that does one a second, and copies in no time."""
+    """Multiplications and additions that the update of a round needs: seconds on a device that does one a second,
+    and copies in no time."""
     unit = Device("", 0.0, 1 / UTILISATION, 1 / UTILISATION, math.inf)
     plain = replace(run, compute=replace(run.compute, gradient_checkpointing=False))
     return duration_of(plain, shape, unit, assumed).phases["update"].seconds
@@ -103,7 +106,8 @@ def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None
     """Print measured and planned."""
     run, meter, phases = plan.run, found.meter, plan.duration.phases
     console.print(
-        f"{run.model.source} on {plan.device.name}, {run.compute.engine}, {run.compute.precision}: {run.design.batch_size} prompts x {run.design.rollouts}, "
+        f"{run.model.source} on {plan.device.name}, {run.compute.engine}, {run.compute.precision}: "
+        f"{run.design.batch_size} prompts x {run.design.rollouts}, "
         f"{rounds} rounds; prompts of {found.prompt:.0f} and responses of {found.response:.0f} tokens",
         soft_wrap=True,
     )
@@ -116,21 +120,32 @@ def show(console: Console, plan: CostPlan, found: Measured, rounds: int) -> None
         time_planned = f"{phases[name].seconds:.2f}" if name in phases else ""
         memory_planned = f"{plan.memory.total(name) / 1e9:.2f}" if name in plan.memory.phases else ""
         in_use = f"{meter.in_use[name] / 1e3:.2f}" if meter.in_use[name] else ""
-        table.add_row(name, f"{seconds / rounds:.2f}", time_planned, f"{meter.peak[name] / 1e3:.2f}", memory_planned, in_use)
+        table.add_row(
+            name, f"{seconds / rounds:.2f}", time_planned, f"{meter.peak[name] / 1e3:.2f}", memory_planned, in_use
+        )
     rest = found.seconds - sum(meter.seconds.values()) / rounds
     table.add_row("rest", f"{rest:.2f}")
     table.add_row("round", f"{found.seconds:.2f}", f"{plan.duration.round_seconds:.2f}")
     console.print(table)
-    console.print("rest: weights to the engine, its sleep and waking, bookkeeping; in use: of the GPU, by whomever, when the phase began", style="dim")
+    console.print(
+        "rest: weights to the engine, its sleep and waking, bookkeeping; in use: of the GPU, by whomever, when "
+        "the phase began",
+        style="dim",
+    )
     peak = plan.device.bf16 if run.compute.precision == "bf16" else plan.device.fp32
     rate = needed(run, plan.shape, plan.assumed) * rounds / meter.seconds["update"]
     console.print(f"sampler: {found.sampled * rounds / meter.seconds['sample']:,.0f} tokens a second", highlight=False)
-    console.print(f"update: {rate / 1e12:.3g} TFLOP/s of {peak / 1e12:.3g}, a utilisation of {rate / peak:.1%}", highlight=False)
+    console.print(
+        f"update: {rate / 1e12:.3g} TFLOP/s of {peak / 1e12:.3g}, a utilisation of {rate / peak:.1%}", highlight=False
+    )
 
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog="Other flags are those of `rftlab train`, --pair and --compute.* among them.")
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0],
+        epilog="Other flags are those of `rftlab train`, --pair and --compute.* among them.",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="measured, after one that warms up")
     arguments, flags = parser.parse_known_args()
     run = parse_train(flags).run

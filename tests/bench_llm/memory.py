@@ -1,9 +1,10 @@
 """Predicted and measured memory, part by part: `python -m tests.bench_llm.memory --source FOLDER`.
 
-Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is measured as what memory grows by
-when it appears: resident memory of the process on a CPU, where malloc is told to give freed arrays back at once (MALLOC below; without that freed
-memory stays resident and hides what comes next), allocated memory on an accelerator. Gradients of adapters are measured as the bytes of their tensors.
-It needs torch and transformers.
+Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is
+measured as what memory grows by
+when it appears: resident memory of the process on a CPU, where malloc is told to give freed arrays back at once (MALLOC
+below; without that freed memory stays resident and hides what comes next), allocated memory on an accelerator.
+Gradients of adapters are measured as the bytes of their tensors. It needs torch and transformers.
 """
 
 import argparse
@@ -85,7 +86,13 @@ def run_of(arguments) -> LLMRun:
     )
     model = Model(arguments.source, max_prompt_length=arguments.prompt, max_response_length=arguments.response)
     lora = LoRA(LORA_RANK if arguments.adapters else 0)
-    return LLMRun(TaskConfig("words"), model, Design(arguments.batch, arguments.rollouts, estimator=estimator), compute=compute, lora=lora)
+    return LLMRun(
+        TaskConfig("words"),
+        model,
+        Design(arguments.batch, arguments.rollouts, estimator=estimator),
+        compute=compute,
+        lora=lora,
+    )
 
 
 def measure(run: LLMRun) -> list[Row]:
@@ -96,7 +103,9 @@ def measure(run: LLMRun) -> list[Row]:
     rows, before = [], memory.now()
 
     def row(phase: str, parts: tuple[str, ...], measured: float) -> None:
-        rows.append(Row(phase, " + ".join(parts), sum(plan.phases[phase].get(part, 0.0) for part in parts) / 1e6, measured))
+        rows.append(
+            Row(phase, " + ".join(parts), sum(plan.phases[phase].get(part, 0.0) for part in parts) / 1e6, measured)
+        )
 
     if on_cpu:
         row("update", ("libraries",), before)
@@ -123,7 +132,9 @@ def measure(run: LLMRun) -> list[Row]:
     if frozen:
         _read_all(reference.model)
     before = memory.now()
-    peak = memory.peak(lambda: logp.extend([policy.all_log_probs(rollouts.responses), reference.all_log_probs(rollouts.responses)]))
+    peak = memory.peak(
+        lambda: logp.extend([policy.all_log_probs(rollouts.responses), reference.all_log_probs(rollouts.responses)])
+    )
     row("log_probs", ("activations", "bf16 copies", "logits"), peak - before)
 
     reference.rest()
@@ -146,7 +157,14 @@ def measure(run: LLMRun) -> list[Row]:
 
 def _warm_up(run: LLMRun) -> None:
     """Take a model of two narrow blocks through a round, so that what libraries load and compile is there."""
-    config = LlamaConfig(vocab_size=1000, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0)
+    config = LlamaConfig(
+        vocab_size=1000,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        pad_token_id=0,
+    )
     policy = Policy(with_adapters(LlamaForCausalLM(config).to(run.compute.device), run.lora, 0), run.compute)
     rollouts, optimizer = _sample(run, policy), optimizer_of(policy, run.optimizer)
     logp = policy.all_log_probs(rollouts.responses)
@@ -155,7 +173,8 @@ def _warm_up(run: LLMRun) -> None:
 
 
 def _gradients(policy: Policy) -> float:
-    """MB of the tensors. Gradients of adapters are small enough to lie in memory that was freed before, so that the process hardly grows."""
+    """MB of the tensors. Gradients of adapters are small enough to lie in memory that was freed before, so that the
+    process hardly grows."""
     return sum(parameter.grad.nbytes for parameter in policy.model.parameters() if parameter.grad is not None) / 1e6
 
 
@@ -173,9 +192,13 @@ def _batch(run: LLMRun, rollouts, old: np.ndarray, anchor: np.ndarray):
 def _sample(run: LLMRun, policy: Policy):
     """Responses of full length to random prompts, of two lengths, so that there is padding."""
     rng = np.random.default_rng(0)
-    prompts = [tuple(rng.integers(3, 1000, run.model.max_prompt_length - i % 2).tolist()) for i in range(run.design.batch_size)]
+    prompts = [
+        tuple(rng.integers(3, 1000, run.model.max_prompt_length - i % 2).tolist()) for i in range(run.design.batch_size)
+    ]
     contexts, counts = np.arange(len(prompts)), np.full(len(prompts), run.design.rollouts)
-    return HFEngine(policy, NEVER).sample(prompts, contexts, counts, Draws(0, ROLLOUT, 0), 1.0, run.model.max_response_length)
+    return HFEngine(policy, NEVER).sample(
+        prompts, contexts, counts, Draws(0, ROLLOUT, 0), 1.0, run.model.max_response_length
+    )
 
 
 def _watch_cache(memory: Memory) -> list[float]:
@@ -208,18 +231,36 @@ def show(name: str, rows: list[Row]) -> None:
     """Predicted and measured, side by side."""
     print(f"\n{name}\n{'phase':<10} {'part':<52} {'predicted MB':>12} {'measured MB':>12} {'ratio':>6}")
     for row in rows:
-        print(f"{row.phase:<10} {row.part:<52} {row.predicted:>12.0f} {row.measured:>12.0f} {row.predicted / row.measured:>6.2f}", flush=True)
+        print(
+            f"{row.phase:<10} {row.part:<52} {row.predicted:>12.0f} {row.measured:>12.0f} "
+            f"{row.predicted / row.measured:>6.2f}",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Parse; start a process for each case, or be one."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", default="smollm2-135m", help="a folder with a model, or smollm2-135m")
-    for name, value in {"batch": 2, "rollouts": 6, "prompt": 64, "response": 64, "micro-tokens": 448, "logit-rows": 256, "threads": 1}.items():
+    for name, value in {
+        "batch": 2,
+        "rollouts": 6,
+        "prompt": 64,
+        "response": 64,
+        "micro-tokens": 448,
+        "logit-rows": 256,
+        "threads": 1,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
-    parser.add_argument("--cases", nargs="*", default=CASES, choices=CASES, help="what is trained, and whether blocks are kept or run again")
+    parser.add_argument(
+        "--cases",
+        nargs="*",
+        default=CASES,
+        choices=CASES,
+        help="what is trained, and whether blocks are kept or run again",
+    )
     parser.add_argument("--plain-malloc", action="store_true", help="malloc as it comes")
     parser.add_argument("--case", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -229,8 +270,17 @@ def main() -> None:
         print(json.dumps(measure(run_of(arguments))))
         return
     for case in arguments.cases:
-        environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "HF_HUB_OFFLINE": "1"} | ({} if arguments.plain_malloc else MALLOC)
-        done = subprocess.run([sys.executable, "-m", "tests.bench_llm.memory", *sys.argv[1:], "--case", case], env=environment, capture_output=True, text=True)
+        environment = (
+            os.environ
+            | {"OMP_NUM_THREADS": str(arguments.threads), "HF_HUB_OFFLINE": "1"}
+            | ({} if arguments.plain_malloc else MALLOC)
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench_llm.memory", *sys.argv[1:], "--case", case],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             sys.exit(done.stderr[-4000:])
         show(f"{arguments.precision}, {case}", [Row(*row) for row in json.loads(done.stdout.splitlines()[-1])])

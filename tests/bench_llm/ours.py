@@ -1,6 +1,7 @@
 """Our trainer on a case, in a process of its own: `python -m tests.bench_llm.ours CASE [small]`.
 
-As it comes: 2,048 tokens a pass. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves memory.
+As it comes: 2,048 tokens a pass. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves
+memory.
 """
 
 import sys
@@ -30,10 +31,14 @@ NEVER = (-1,)
 def run_of(case: Case, small: bool) -> LLMRun:
     """TRL's defaults in our words; the model of `tiny` is the one that its folder was made from."""
     estimator = replace(preset("grpo_trl"), kl=KL("k3", BETA, bounded=False))
-    design = Design(case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator)
+    design = Design(
+        case.prompts, case.rollouts, rounds=case.rounds + 1, eval_every=case.rounds + 1, estimator=estimator
+    )
     source = "tiny" if case.task == "mix97" else case.folder
     compute = replace(SMALL if small else Compute(), device=case.device, precision=case.precision)
-    return LLMRun(TaskConfig(case.task), Model(source, max_response_length=case.limit), design, AdamW(case.rate), compute=compute)
+    return LLMRun(
+        TaskConfig(case.task), Model(source, max_response_length=case.limit), design, AdamW(case.rate), compute=compute
+    )
 
 
 def main() -> None:

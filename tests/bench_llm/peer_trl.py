@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer on a case, in a process of its own: `python -m tests.bench_llm.peer_trl CASE [fast]`.
 
-As it comes: eight rows at a time, gradient checkpointing. `fast`: all rows at once and no checkpointing, which costs memory.
+As it comes: eight rows at a time, gradient checkpointing. `fast`: all rows at once and no checkpointing, which costs
+memory.
 """
 
 import sys
@@ -88,7 +89,9 @@ def main() -> None:
     with MathPool() as pool, tempfile.TemporaryDirectory() as folder:
         reward = Reward(task.verifier, pool)
         tokenizer = AutoTokenizer.from_pretrained(case.folder, trust_remote_code=False)
-        trainer = GRPOTrainer(case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[laps])
+        trainer = GRPOTrainer(
+            case.folder, reward, config_of(case, folder, fast), data, processing_class=tokenizer, callbacks=[laps]
+        )
         trainer.train()
     report(case, laps.clock, reward.rewards, reward.lengths)
 

@@ -1,8 +1,9 @@
 """Where a round goes, beside the floor of each phase: `python -m tests.bench_llm.profile --source FOLDER`.
 
-The floor is the plan's own arithmetic (`llm/budget/duration.py`) at all of this machine's speed, not an assumed part of it: products at the rate of a large
-matrix product in torch, bytes at the rate of a large copy, both measured here, before and after the rounds, the faster one counts. Processor seconds on one
-thread, so that other work on the machine disturbs little.
+The floor is the plan's own arithmetic (`llm/budget/duration.py`) at all of this machine's speed, not an assumed part of
+it: products at the rate of a large matrix product in torch, bytes at the rate of a large copy, both measured here,
+before and after the rounds, the faster one counts. Processor seconds on one thread, so that other work on the machine
+disturbs little.
 """
 
 import argparse
@@ -65,7 +66,8 @@ def speeds() -> tuple[float, float]:
 
 
 def compile_passes(policy: Policy) -> None:
-    """Have torch compile the model's body where responses are read, in the update and for old log-probabilities; sampling stays as it is."""
+    """Have torch compile the model's body where responses are read, in the update and for old log-probabilities;
+    sampling stays as it is."""
     body, plain = policy.model.base_model, policy.log_probs
     eager, compiled = body.forward, torch.compile(body.forward, dynamic=True)
 
@@ -103,8 +105,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--source", required=True, help="a folder with SmolLM2 or another model that a plan knows")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help="short passes and gradient checkpointing, as `ours small` of the benchmark")
-    parser.add_argument("--compile", action="store_true", help="torch.compile for the passes of update and log-probabilities; needs a C++ compiler on a CPU")
+    parser.add_argument(
+        "--small", action="store_true", help="short passes and gradient checkpointing, as `ours small` of the benchmark"
+    )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile for the passes of update and log-probabilities; needs a C++ compiler on a CPU",
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     before, case = speeds(), Case("profile", "words", arguments.source, 4, 4, 64, True, 1e-6, arguments.rounds, 1)
@@ -119,7 +127,10 @@ def main() -> None:
     for name, seconds in meter.processor.items():
         mine = seconds / case.rounds
         floor = floors.get(name)
-        print(f"{name:<10} {mine:>8.2f}" + (f" {floor.seconds:>8.2f} {mine / floor.seconds:>8.2f} {floor.tokens:>8}" if floor else ""))
+        print(
+            f"{name:<10} {mine:>8.2f}"
+            + (f" {floor.seconds:>8.2f} {mine / floor.seconds:>8.2f} {floor.tokens:>8}" if floor else "")
+        )
 
 
 if __name__ == "__main__":

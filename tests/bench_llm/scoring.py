@@ -1,4 +1,5 @@
-"""What scoring MATH costs a round: `python -m tests.bench_llm.scoring`. Responses that are right as text three times in ten, the others for math-verify."""
+"""What scoring MATH costs a round: `python -m tests.bench_llm.scoring`. Responses that are right as text three times
+in ten, the others for math-verify."""
 
 import random
 import resource
@@ -35,7 +36,8 @@ def processor(who: int) -> float:
 
 
 def left_over(responses: list[str], truths: list[str], pool: MathPool) -> float:
-    """Seconds that scoring takes after responses that ended one by one, over the steps of a sampler that does nothing else."""
+    """Seconds that scoring takes after responses that ended one by one, over the steps of a sampler that does
+    nothing else."""
     ends = [responses[i::STEPS] for i in range(STEPS)], [truths[i::STEPS] for i in range(STEPS)]
     for ended in zip(*ends, strict=True):
         pairs = [in_doubt("math", response, truth) for response, truth in zip(*ended, strict=True)]
@@ -58,10 +60,16 @@ def measure(n: int) -> None:
         checks = score("math", responses, truths, pool).checks
         wall, own, workers = time.perf_counter() - began, processor(resource.RUSAGE_SELF) - before, pool.workers
     children = processor(resource.RUSAGE_CHILDREN) - ended
-    print(f"{n} responses, {checks.asked} for math-verify: {wall:.1f} s on {workers} processes; CPU s: {own:.2f} here, {children:.1f} there, their start too")
+    print(
+        f"{n} responses, {checks.asked} for math-verify: {wall:.1f} s on {workers} processes; CPU s: {own:.2f} "
+        f"here, {children:.1f} there, their start too"
+    )
     with MathPool() as pool:
         pool.equivalent([(str(i), "0") for i in range(8 * pool.workers)])
-        print(f"begun beside {STEPS} steps of {STEP * 1e3:.0f} ms in which they end: {left_over(responses, truths, pool):.2f} s after the last")
+        print(
+            f"begun beside {STEPS} steps of {STEP * 1e3:.0f} ms in which they end: "
+            f"{left_over(responses, truths, pool):.2f} s after the last"
+        )
 
 
 if __name__ == "__main__":

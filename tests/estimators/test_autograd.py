@@ -1,4 +1,5 @@
-"""Every surrogate, level of the ratio and penalty written once more with torch; autograd must give the same weights, away from ties. Skipped without torch."""
+"""Every surrogate, level of the ratio and penalty written once more with torch; autograd must give the same weights,
+away from ties. Skipped without torch."""
 
 import math
 from dataclasses import replace
@@ -11,7 +12,15 @@ from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.random_batches import SURROGATES, Batches, drawn, random_batch, random_estimator, random_kl, random_ratio
+from tests.support.random_batches import (
+    SURROGATES,
+    Batches,
+    drawn,
+    random_batch,
+    random_estimator,
+    random_kl,
+    random_ratio,
+)
 from tests.support.vectors import EXACT, REAL, Api, close, seeds
 
 torch = pytest.importorskip("torch")
@@ -41,7 +50,11 @@ def log_ratio_of(level: str, x, row):
 
 def clip(spec: Clip, advantage, ratio):
     value = torch.minimum(advantage * ratio, advantage * clamped(ratio, 1.0 - spec.low, 1.0 + spec.high))
-    return torch.where(advantage < 0, torch.maximum(value, advantage * spec.dual), value) if math.isfinite(spec.dual) else value
+    return (
+        torch.where(advantage < 0, torch.maximum(value, advantage * spec.dual), value)
+        if math.isfinite(spec.dual)
+        else value
+    )
 
 
 def surrogate(estimator: Estimator, advantage, logp, x, row):
@@ -78,7 +91,9 @@ def penalty(spec: KL, logp, ref_logp, ratio):
     d = logp - ref_logp
     limit, most = (20.0, 10.0) if spec.bounded else (math.inf, math.inf)
     u = clamped(-d, -limit, limit)
-    value = {"none": 0.0 * d, "k1": d, "k2": d**2 / 2, "k3": clamped(u.exp() - u - 1.0, -most, most), "abs": d.abs()}[spec.kind]
+    value = {"none": 0.0 * d, "k1": d, "k2": d**2 / 2, "k3": clamped(u.exp() - u - 1.0, -most, most), "abs": d.abs()}[
+        spec.kind
+    ]
     if spec.straight_through and spec.kind != "none":
         value = value.detach() + d**2 / 2 - (d**2 / 2).detach()
     return value * ratio if spec.weighted else value
@@ -86,7 +101,9 @@ def penalty(spec: KL, logp, ref_logp, ratio):
 
 def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
     """J and all of its derivatives, from one call of backward."""
-    frozen = api.batch_from_advantages(estimator, batch.values, batch.starts, batch.old_logp, batch.ref_logp, correction=batch.correction)
+    frozen = api.batch_from_advantages(
+        estimator, batch.values, batch.starts, batch.old_logp, batch.ref_logp, correction=batch.correction
+    )
     found = api.objective_and_weights(estimator, frozen, batch.logp)
     advantage, share, kl_share, old, ref, row = (torch.from_numpy(np.ascontiguousarray(column)) for column in frozen)
     logp = torch.from_numpy(batch.logp.copy()).requires_grad_()
@@ -101,7 +118,8 @@ def check_autograd(api: Api, estimator: Estimator, batch: Batches) -> None:
 
 
 def without_ties(batch: Batches) -> Batches:
-    """Where a bound is met exactly a function has several subgradients, and each library, each version of it, takes its own: no log-probabilities are equal."""
+    """Where a bound is met exactly a function has several subgradients, and each library, each version of it, takes
+    its own: no log-probabilities are equal."""
     equal = (batch.logp == batch.old_logp) | (batch.logp == batch.ref_logp)
     return batch._replace(logp=batch.logp + 1e-3 * equal)
 
@@ -117,7 +135,8 @@ PAIRS = [
 
 @pytest.mark.parametrize(("kind", "choices", "level"), PAIRS)
 def test_autograd(kind, choices, level):
-    """Bounds of the ratio, penalties and aggregations are drawn at random; log-ratios up to 6, where nothing overflows."""
+    """Bounds of the ratio, penalties and aggregations are drawn at random; log-ratios up to 6, where nothing
+    overflows."""
     for rng in seeds(0, 150):
         estimator = random_estimator(
             rng,
@@ -130,12 +149,20 @@ def test_autograd(kind, choices, level):
 
 
 def test_wrong_weights_are_refused():
-    """The comparison can fail: with weights of the other sign, and with PPO's clip, under which a clipped token stops learning, for CISPO's."""
-    flipped = replace(REAL, objective_and_weights=lambda *args: (lambda found: found._replace(weight=-found.weight))(REAL.objective_and_weights(*args)))
+    """The comparison can fail: with weights of the other sign, and with PPO's clip, under which a clipped token
+    stops learning, for CISPO's."""
+    flipped = replace(
+        REAL,
+        objective_and_weights=lambda *args: (lambda found: found._replace(weight=-found.weight))(
+            REAL.objective_and_weights(*args)
+        ),
+    )
     estimator, batch = Estimator(surrogate=Cispo()), random_batch(np.random.default_rng(0), spreads=(0.5,))
     check_autograd(REAL, estimator, batch)
     with pytest.raises(AssertionError, match="weights"):
         check_autograd(flipped, estimator, batch)
-    stopped = replace(REAL, objective_and_weights=lambda spec, *args: REAL.objective_and_weights(Estimator(surrogate=Clip()), *args))
+    stopped = replace(
+        REAL, objective_and_weights=lambda spec, *args: REAL.objective_and_weights(Estimator(surrogate=Clip()), *args)
+    )
     with pytest.raises(AssertionError, match="weights"):
         check_autograd(stopped, estimator, batch)

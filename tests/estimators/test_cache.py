@@ -1,7 +1,8 @@
 """The stale-cache trap: numba's disk cache of a caller does not see that a callee in another file was edited.
 
-Both tests run the same edit on a copy of the packages, in processes of their own. With the folder that is keyed by a hash of the
-sources the new code runs; with one folder for all versions the old code does, which shows that the first test can fail.
+Both tests run the same edit on a copy of the packages, in processes of their own. With the folder that is keyed by a
+hash of the sources the new code runs; with one folder for all versions the old code does, which shows that the first
+test can fail.
 """
 
 import os
@@ -15,7 +16,8 @@ import pytest
 import rftlab
 
 PACKAGE = Path(rftlab.__file__).parent
-# shaped_rewards -> shape_into in shaping.py -> kl_penalty in kl.py: one token with k1 = d = 3 and coefficient 1, from a reward of 10
+# shaped_rewards -> shape_into in shaping.py -> kl_penalty in kl.py: one token with k1 = d = 3 and coefficient 1, from a
+# reward of 10
 PROGRAM = """
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.config.kl import KL
@@ -34,13 +36,16 @@ ONE_FOLDER = '\nsource_hash = lambda: "every version"\n'
 
 @pytest.fixture
 def run(tmp_path):
-    """A function that runs `PROGRAM` on a copy of the packages in `tmp_path` and gives the reward and the number of cache hits."""
+    """A function that runs `PROGRAM` on a copy of the packages in `tmp_path` and gives the reward and the number of
+    cache hits."""
     shutil.copytree(PACKAGE, tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__", "llm", "studies"))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("NUMBA_", "PYTHON"))}
     environment |= {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def once() -> tuple[float, int]:
-        done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         reward, hits = done.stdout.split()
         return float(reward), int(hits)
@@ -62,11 +67,14 @@ def test_edited_callee_runs(run, tmp_path):
     assert run() == (7.0, 1), "an unchanged source must come from the cache"
     append(tmp_path / "rftlab" / "shared" / "kl.py", EDIT)
     assert run() == (4.0, 0)
-    assert len([folder for folder in (tmp_path / "cache").iterdir() if folder.is_dir()]) == 2, "one cache folder per version of the sources"
+    assert len([folder for folder in (tmp_path / "cache").iterdir() if folder.is_dir()]) == 2, (
+        "one cache folder per version of the sources"
+    )
 
 
 def test_trap_is_real(run, tmp_path):
-    """Without the key, the same edit is not seen. Should numba ever see it by itself, this fails, and the key can go."""
+    """Without the key, the same edit is not seen. Should numba ever see it by itself, this fails, and the key can
+    go."""
     append(tmp_path / "rftlab" / "shared" / "jit.py", ONE_FOLDER, before="CACHE_FOLDER =")
     assert run() == (7.0, 0)
     append(tmp_path / "rftlab" / "shared" / "kl.py", EDIT)

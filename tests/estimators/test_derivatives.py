@@ -25,7 +25,9 @@ def test_slopes(check):
 
 
 @compiled
-@pytest.mark.parametrize("spec", [Reinforce(), Clip(dual=3.0), Cispo(), Sapo(), Dro(), Vespo()], ids=lambda spec: type(spec).__name__)
+@pytest.mark.parametrize(
+    "spec", [Reinforce(), Clip(dual=3.0), Cispo(), Sapo(), Dro(), Vespo()], ids=lambda spec: type(spec).__name__
+)
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_a_log_probability_that_is_not_a_number_is_never_hidden(spec, advantage):
     """A weight of 0 in its place would let a broken policy train on in silence."""
@@ -40,7 +42,9 @@ def test_nor_in_a_penalty(kind):
 
 
 @compiled
-@pytest.mark.parametrize("ratio", [Ratio("sequence"), Ratio("sequence_token"), Ratio("product")], ids=lambda ratio: ratio.level)
+@pytest.mark.parametrize(
+    "ratio", [Ratio("sequence"), Ratio("sequence_token"), Ratio("product")], ids=lambda ratio: ratio.level
+)
 @pytest.mark.parametrize("spec", [Clip(), Cispo(), Sapo()], ids=lambda spec: type(spec).__name__)
 def test_nor_in_a_response(spec, ratio):
     """Through a ratio that is shared it reaches every token of its response, and no other."""

@@ -58,8 +58,14 @@ def by_token(spec: Advantage, rewards=ONES, starts=STARTS, baseline=None) -> np.
 Row = tuple[Callable[[], object], tuple[str, ...]]
 FIELDS: dict[str, Row] = {
     # advantage
-    "advantage.baseline": (lambda: Advantage("z"), ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, batch_mean, length_weighted")),
-    "advantage.scale": (lambda: Advantage(scale="z"), ("advantage.scale", "'z'", "none, group_std, batch_std, nonzero")),
+    "advantage.baseline": (
+        lambda: Advantage("z"),
+        ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, batch_mean, length_weighted"),
+    ),
+    "advantage.scale": (
+        lambda: Advantage(scale="z"),
+        ("advantage.scale", "'z'", "none, group_std, batch_std, nonzero"),
+    ),
     "advantage.whiten": (lambda: Advantage(whiten="z"), ("advantage.whiten", "'z'", "none, tokens, responses")),
     "advantage.credit": (lambda: Advantage(credit="z"), ("advantage.credit", "'z'", "reward, set_mean, pass_at_k")),
     "advantage.singleton": (lambda: Advantage(singleton="one"), ("advantage.singleton", "'one'", "raw, zero, error")),
@@ -71,13 +77,28 @@ FIELDS: dict[str, Row] = {
     "advantage.decay": (lambda: Advantage(decay=1.5), ("advantage.decay", "1.5", "0 to 1")),
     "advantage.gamma": (lambda: Advantage("none", gamma=-0.1), ("advantage.gamma", "-0.1", "0 to 1")),
     "advantage.lam": (lambda: Advantage("value", lam=NAN), ("advantage.lam", "nan", "0 to 1")),
-    "advantage.gamma of a group": (lambda: Advantage("group_mean", gamma=0.9), ("advantage.gamma", "scale none", "no group's baseline")),
+    "advantage.gamma of a group": (
+        lambda: Advantage("group_mean", gamma=0.9),
+        ("advantage.gamma", "scale none", "no group's baseline"),
+    ),
     "advantage.value scaled": (lambda: Advantage("value", "batch_std"), ("baseline value", "scale none")),
     "advantage.lam of a group": (lambda: Advantage(lam=0.9), ("advantage.lam", "0.9", "allowed: 1", "group_mean")),
-    "advantage.scale of a given baseline": (lambda: Advantage("greedy", "group_std"), ("advantage.scale", "group_std", "greedy")),
-    "advantage.baseline of set_mean": (lambda: Advantage("leave_one_out", credit="set_mean"), ("advantage.baseline", "set_mean", "allowed: none")),
-    "advantage.baseline of pass_at_k": (lambda: Advantage("group_mean", credit="pass_at_k"), ("advantage.baseline", "pass_at_k", "none, leave_one_out")),
-    "advantage.scale of a credit": (lambda: Advantage("none", "group_std", credit="set_mean"), ("advantage.scale", "group_std", "none, batch_std", "set_mean")),
+    "advantage.scale of a given baseline": (
+        lambda: Advantage("greedy", "group_std"),
+        ("advantage.scale", "group_std", "greedy"),
+    ),
+    "advantage.baseline of set_mean": (
+        lambda: Advantage("leave_one_out", credit="set_mean"),
+        ("advantage.baseline", "set_mean", "allowed: none"),
+    ),
+    "advantage.baseline of pass_at_k": (
+        lambda: Advantage("group_mean", credit="pass_at_k"),
+        ("advantage.baseline", "pass_at_k", "none, leave_one_out"),
+    ),
+    "advantage.scale of a credit": (
+        lambda: Advantage("none", "group_std", credit="set_mean"),
+        ("advantage.scale", "group_std", "none, batch_std", "set_mean"),
+    ),
     # surrogate, ratio, mask
     "surrogate.low": (lambda: Clip(low=1.5), ("surrogate.low", "1.5", "0 to 1")),
     "surrogate.low negative": (lambda: Cispo(low=-0.1), ("surrogate.low", "-0.1", "0 to 1")),
@@ -107,18 +128,33 @@ FIELDS: dict[str, Row] = {
     "kl.place": (lambda: KL(place="grad"), ("kl.place", "'grad'", "loss, reward")),
     "kl.anchor": (lambda: KL(anchor="new"), ("kl.anchor", "'new'", "base, old")),
     "kl.coef": (lambda: KL(coef=-1.0), ("kl.coef", "-1.0", "0 or more")),
-    "kl in the reward": (lambda: KL("k1", place="reward", weighted=True), ("kl.place", "reward", "weighted", "their defaults")),
-    "kl in the reward, old": (lambda: KL("k1", place="reward", anchor="old"), ("kl.place", "reward", "anchor old", "their defaults")),
+    "kl in the reward": (
+        lambda: KL("k1", place="reward", weighted=True),
+        ("kl.place", "reward", "weighted", "their defaults"),
+    ),
+    "kl in the reward, old": (
+        lambda: KL("k1", place="reward", anchor="old"),
+        ("kl.place", "reward", "anchor old", "their defaults"),
+    ),
     "length.coef": (lambda: Length(coef=-1.0), ("length.coef", "-1.0", "0 or more")),
     "length.limit": (lambda: Length(limit=INF), ("length.limit", "inf", "more than 0, finite")),
     "length.buffer": (lambda: Length(limit=5, buffer=6), ("length.buffer", "6", "more than 0, at most", "5")),
-    "aggregation.kind": (lambda: Aggregation("mean"), ("aggregation.kind", "'mean'", "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean")),
+    "aggregation.kind": (
+        lambda: Aggregation("mean"),
+        ("aggregation.kind", "'mean'", "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean"),
+    ),
     "aggregation.empty": (lambda: Aggregation(empty="drop"), ("aggregation.empty", "'drop'", "skip, count")),
-    "aggregation.length of a mean": (lambda: Aggregation("token_mean", length=7.0), ("aggregation.length", "7.0", "None", "token_mean")),
+    "aggregation.length of a mean": (
+        lambda: Aggregation("token_mean", length=7.0),
+        ("aggregation.length", "7.0", "None", "token_mean"),
+    ),
     "aggregation.length": (lambda: Aggregation("token_sum", length=0), ("aggregation.length", "0", "more than 0")),
     "aggregation.eps": (lambda: Aggregation(eps=-1e-8), ("aggregation.eps", "-1e-08", "0 or more")),
     "correction.kind": (lambda: Correction("clip"), ("correction.kind", "'clip'", "none, truncate, mask, ratio")),
-    "correction.level": (lambda: Correction(level="word"), ("correction.level", "'word'", "token, sequence, geometric")),
+    "correction.level": (
+        lambda: Correction(level="word"),
+        ("correction.level", "'word'", "token, sequence, geometric"),
+    ),
     "correction.low inf": (lambda: Correction(low=INF, high=INF), ("correction.low", "inf", "0 or more, finite")),
     "correction.low": (lambda: Correction(low=3.0), ("correction.low, high", "3.0, 2.0", "0 <= low <= high")),
     "sampling.budget": (lambda: Sampling(budget="all"), ("sampling.budget", "'all'", "equal, difficulty")),
@@ -126,28 +162,64 @@ FIELDS: dict[str, Row] = {
     "sampling.keep": (lambda: Sampling(keep=-1), ("sampling.keep", "-1", "0 or more")),
     # estimator
     "entropy": (lambda: Estimator(entropy=-0.1), ("entropy", "-0.1", "0 or more")),
-    "ratio.level of REINFORCE": (lambda: Estimator(surrogate=Reinforce(), ratio=Ratio("sequence")), ("ratio.level", "'sequence'", "Reinforce: token")),
+    "ratio.level of REINFORCE": (
+        lambda: Estimator(surrogate=Reinforce(), ratio=Ratio("sequence")),
+        ("ratio.level", "'sequence'", "Reinforce: token"),
+    ),
     "ratio.level of VESPO": (lambda: Estimator(surrogate=Vespo()), ("ratio.level", "'token'", "Vespo: product")),
     "KLCov without KL": (lambda: Estimator(mask=KLCov()), ("KLCov", "KL penalty in the loss")),
-    "KLCov in the reward": (lambda: Estimator(kl=KL("k1", place="reward"), mask=KLCov()), ("KLCov", "KL penalty in the loss")),
-    "ClipCov of responses": (lambda: Estimator(ratio=Ratio("sequence"), mask=ClipCov()), ("ClipCov", "ratio.level token")),
-    "ClipCov of GMPO": (lambda: Estimator(surrogate=GeometricMean(), mask=ClipCov()), ("ClipCov", "other than GeometricMean")),
-    "weighted KL of GMPO": (lambda: Estimator(surrogate=GeometricMean(), kl=KL("k3", weighted=True)), ("kl.weighted", "True", "GeometricMean: False")),
-    "pass_at_k of shaped rewards": (lambda: Estimator(PASS_2, length=Length(0.5)), ("pass_at_k", "0/1 rewards", "length.coef 0")),
-    "pass_at_k with KL in the reward": (lambda: Estimator(PASS_2, kl=KL("k1", place="reward")), ("pass_at_k", "0/1 rewards", "no KL in the reward")),
+    "KLCov in the reward": (
+        lambda: Estimator(kl=KL("k1", place="reward"), mask=KLCov()),
+        ("KLCov", "KL penalty in the loss"),
+    ),
+    "ClipCov of responses": (
+        lambda: Estimator(ratio=Ratio("sequence"), mask=ClipCov()),
+        ("ClipCov", "ratio.level token"),
+    ),
+    "ClipCov of GMPO": (
+        lambda: Estimator(surrogate=GeometricMean(), mask=ClipCov()),
+        ("ClipCov", "other than GeometricMean"),
+    ),
+    "weighted KL of GMPO": (
+        lambda: Estimator(surrogate=GeometricMean(), kl=KL("k3", weighted=True)),
+        ("kl.weighted", "True", "GeometricMean: False"),
+    ),
+    "pass_at_k of shaped rewards": (
+        lambda: Estimator(PASS_2, length=Length(0.5)),
+        ("pass_at_k", "0/1 rewards", "length.coef 0"),
+    ),
+    "pass_at_k with KL in the reward": (
+        lambda: Estimator(PASS_2, kl=KL("k1", place="reward")),
+        ("pass_at_k", "0/1 rewards", "no KL in the reward"),
+    ),
     "estimator": (lambda: preset("no_such"), ("estimator", "'no_such'", "minimalist, grpo, dr_grpo, rloo")),
     # design
     "batch_size": (lambda: Design(batch_size=0), ("batch_size", "0", "1 or more")),
     "support_rollouts": (lambda: Design(support_rollouts=-1), ("support_rollouts", "-1", "0 or more")),
-    "replay_window": (lambda: Design(rollouts=4, replay_window=3), ("replay_window", "3", "0, or at least rollouts = 4")),
-    "lonely group": (lambda: Design(estimator=Estimator(Advantage(singleton="error"))), ("baseline set = 1", "rollouts", "2 or more", "singleton")),
+    "replay_window": (
+        lambda: Design(rollouts=4, replay_window=3),
+        ("replay_window", "3", "0, or at least rollouts = 4"),
+    ),
+    "lonely group": (
+        lambda: Design(estimator=Estimator(Advantage(singleton="error"))),
+        ("baseline set = 1", "rollouts", "2 or more", "singleton"),
+    ),
     "k of a design": (lambda: Design(estimator=Estimator(PASS_2)), ("advantage.k", "2", "smallest baseline set, 1")),
     "eval_every": (lambda: Design(rounds=100, eval_every=30), ("eval_every", "30", "divide rounds = 100")),
     "minibatches": (lambda: Design(batch_size=32, minibatches=5), ("minibatches", "5", "divide batch_size = 32")),
     "sampling.tries of one rollout": (lambda: Design(sampling=Sampling(tries=2)), ("sampling.tries", "2", SEVERAL)),
-    "sampling.keep of few": (lambda: Design(rollouts=2, sampling=Sampling(keep=3)), ("sampling.keep", "3", "at most rollouts = 2")),
-    "sampling.keep with support": (lambda: Design(support_rollouts=2, sampling=Sampling(keep=1)), ("sampling.keep", "1", "0 with support rollouts")),
-    "sampling.budget of one rollout": (lambda: Design(sampling=Sampling(budget="difficulty")), ("sampling.budget", "difficulty", SEVERAL)),
+    "sampling.keep of few": (
+        lambda: Design(rollouts=2, sampling=Sampling(keep=3)),
+        ("sampling.keep", "3", "at most rollouts = 2"),
+    ),
+    "sampling.keep with support": (
+        lambda: Design(support_rollouts=2, sampling=Sampling(keep=1)),
+        ("sampling.keep", "1", "0 with support rollouts"),
+    ),
+    "sampling.budget of one rollout": (
+        lambda: Design(sampling=Sampling(budget="difficulty")),
+        ("sampling.budget", "difficulty", SEVERAL),
+    ),
     "length_weighted with support": (
         lambda: Design(support_rollouts=2, estimator=Estimator(Advantage("length_weighted"))),
         ("length_weighted", "without support rollouts, replay window"),
@@ -155,37 +227,76 @@ FIELDS: dict[str, Row] = {
 }
 CALLS: dict[str, Row] = {
     # baseline sets and advantages
-    "pool_of: shapes": (lambda: REAL.pool_of(1, (ONES, GROUP[:2])), ("rewards (3,)", "group (2,)", "one entry per response")),
-    "pool_of: shapes that add up": (lambda: REAL.pool_of(1, (ONES, GROUP[:2]), (ONES[:2], GROUP)), ("rewards (3,)", "group (2,)", "one entry per response")),
+    "pool_of: shapes": (
+        lambda: REAL.pool_of(1, (ONES, GROUP[:2])),
+        ("rewards (3,)", "group (2,)", "one entry per response"),
+    ),
+    "pool_of: shapes that add up": (
+        lambda: REAL.pool_of(1, (ONES, GROUP[:2]), (ONES[:2], GROUP)),
+        ("rewards (3,)", "group (2,)", "one entry per response"),
+    ),
     "pool_of: labels": (lambda: REAL.pool_of(2, (ONES, [0, 2, 1])), ("group", "2", "0 .. 1")),
     "pool_of: negative label": (lambda: REAL.pool_of(2, (ONES, [0, -1, 1])), ("group", "-1", "0 .. 1")),
-    "advantages: shapes": (lambda: advantages(group=GROUP[:2]), ("rewards (3,)", "group (2,)", "one entry per response")),
+    "advantages: shapes": (
+        lambda: advantages(group=GROUP[:2]),
+        ("rewards (3,)", "group (2,)", "one entry per response"),
+    ),
     "advantages: labels": (lambda: advantages(group=[0, 0, 5]), ("group", "5", "0 .. 0")),
     "advantages: starts": (lambda: advantages(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
-    "advantages: empty": (lambda: advantages(group=[0, 1, 0], pool=Pool(ONES, np.array([0, 3, 3]))), ("group 1", "empty", "1 reward or more")),
+    "advantages: empty": (
+        lambda: advantages(group=[0, 1, 0], pool=Pool(ONES, np.array([0, 3, 3]))),
+        ("group 1", "empty", "1 reward or more"),
+    ),
     "advantages: one reward": (
         lambda: advantages(Advantage(singleton="error"), group=[0, 1, 0], pool=Pool(ONES, np.array([0, 2, 3]))),
         ("group 1", "one reward", "two", "advantage.singleton", "raw, zero"),
     ),
-    "advantages: pass_at_k of other rewards": (lambda: advantages(PASS_2, pool=Pool(0.5 * ONES, np.array([0, 3]))), ("pass_at_k", "0 or 1")),
-    "advantages: k above a set": (lambda: advantages(Advantage("none", credit="pass_at_k", k=4)), ("advantage.k", "4", "smallest baseline set, 3")),
+    "advantages: pass_at_k of other rewards": (
+        lambda: advantages(PASS_2, pool=Pool(0.5 * ONES, np.array([0, 3]))),
+        ("pass_at_k", "0 or 1"),
+    ),
+    "advantages: k above a set": (
+        lambda: advantages(Advantage("none", credit="pass_at_k", k=4)),
+        ("advantage.k", "4", "smallest baseline set, 3"),
+    ),
     "advantages: no baseline": (lambda: advantages(GREEDY), ("greedy", "baseline array is needed")),
-    "advantages: a baseline too many": (lambda: advantages(baseline=ONES), ("group_mean", "baseline array is not read")),
-    "advantages: baseline": (lambda: advantages(GREEDY, baseline=np.ones(2)), ("baseline (2,)", "one entry per response (3,)")),
-    "token_advantages: shapes": (lambda: by_token(VALUE, baseline=np.ones(2)), ("rewards (3,)", "baseline (2,)", "one entry per token")),
-    "token_advantages: a group's": (lambda: by_token(Advantage("group_mean")), ("advantage.baseline group_mean", "not per token")),
-    "token_advantages: the batch's": (lambda: by_token(Advantage("batch_mean")), ("advantage.baseline batch_mean", "not per token")),
+    "advantages: a baseline too many": (
+        lambda: advantages(baseline=ONES),
+        ("group_mean", "baseline array is not read"),
+    ),
+    "advantages: baseline": (
+        lambda: advantages(GREEDY, baseline=np.ones(2)),
+        ("baseline (2,)", "one entry per response (3,)"),
+    ),
+    "token_advantages: shapes": (
+        lambda: by_token(VALUE, baseline=np.ones(2)),
+        ("rewards (3,)", "baseline (2,)", "one entry per token"),
+    ),
+    "token_advantages: a group's": (
+        lambda: by_token(Advantage("group_mean")),
+        ("advantage.baseline group_mean", "not per token"),
+    ),
+    "token_advantages: the batch's": (
+        lambda: by_token(Advantage("batch_mean")),
+        ("advantage.baseline batch_mean", "not per token"),
+    ),
     "token_advantages: one token": (
         lambda: by_token(Advantage("none", whiten="tokens"), ONES[:1], STARTS[:2]),
         ("advantage.whiten", "one token", "two or more"),
     ),
     # windows, averages, sampling
     "window size": (lambda: REAL.empty_windows(2, 0), ("window size", "0", "1 or more")),
-    "push: shapes": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 1], [1.0]), ("contexts (2,)", "rewards (1,)", "one entry per reward")),
+    "push: shapes": (
+        lambda: REAL.push(REAL.empty_windows(2, 1), [0, 1], [1.0]),
+        ("contexts (2,)", "rewards (1,)", "one entry per reward"),
+    ),
     "push: labels": (lambda: REAL.push(REAL.empty_windows(2, 1), [0, 2], [1.0, 1.0]), ("contexts", "2", "0 .. 1")),
     "window_pool: labels": (lambda: REAL.window_pool(REAL.empty_windows(2, 1), [-1]), ("contexts", "-1", "0 .. 1")),
     "averages_of: labels": (lambda: REAL.averages_of(REAL.empty_averages(2), [2]), ("contexts", "2", "0 .. 1")),
-    "add: shapes": (lambda: REAL.add(REAL.empty_averages(2), [0], ONES, 0.9), ("rewards (3,)", "one row per context (1)")),
+    "add: shapes": (
+        lambda: REAL.add(REAL.empty_averages(2), [0], ONES, 0.9),
+        ("rewards (3,)", "one row per context (1)"),
+    ),
     "add: labels": (lambda: REAL.add(REAL.empty_averages(2), [-1], [[1.0]], 0.9), ("contexts", "-1", "0 .. 1")),
     "add: decay": (lambda: REAL.add(REAL.empty_averages(2), [0], [[1.0]], 1.5), ("decay", "1.5", "0 to 1")),
     "allocate: p": (lambda: REAL.allocate([0.5, NAN], 2), ("p = ", "nan", "0 to 1")),
@@ -193,45 +304,93 @@ CALLS: dict[str, Row] = {
     "keep_shortest: keep": (lambda: REAL.keep_shortest([1, 2], [0, 2], 0), ("keep", "0", "1 or more")),
     # aggregation, corrections
     "shares: start": (lambda: REAL.shares(Aggregation(), [1, 2]), ("starts", "[1 2]", "begin at 0 and never fall")),
-    "shares: order": (lambda: REAL.shares(Aggregation(), [0, 2, 1]), ("starts", "[0 2 1]", "begin at 0 and never fall")),
+    "shares: order": (
+        lambda: REAL.shares(Aggregation(), [0, 2, 1]),
+        ("starts", "[0 2 1]", "begin at 0 and never fall"),
+    ),
     "shares: nothing": (lambda: REAL.shares(Aggregation(), []), ("starts", "[]", "begin at 0 and never fall")),
-    "corrections: old_logp": (lambda: REAL.corrections(Correction(), STARTS, np.ones(2), ONES), ("old_logp (2,)", "one entry per token (3,)")),
-    "corrections: sampler_logp": (lambda: REAL.corrections(Correction(), STARTS, ONES, np.ones(2)), ("sampler_logp (2,)", "one entry per token (3,)")),
-    "corrections: order": (lambda: REAL.corrections(Correction(), [0, 2, 1, 3], ONES, ONES), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
+    "corrections: old_logp": (
+        lambda: REAL.corrections(Correction(), STARTS, np.ones(2), ONES),
+        ("old_logp (2,)", "one entry per token (3,)"),
+    ),
+    "corrections: sampler_logp": (
+        lambda: REAL.corrections(Correction(), STARTS, ONES, np.ones(2)),
+        ("sampler_logp (2,)", "one entry per token (3,)"),
+    ),
+    "corrections: order": (
+        lambda: REAL.corrections(Correction(), [0, 2, 1, 3], ONES, ONES),
+        ("starts", "[0 2 1 3]", "begin at 0 and never fall"),
+    ),
     # prepare
     "prepare: starts": (lambda: prepare(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
     "prepare: old_logp": (lambda: prepare(old_logp=np.zeros(4)), ("old_logp (4,)", "one entry per token (3,)")),
     "prepare: order": (lambda: prepare(starts=[0, 2, 1, 3]), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
     "prepare: correction": (lambda: prepare(correction=np.ones(1)), ("correction (1,)", "one entry per token (3,)")),
-    "prepare: two corrections": (lambda: prepare(correction=ONES, sampler_logp=ZEROS), ("sampler_logp", "correction", "one of them")),
-    "prepare: sampler_logp": (lambda: prepare(sampler_logp=np.ones(1)), ("sampler_logp (1,)", "one entry per token (3,)")),
+    "prepare: two corrections": (
+        lambda: prepare(correction=ONES, sampler_logp=ZEROS),
+        ("sampler_logp", "correction", "one of them"),
+    ),
+    "prepare: sampler_logp": (
+        lambda: prepare(sampler_logp=np.ones(1)),
+        ("sampler_logp (1,)", "one entry per token (3,)"),
+    ),
     "prepare: ratio to the sampler": (
         lambda: prepare(no_kl(correction=Correction("ratio")), sampler_logp=np.ones(1)),
         ("sampler_logp (1,)", "one entry per token (3,)"),
     ),
     "prepare: n_tokens": (lambda: prepare(n_tokens=0), ("n_tokens", "0", "more than 0")),
     "prepare: n_rows": (lambda: prepare(n_rows=-1), ("n_rows", "-1", "more than 0")),
-    "prepare: token_rewards": (lambda: prepare(no_kl(), token_rewards=np.ones(2)), ("token_rewards (2,)", "one entry per token (3,)")),
-    "prepare: token_rewards of groups": (lambda: prepare(token_rewards=np.ones(2)), ("token_rewards (2,)", "one entry per token (3,)")),
-    "prepare: baseline": (lambda: prepare(no_kl(VALUE), baseline=np.ones(2)), ("baseline (2,)", "one entry per response or per token")),
+    "prepare: token_rewards": (
+        lambda: prepare(no_kl(), token_rewards=np.ones(2)),
+        ("token_rewards (2,)", "one entry per token (3,)"),
+    ),
+    "prepare: token_rewards of groups": (
+        lambda: prepare(token_rewards=np.ones(2)),
+        ("token_rewards (2,)", "one entry per token (3,)"),
+    ),
+    "prepare: baseline": (
+        lambda: prepare(no_kl(VALUE), baseline=np.ones(2)),
+        ("baseline (2,)", "one entry per response or per token"),
+    ),
     "prepare: no values": (lambda: prepare(no_kl(VALUE)), ("value", "baseline array is needed")),
-    "prepare: ref_logp": (lambda: prepare(WITH_KL, ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
+    "prepare: ref_logp": (
+        lambda: prepare(WITH_KL, ref_logp=np.zeros(2)),
+        ("ref_logp (2,)", "one entry per token (3,)"),
+    ),
     "prepare: no ref_logp": (lambda: prepare(WITH_KL), ("KL penalty", "needs ref_logp")),
-    "batch_from_advantages: advantage": (lambda: REAL.batch_from_advantages(PLAIN, np.ones(4), STARTS, ZEROS), ("advantage (4,)", "one entry per token (3,)")),
+    "batch_from_advantages: advantage": (
+        lambda: REAL.batch_from_advantages(PLAIN, np.ones(4), STARTS, ZEROS),
+        ("advantage (4,)", "one entry per token (3,)"),
+    ),
     "shaped_rewards: starts": (lambda: shaped(starts=STARTS[:3]), ("starts (3,)", "rewards (3,)", "one entry more")),
-    "shaped_rewards: order": (lambda: shaped(starts=[0, 2, 1, 3]), ("starts", "[0 2 1 3]", "begin at 0 and never fall")),
+    "shaped_rewards: order": (
+        lambda: shaped(starts=[0, 2, 1, 3]),
+        ("starts", "[0 2 1 3]", "begin at 0 and never fall"),
+    ),
     "shaped_rewards: old_logp": (lambda: shaped(old_logp=np.zeros(2)), ("old_logp (2,)", "one entry per token (3,)")),
     "shaped_rewards: ref_logp": (lambda: shaped(ref_logp=np.zeros(2)), ("ref_logp (2,)", "one entry per token (3,)")),
     "shaped_rewards: no ref_logp": (partial(shaped, ref_logp=None), ("KL penalty", "needs ref_logp")),
     # objective
-    "objective_and_weights: logp": (lambda: REAL.objective_and_weights(PLAIN, BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
-    "apply_mask: logp": (lambda: REAL.apply_mask(no_kl(mask=Drift()), BATCH, np.zeros(2)), ("logp (2,)", "one entry per token (3,)")),
-    "apply_mask: no keys": (lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS), ("ClipCov", "keys", "one random number per token")),
+    "objective_and_weights: logp": (
+        lambda: REAL.objective_and_weights(PLAIN, BATCH, np.zeros(2)),
+        ("logp (2,)", "one entry per token (3,)"),
+    ),
+    "apply_mask: logp": (
+        lambda: REAL.apply_mask(no_kl(mask=Drift()), BATCH, np.zeros(2)),
+        ("logp (2,)", "one entry per token (3,)"),
+    ),
+    "apply_mask: no keys": (
+        lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS),
+        ("ClipCov", "keys", "one random number per token"),
+    ),
     # evalstats
     "sampling_error: n": (lambda: sampling_error(0.5, 0), ("n = 0", "allowed: 1 or more")),
     "pass_at_k: k": (lambda: pass_at_k(4, 1, 5), ("k = 5", "allowed: 1 to n = 4")),
     "pass_at_k: correct": (lambda: pass_at_k(4, 5, 2), ("correct", "0 .. n")),
-    "apply_mask: keys": (lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS, np.ones(2)), ("keys (2,)", "one entry per token (3,)")),
+    "apply_mask: keys": (
+        lambda: REAL.apply_mask(no_kl(mask=ClipCov()), BATCH, ZEROS, np.ones(2)),
+        ("keys (2,)", "one entry per token (3,)"),
+    ),
 }
 ROWS = FIELDS | CALLS
 
@@ -282,7 +441,8 @@ SHARED = Path(errors.__file__).parent
 
 
 def places() -> set[tuple[str, int, int]]:
-    """(file, first line, last line) of everything in shared/ that may raise a UserError, but of numba_parts.py: tests/test_architecture.py imports that."""
+    """(file, first line, last line) of everything in shared/ that may raise a UserError, but of numba_parts.py:
+    tests/test_architecture.py imports that."""
     found = set()
     for path in sorted(SHARED.rglob("*.py")):
         if path.name not in ("errors.py", "files.py", "folders.py", "numba_parts.py"):
@@ -307,16 +467,37 @@ def test_every_place_has_a_test():
         try:
             call()
         except UserError as error:
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if SHARED in Path(frame.filename).parents]
+            frames = [
+                frame for frame in traceback.extract_tb(error.__traceback__) if SHARED in Path(frame.filename).parents
+            ]
             last = [frame for frame in frames if not frame.filename.endswith("errors.py")][-1:]
-            reached |= {place for frame in last for place in known if SHARED / place[0] == Path(frame.filename) and place[1] <= frame.lineno <= place[2]}
+            reached |= {
+                place
+                for frame in last
+                for place in known
+                if SHARED / place[0] == Path(frame.filename) and place[1] <= frame.lineno <= place[2]
+            }
     assert known - reached == set()
 
 
 def test_good_input_passes():
     """The limits themselves are allowed."""
-    Advantage(eps=0.0, decay=0.0), Advantage("value", gamma=0.0, lam=0.0), KL(coef=0.0), Aggregation(eps=0.0), Correction(low=2.0, high=2.0), Length(0.0)
-    Clip(low=0.0, high=0.0), Clip(low=1.0, high=math.inf, dual=1.0001), GeometricMean(0.0, math.inf), Dro(0.0), Divergence("kl", 0.0, 0.0), KLCov(1.0)
+    (
+        Advantage(eps=0.0, decay=0.0),
+        Advantage("value", gamma=0.0, lam=0.0),
+        KL(coef=0.0),
+        Aggregation(eps=0.0),
+        Correction(low=2.0, high=2.0),
+        Length(0.0),
+    )
+    (
+        Clip(low=0.0, high=0.0),
+        Clip(low=1.0, high=math.inf, dual=1.0001),
+        GeometricMean(0.0, math.inf),
+        Dro(0.0),
+        Divergence("kl", 0.0, 0.0),
+        KLCov(1.0),
+    )
     Design(rollouts=4, replay_window=4, rounds=100, eval_every=100, batch_size=4, minibatches=4)
     two_groups = Pool(ONES, np.array([0, 2, 3]))
     assert advantages(Advantage(singleton="zero"), group=[0, 1, 0], pool=two_groups).tolist() == [0.0, 0.0, 0.0]

@@ -22,7 +22,13 @@ def test_it_is_right_to_a_few_units_in_the_last_place(reach):
 
 
 def test_a_polynomial_that_ends_two_terms_early_is_seen():
-    assert error(np.linspace(-0.34, 0.34, 1001), lambda x: sum(x**k / float(np.prod(np.arange(1.0, k + 1))) for k in range(12))) > 4e-15
+    assert (
+        error(
+            np.linspace(-0.34, 0.34, 1001),
+            lambda x: sum(x**k / float(np.prod(np.arange(1.0, k + 1))) for k in range(12)),
+        )
+        > 4e-15
+    )
 
 
 def test_one_is_exact_and_order_is_kept():

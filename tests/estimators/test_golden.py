@@ -1,4 +1,5 @@
-"""Reference vectors: numbers that other libraries' own functions gave, reached by the package's public path, to the tolerance of each family."""
+"""Reference vectors: numbers that other libraries' own functions gave, reached by the package's public path, to the
+tolerance of each family."""
 
 import os
 import re
@@ -12,13 +13,17 @@ from tests.support.vectors import REAL, ROOT, SUBSET, WHOLE, cases_of, folder_of
 
 
 def every_case():
-    """(family, case) of the compact subset and of the whole set; one skipped entry for each family that the whole set lacks."""
+    """(family, case) of the compact subset and of the whole set; one skipped entry for each family that the whole
+    set lacks."""
     for source, folder in (("subset", SUBSET), ("whole", WHOLE)):
         for family in FAMILIES:
             cases = cases_of(folder, family)
             yield from (pytest.param(family, case, id=f"{source}-{family}-{case.name}") for case in cases)
             if not cases:
-                reason = f"no reference vectors: {folder_of(folder) / family}.json is absent or empty (RFTLAB_GOLDEN names the folder)"
+                reason = (
+                    f"no reference vectors: {folder_of(folder) / family}.json is absent or empty "
+                    "(RFTLAB_GOLDEN names the folder)"
+                )
                 yield pytest.param(family, None, id=f"{source}-{family}", marks=pytest.mark.skip(reason=reason))
 
 
@@ -50,9 +55,14 @@ def test_a_mistyped_folder_is_an_error(tmp_path, there):
     if there:
         folder.mkdir()
     command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | {"RFTLAB_GOLDEN": str(folder)})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | {"RFTLAB_GOLDEN": str(folder)}
+    )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert done.stderr.strip() == f"ERROR: RFTLAB_GOLDEN: {folder} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN"
+    assert (
+        done.stderr.strip()
+        == f"ERROR: RFTLAB_GOLDEN: {folder} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN"
+    )
 
 
 def test_subset_is_compact():
@@ -62,7 +72,11 @@ def test_subset_is_compact():
 def every_output():
     """(family, key) of everything that the source recorded; what Clip-Cov drew from is an input."""
     for family in FAMILIES:
-        yield from ((family, key) for key in dict.fromkeys(key for case in cases_of(SUBSET, family) for key in case.outputs) if key not in ("perm", "clip_num"))
+        yield from (
+            (family, key)
+            for key in dict.fromkeys(key for case in cases_of(SUBSET, family) for key in case.outputs)
+            if key not in ("perm", "clip_num")
+        )
 
 
 @pytest.mark.parametrize(("family", "key"), list(every_output()))
@@ -80,7 +94,8 @@ def test_wrong_reference_is_refused(family, key):
 
 
 def shifted(value, left: list[float]):
-    """The same nested outputs with the first number raised by left[0] relative to max(1, |x|), which is then used up."""
+    """The same nested outputs with the first number raised by left[0] relative to max(1, |x|), which is then used
+    up."""
     if isinstance(value, dict):
         return {key: shifted(item, left) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,5 @@
-"""Equations between batches: aggregation, micro-batches, corrections, penalties, presets; they hold whatever the numbers are."""
+"""Equations between batches: aggregation, micro-batches, corrections, penalties, presets; they hold whatever the
+numbers are."""
 
 from dataclasses import replace
 
@@ -39,10 +40,17 @@ def test_presets_run(name):
     estimator, batch = preset(name), random_batch(np.random.default_rng(7), shortest=2, fewest=5, spreads=(0.5,))
     rewards = np.sin(np.arange(batch.group.size))
     rewards = (rewards > 0.5).astype(np.float64) if estimator.advantage.credit == "pass_at_k" else rewards
-    rest = {"baseline": baseline_for(estimator.advantage, batch), "ref_logp": batch.ref_logp, "sampler_logp": batch.sampler_logp}
+    rest = {
+        "baseline": baseline_for(estimator.advantage, batch),
+        "ref_logp": batch.ref_logp,
+        "sampler_logp": batch.sampler_logp,
+    }
     prepared = REAL.prepare(estimator, **arguments(batch, rewards), **rest)
     policies = (batch.old_logp, np.minimum(batch.logp, 0.0))
-    weights = [REAL.objective_and_weights(estimator, REAL.apply_mask(estimator, prepared, logp, batch.keys), logp).weight for logp in policies]
+    weights = [
+        REAL.objective_and_weights(estimator, REAL.apply_mask(estimator, prepared, logp, batch.keys), logp).weight
+        for logp in policies
+    ]
     assert np.isfinite(weights).all() and np.abs(weights[0]).max() > 0
     assert isinstance(estimator.surrogate, Reinforce) or not np.array_equal(*weights)
 

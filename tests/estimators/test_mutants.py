@@ -1,4 +1,5 @@
-"""Wrong variants of the estimators. Each check of the other files must refuse the variants that it is meant to catch."""
+"""Wrong variants of the estimators. Each check of the other files must refuse the variants that it is meant to
+catch."""
 
 from collections.abc import Callable
 
@@ -19,17 +20,42 @@ from tests.support.vectors import REAL, Api
 
 PARTS = (twins, twins_objective, derivatives, identities, identities_advantages, identities_objective)
 GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}
-CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | {name: check for part in PARTS for name, check in part.CHECKS.items()}
+CHECKS: dict[str, Callable[[Api], None]] = GOLDEN | {
+    name: check for part in PARTS for name, check in part.CHECKS.items()
+}
 
 ADVANTAGES = ("check_pools_and_advantages", "check_pipeline")
 OF_RESPONSES = tuple(family for family in FAMILIES if family.startswith("adv_") and "token_baseline" not in family)
-OF_TOKENS = ("adv_reinforce_plus_plus", "adv_gae", "adv_remax", "adv_optimal_token_baseline", "adv_tir_optimal_token_baseline")
+OF_TOKENS = (
+    "adv_reinforce_plus_plus",
+    "adv_gae",
+    "adv_remax",
+    "adv_optimal_token_baseline",
+    "adv_tir_optimal_token_baseline",
+)
 TO_GO = ("adv_reinforce_plus_plus", "adv_gae", "check_token_advantages", "check_pipeline")
 OTB = ("adv_optimal_token_baseline", "adv_tir_optimal_token_baseline", "check_optimal_baseline")
 ZSCORES = ("adv_grpo", "adv_onerpo", "adv_asyttgrpo", "adv_grpo_passk", "adv_gdpo_single", "trl_adv", *ADVANTAGES)
-RAW_SINGLES = ("adv_grpo", "adv_grpo_nostd", "adv_grpo_vectorized", "adv_rloo", "adv_opo", "adv_gpg", "adv_gdpo_multi", "adv_asyttgrpo")
+RAW_SINGLES = (
+    "adv_grpo",
+    "adv_grpo_nostd",
+    "adv_grpo_vectorized",
+    "adv_rloo",
+    "adv_opo",
+    "adv_gpg",
+    "adv_gdpo_multi",
+    "adv_asyttgrpo",
+)
 WINDOWS = ("adv_asyttgrpo", "adv_asyttgrpo_nostd", "check_windows", "check_window_of_group")
-WHITENED = ("adv_reinforce_plus_plus", "adv_reinforce_plus_plus_baseline", "adv_gae", "adv_gdpo_single", "adv_gdpo_multi", *ADVANTAGES, "check_whitening")
+WHITENED = (
+    "adv_reinforce_plus_plus",
+    "adv_reinforce_plus_plus_baseline",
+    "adv_gae",
+    "adv_gdpo_single",
+    "adv_gdpo_multi",
+    *ADVANTAGES,
+    "check_whitening",
+)
 PASS_AT_K = ("check_pass_at_k", "check_pass_at_k_unbiased", "check_pass_at_k_ends")
 LOSSES = tuple(family for family in FAMILIES if family.startswith("loss_"))
 
@@ -55,29 +81,80 @@ SIGNS: dict[str, Row] = {
     ),
     "objective sign flipped": (
         m.objective_sign_flipped,
-        (*TOKENS, *LOSSES, "agg_modes", "kl_penalty", "trl_loss", "check_surrogate_slopes", "check_combinations", "check_unclipped", "check_two_sided"),
+        (
+            *TOKENS,
+            *LOSSES,
+            "agg_modes",
+            "kl_penalty",
+            "trl_loss",
+            "check_surrogate_slopes",
+            "check_combinations",
+            "check_unclipped",
+            "check_two_sided",
+        ),
     ),
     "advantage sign flipped": (
         m.advantage_sign_flipped,
-        (*OF_RESPONSES, *OF_TOKENS, "trl_adv", "loss_vanilla", "check_shift", "check_leave_one_out", "check_clip_stops", "check_outcome_rewards"),
+        (
+            *OF_RESPONSES,
+            *OF_TOKENS,
+            "trl_adv",
+            "loss_vanilla",
+            "check_shift",
+            "check_leave_one_out",
+            "check_clip_stops",
+            "check_outcome_rewards",
+        ),
     ),
-    "KL sign flipped": (m.kl_sign_flipped, (*KLS, "check_kl_slopes", "check_kl_in_reward", "check_kl_in_loss", "trl_loss", "loss_kl_cov", "check_weighted_kl")),
+    "KL sign flipped": (
+        m.kl_sign_flipped,
+        (
+            *KLS,
+            "check_kl_slopes",
+            "check_kl_in_reward",
+            "check_kl_in_loss",
+            "trl_loss",
+            "loss_kl_cov",
+            "check_weighted_kl",
+        ),
+    ),
 }
 OF_ADVANTAGES: dict[str, Row] = {
     "ddof 0 for 1": (swap("advantage", "ddof", 1, 0), ZSCORES),
-    "eps 1e-4 for 1e-6": (swap("advantage", "eps", 1e-6, 1e-4), ("adv_grpo", "adv_grpo_passk", "adv_onerpo", *ADVANTAGES, "check_window_of_one")),
+    "eps 1e-4 for 1e-6": (
+        swap("advantage", "eps", 1e-6, 1e-4),
+        ("adv_grpo", "adv_grpo_passk", "adv_onerpo", *ADVANTAGES, "check_window_of_one"),
+    ),
     "eps 1e-6 for 1e-4": (swap("advantage", "eps", 1e-4, 1e-6), ("trl_adv",)),
     "eps 1e-6 where none": (swap("advantage", "eps", 0.0, 1e-6), ("check_scale",)),
-    "singleton zero for raw": (swap("advantage", "singleton", "raw", "zero"), (*RAW_SINGLES, *ADVANTAGES, "check_window_of_one")),
-    "singleton raw for zero": (swap("advantage", "singleton", "zero", "raw"), ("adv_rloo_vectorized", "trl_adv", *ADVANTAGES)),
+    "singleton zero for raw": (
+        swap("advantage", "singleton", "raw", "zero"),
+        (*RAW_SINGLES, *ADVANTAGES, "check_window_of_one"),
+    ),
+    "singleton raw for zero": (
+        swap("advantage", "singleton", "zero", "raw"),
+        ("adv_rloo_vectorized", "trl_adv", *ADVANTAGES),
+    ),
     "leave-one-out includes itself": (
         swap("advantage", "baseline", "leave_one_out", "group_mean"),
         ("adv_rloo", "adv_rloo_vectorized", *ADVANTAGES, "check_leave_one_out"),
     ),
-    "group mean leaves itself out": (swap("advantage", "baseline", "group_mean", "leave_one_out"), ("adv_grpo_nostd", *ADVANTAGES, "check_equal_lengths")),
-    "zscore not scaled": (swap("advantage", "scale", "group_std", "none"), (*ZSCORES, "check_scale", "check_window_of_one", "check_equal_spreads")),
-    "scaled by the batch for the group": (swap("advantage", "scale", "group_std", "batch_std"), (*ZSCORES, "check_window_of_one")),
-    "scaled by the group for the batch": (swap("advantage", "scale", "batch_std", "group_std"), ("trl_adv", *ADVANTAGES)),
+    "group mean leaves itself out": (
+        swap("advantage", "baseline", "group_mean", "leave_one_out"),
+        ("adv_grpo_nostd", *ADVANTAGES, "check_equal_lengths"),
+    ),
+    "zscore not scaled": (
+        swap("advantage", "scale", "group_std", "none"),
+        (*ZSCORES, "check_scale", "check_window_of_one", "check_equal_spreads"),
+    ),
+    "scaled by the batch for the group": (
+        swap("advantage", "scale", "group_std", "batch_std"),
+        (*ZSCORES, "check_window_of_one"),
+    ),
+    "scaled by the group for the batch": (
+        swap("advantage", "scale", "batch_std", "group_std"),
+        ("trl_adv", *ADVANTAGES),
+    ),
     "batch not scaled": (swap("advantage", "scale", "batch_std", "none"), ("trl_adv", *ADVANTAGES, "check_scale")),
     "nonzero not scaled": (swap("advantage", "scale", "nonzero", "none"), ("adv_gpg", *ADVANTAGES)),
     "nonzero advantages counted": (m.of_advantages(m.nonzero_advantages), ("adv_gpg", "check_pools_and_advantages")),
@@ -88,17 +165,38 @@ OF_ADVANTAGES: dict[str, Row] = {
     ),
     "no baseline": (
         put("advantage", baseline="none"),
-        ("adv_grpo", "adv_opo", "adv_grpo_passk", *ADVANTAGES, "check_shift", "check_scale", "check_leave_one_out", "check_constant_groups"),
+        (
+            "adv_grpo",
+            "adv_opo",
+            "adv_grpo_passk",
+            *ADVANTAGES,
+            "check_shift",
+            "check_scale",
+            "check_leave_one_out",
+            "check_constant_groups",
+        ),
     ),
     "lengths ignored": (swap("advantage", "baseline", "length_weighted", "group_mean"), ("adv_opo", *ADVANTAGES)),
-    "lengths found where none are": (swap("advantage", "baseline", "group_mean", "length_weighted"), ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES)),
+    "lengths found where none are": (
+        swap("advantage", "baseline", "group_mean", "length_weighted"),
+        ("adv_grpo", "adv_grpo_nostd", *ADVANTAGES),
+    ),
     "second best is the mean of the others": (
         swap("advantage", "baseline", "second_best", "leave_one_out", singleton="raw"),
         ("adv_grpo_passk", "adv_grpo_passk_nostd", *ADVANTAGES),
     ),
-    "set mean is the reward": (swap("advantage", "credit", "set_mean", "reward"), ("adv_arpo", "adv_banditpo", *ADVANTAGES)),
-    "pass@k is the reward": (swap("advantage", "credit", "pass_at_k", "reward", k=1), ("check_pass_at_k", "check_pass_at_k_unbiased", *ADVANTAGES)),
-    "pass@(k-1)": (lambda: on("advantage", lambda spec: changed(spec, k=max(1, spec.k - 1))), (*PASS_AT_K, *ADVANTAGES)),
+    "set mean is the reward": (
+        swap("advantage", "credit", "set_mean", "reward"),
+        ("adv_arpo", "adv_banditpo", *ADVANTAGES),
+    ),
+    "pass@k is the reward": (
+        swap("advantage", "credit", "pass_at_k", "reward", k=1),
+        ("check_pass_at_k", "check_pass_at_k_unbiased", *ADVANTAGES),
+    ),
+    "pass@(k-1)": (
+        lambda: on("advantage", lambda spec: changed(spec, k=max(1, spec.k - 1))),
+        (*PASS_AT_K, *ADVANTAGES),
+    ),
     "pass@k without n": (m.of_advantages(m.pass_at_k_without_n), (*PASS_AT_K, *ADVANTAGES)),
     "pass@k baseline ignored": (
         lambda: on("advantage", lambda spec: changed(spec, baseline="none") if spec.credit == "pass_at_k" else spec),
@@ -106,42 +204,75 @@ OF_ADVANTAGES: dict[str, Row] = {
     ),
     "whitening ignored": (put("advantage", whiten="none"), WHITENED),
     "whitening over responses for tokens": (
-        lambda: on("advantage", lambda spec: spec if spec.whiten == "none" or spec.of_tokens else changed(spec, whiten="responses")),
+        lambda: on(
+            "advantage",
+            lambda spec: spec if spec.whiten == "none" or spec.of_tokens else changed(spec, whiten="responses"),
+        ),
         ("adv_reinforce_plus_plus_baseline", "adv_gdpo_single", *ADVANTAGES),
     ),
-    "whitening counts responses": (wrap(advantages=m.whitening_counts_responses), ("adv_gdpo_single", "check_pools_and_advantages", "check_whitening")),
+    "whitening counts responses": (
+        wrap(advantages=m.whitening_counts_responses),
+        ("adv_gdpo_single", "check_pools_and_advantages", "check_whitening"),
+    ),
     "whitened by the population": (
         wrap(advantages=m.population_deviation, whiten=m.whitened_with_ddof_0),
         ("adv_reinforce_plus_plus_baseline", "adv_gdpo_multi", "check_pools_and_advantages", "check_whitening"),
     ),
-    "given baseline added": (m.given_baseline(np.negative), ("adv_remax", "adv_gae", "adv_optimal_token_baseline", *ADVANTAGES, "check_outcome_rewards")),
+    "given baseline added": (
+        m.given_baseline(np.negative),
+        ("adv_remax", "adv_gae", "adv_optimal_token_baseline", *ADVANTAGES, "check_outcome_rewards"),
+    ),
     "gamma ignored": (put("advantage", gamma=1.0), (*TO_GO, "check_gae_ends")),
-    "lam ignored": (put("advantage", lam=1.0), ("adv_gae", "check_token_advantages", "check_pipeline", "check_gae_ends")),
+    "lam ignored": (
+        put("advantage", lam=1.0),
+        ("adv_gae", "check_token_advantages", "check_pipeline", "check_gae_ends"),
+    ),
     "values flow across responses": (
         wrap(token_advantages=m.one_long_response),
         (*OF_TOKENS, "check_token_advantages", "check_gae_ends", "check_outcome_rewards"),
     ),
-    "rewards so far for rewards to go": (wrap(token_advantages=m.rewards_so_far), (*OF_TOKENS, "check_token_advantages", "check_gae_ends")),
-    "rewards at tokens lost": (wrap(prepare=m.without_token_rewards), (*OF_TOKENS, "check_pipeline", "check_outcome_rewards")),
+    "rewards so far for rewards to go": (
+        wrap(token_advantages=m.rewards_so_far),
+        (*OF_TOKENS, "check_token_advantages", "check_gae_ends"),
+    ),
+    "rewards at tokens lost": (
+        wrap(prepare=m.without_token_rewards),
+        (*OF_TOKENS, "check_pipeline", "check_outcome_rewards"),
+    ),
     "weights of the optimal baseline not squared": (wrap(optimal_token_baseline=m.correction_not_squared), OTB),
-    "zero tail ignored": (wrap(optimal_token_baseline=lambda right, *args, zero_tail=False, **rest: right(*args, **rest)), OTB),
+    "zero tail ignored": (
+        wrap(optimal_token_baseline=lambda right, *args, zero_tail=False, **rest: right(*args, **rest)),
+        OTB,
+    ),
     "columns ignored": (
         wrap(optimal_token_baseline=lambda right, *args, position=None, **rest: right(*args, **rest)),
         ("adv_optimal_token_baseline", "check_optimal_baseline"),
     ),
-    "a response alone is its own baseline": (wrap(optimal_token_baseline=m.alone_with_itself), (*OTB, "check_optimal_shift")),
+    "a response alone is its own baseline": (
+        wrap(optimal_token_baseline=m.alone_with_itself),
+        (*OTB, "check_optimal_shift"),
+    ),
     "groups mixed": (
         wrap(pool_of=lambda right, n, *parts: right(n, *((rewards, np.sort(group)) for rewards, group in parts))),
         ("adv_grpo", "adv_rloo", *ADVANTAGES, "check_support", "check_order"),
     ),
-    "support ignored": (wrap(pool_of=lambda right, n, *parts: right(n, parts[0])), ("adv_onerpo", "adv_onerpo_nostd", *ADVANTAGES, "check_support")),
+    "support ignored": (
+        wrap(pool_of=lambda right, n, *parts: right(n, parts[0])),
+        ("adv_onerpo", "adv_onerpo_nostd", *ADVANTAGES, "check_support"),
+    ),
 }
 OF_SAMPLING: dict[str, Row] = {
     "window one too short": (wrap(empty_windows=lambda right, n, size: right(n, max(1, size - 1))), WINDOWS),
-    "window one too long": (wrap(empty_windows=lambda right, n, size: right(n, size + 1)), (*WINDOWS, "check_window_of_one")),
+    "window one too long": (
+        wrap(empty_windows=lambda right, n, size: right(n, size + 1)),
+        (*WINDOWS, "check_window_of_one"),
+    ),
     "window read before push": (m.window_read_before_push, (*WINDOWS, "check_window_of_one")),
     "window keeps the oldest": (wrap(push=m.oldest_kept), (*WINDOWS, "check_window_of_one", "check_pipeline")),
-    "decay ignored": (wrap(add=lambda right, sums, contexts, rewards, decay: right(sums, contexts, rewards, 1.0)), ("check_averages", "check_averages_ends")),
+    "decay ignored": (
+        wrap(add=lambda right, sums, contexts, rewards, decay: right(sums, contexts, rewards, 1.0)),
+        ("check_averages", "check_averages_ends"),
+    ),
     "unseen context is 0": (wrap(averages_of=m.unseen_is_zero), ("check_averages", "check_averages_ends")),
     "difficulty without prior": (wrap(difficulty_of=m.difficulty_without_prior), ("check_averages",)),
     "difficulty is the average": (
@@ -150,8 +281,14 @@ OF_SAMPLING: dict[str, Row] = {
     ),
     "equal rollouts": (wrap(allocate=lambda right, p, mean: np.full(len(p), mean)), ("check_sampling",)),
     "rollouts by variance": (wrap(allocate=m.by_variance), ("check_sampling",)),
-    "one rollout too many": (wrap(allocate=lambda right, p, mean: right(p, mean + 1)), ("check_sampling", "check_equal_budgets")),
-    "longest kept": (wrap(keep_shortest=lambda right, lengths, first, keep: right(-lengths, first, keep)), ("check_sampling", "check_equal_budgets")),
+    "one rollout too many": (
+        wrap(allocate=lambda right, p, mean: right(p, mean + 1)),
+        ("check_sampling", "check_equal_budgets"),
+    ),
+    "longest kept": (
+        wrap(keep_shortest=lambda right, lengths, first, keep: right(-lengths, first, keep)),
+        ("check_sampling", "check_equal_budgets"),
+    ),
     "one fewer kept": (
         wrap(keep_shortest=lambda right, lengths, first, keep: right(lengths, first, max(1, keep - 1))),
         ("check_sampling", "check_equal_budgets"),
@@ -159,7 +296,11 @@ OF_SAMPLING: dict[str, Row] = {
 }
 
 EVERY = SIGNS | OF_ADVANTAGES | OF_SAMPLING | MUTANTS
-PAIRS = [pytest.param(make, check, id=f"{name}-{check}") for name, (make, checks) in EVERY.items() for check in dict.fromkeys(checks)]
+PAIRS = [
+    pytest.param(make, check, id=f"{name}-{check}")
+    for name, (make, checks) in EVERY.items()
+    for check in dict.fromkeys(checks)
+]
 
 
 @pytest.mark.parametrize(("make", "check"), PAIRS)

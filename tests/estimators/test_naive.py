@@ -45,12 +45,18 @@ def test_advantages_of_any_groups(baseline, scale, ddof, groups):
     group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
     rewards = np.concatenate(groups) / 8.0
     actual = REAL.advantages(spec, rewards, group, REAL.pool_of(len(groups), (rewards, group)))
-    close(actual, estimators.advantages(spec, rewards, group, estimators.pools(len(groups), (rewards, group))), f"{spec} of {groups}", EXACT)
+    close(
+        actual,
+        estimators.advantages(spec, rewards, group, estimators.pools(len(groups), (rewards, group))),
+        f"{spec} of {groups}",
+        EXACT,
+    )
 
 
 @given(p=st.lists(st.floats(0, 1), min_size=1, max_size=12), mean=st.integers(1, 12))
 def test_allocation_of_any_rates(p, mean):
-    """The same total whatever the rates are, within its limits; of two contexts the one whose rewards vary more never gets less."""
+    """The same total whatever the rates are, within its limits; of two contexts the one whose rewards vary more
+    never gets less."""
     rollouts = REAL.allocate(p, mean)
     assert rollouts.sum() == len(p) * mean and rollouts.min() >= 1 and rollouts.max() <= 4 * mean
     order = np.argsort([rate * (1 - rate) for rate in p], kind="stable")

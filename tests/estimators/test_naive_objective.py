@@ -1,4 +1,5 @@
-"""Shares, corrections, masks, surrogates, penalties and the whole way from rewards to weights against their slow twins, to 1e-12."""
+"""Shares, corrections, masks, surrogates, penalties and the whole way from rewards to weights against their slow
+twins, to 1e-12."""
 
 import math
 
@@ -22,7 +23,12 @@ def test_twin(check):
     check(REAL)
 
 
-@given(spec=SPECS, advantage=st.floats(-9, 9, allow_subnormal=False), old_logp=st.floats(-30, 0), log_ratio=st.floats(-25, 25))
+@given(
+    spec=SPECS,
+    advantage=st.floats(-9, 9, allow_subnormal=False),
+    old_logp=st.floats(-30, 0),
+    log_ratio=st.floats(-25, 25),
+)
 def test_surrogate_of_any_token(spec, advantage, old_logp, log_ratio):
     logp = old_logp + log_ratio
     ratio = math.exp(logp - old_logp)
@@ -31,7 +37,12 @@ def test_surrogate_of_any_token(spec, advantage, old_logp, log_ratio):
 
 
 @given(
-    spec=st.builds(KL, kind=st.sampled_from(["none", "k1", "k2", "k3", "abs"]), straight_through=st.booleans(), bounded=st.booleans()),
+    spec=st.builds(
+        KL,
+        kind=st.sampled_from(["none", "k1", "k2", "k3", "abs"]),
+        straight_through=st.booleans(),
+        bounded=st.booleans(),
+    ),
     ref_logp=st.floats(-30, 0),
     d=st.floats(-25, 25),
 )

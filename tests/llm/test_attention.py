@@ -1,4 +1,5 @@
-"""Heads that share keys and values: the same numbers, to rounding, as with a copy for every head, in what samples and in what reads, and no copy."""
+"""Heads that share keys and values: the same numbers, to rounding, as with a copy for every head, in what samples
+and in what reads, and no copy."""
 
 import copy
 from types import SimpleNamespace
@@ -31,11 +32,15 @@ def sampled(policy):
     return HFEngine(policy, (2,)).sample([(3, 4, 5), (6, 7)], np.arange(2), np.full(2, 3), Draws(0, ROLLOUT, 0), 1.0, 6)
 
 
-@pytest.mark.parametrize(("dtype", "resolution"), [(torch.float64, 2**-52), (torch.float32, 2**-23), (torch.bfloat16, 2**-7)])
+@pytest.mark.parametrize(
+    ("dtype", "resolution"), [(torch.float64, 2**-52), (torch.float32, 2**-23), (torch.bfloat16, 2**-7)]
+)
 def test_attention_is_that_of_a_copy_for_every_head_to_rounding(dtype, resolution):
     """To a few units in the last place of values of size 1; which bits, no library promises."""
     random = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(3, heads, length, 16, generator=random).to(dtype) for heads, length in ((6, 5), (2, 9), (2, 9)))
+    query, key, value = (
+        torch.randn(3, heads, length, 16, generator=random).to(dtype) for heads, length in ((6, 5), (2, 9), (2, 9))
+    )
     mask = torch.rand(3, 1, 5, 9, generator=random) < 0.7
     mask[..., 0] = True
     module = SimpleNamespace(num_key_value_groups=3, is_causal=True, training=False)
@@ -49,7 +54,8 @@ def test_attention_is_that_of_a_copy_for_every_head_to_rounding(dtype, resolutio
 
 @pytest.mark.parametrize(("precision", "resolution"), [("fp32", 2**-23), ("bf16", 2**-7)])
 def test_a_policy_reads_and_samples_as_with_a_copy_for_every_head(precision, resolution, monkeypatch):
-    """Its log-probabilities to rounding, of given responses and of those that each samples; gradients need the copy, and are the same bits."""
+    """Its log-probabilities to rounding, of given responses and of those that each samples; gradients need the copy,
+    and are the same bits."""
     grouped, repeated = policies(monkeypatch, precision=precision)
     assert grouped.model.config._attn_implementation == GROUPED and repeated.model.config._attn_implementation == "sdpa"
     responses = random_responses(0)

@@ -19,8 +19,17 @@ from rftlab.shared.errors import UserError
 from tests.support.vectors import WHOLE
 
 DATA = WHOLE.parent
-GSM8K = [{"question": f"What is {i} + 1000?", "answer": f"{i} + 1000 = <<{i}+1000={i + 1000}>>\n#### 1,{i:03d}"} for i in range(5)]
-MATH = [{"problem": f"Half of ${i}$?", "solution": f"It is $\\frac{{{i}}}{{2}}$, so \\boxed{{3}} no, $\\boxed{{\\frac{{{i}}}{{2}}}}$."} for i in range(5)]
+GSM8K = [
+    {"question": f"What is {i} + 1000?", "answer": f"{i} + 1000 = <<{i}+1000={i + 1000}>>\n#### 1,{i:03d}"}
+    for i in range(5)
+]
+MATH = [
+    {
+        "problem": f"Half of ${i}$?",
+        "solution": f"It is $\\frac{{{i}}}{{2}}$, so \\boxed{{3}} no, $\\boxed{{\\frac{{{i}}}{{2}}}}$.",
+    }
+    for i in range(5)
+]
 PREPARED = [{"prompt": [{"role": "user", "content": "1 + 1?"}], "reward_model": {"ground_truth": "2", "style": "rule"}}]
 
 
@@ -48,7 +57,10 @@ def test_raw_columns_become_prompts_and_truths(tmp_path, suffix):
     assert gsm8k["train"].prompts[3] == [{"role": "user", "content": content}] and gsm8k["train"].answers[3] == "1003"
     math = benchmarks.load("math", folder(tmp_path, MATH, suffix=suffix))
     content = "Half of $3$? Let's think step by step and output the final answer within \\boxed{}."
-    assert math["train"].prompts[3] == [{"role": "user", "content": content}] and math["train"].answers[3] == "\\frac{3}{2}"
+    assert (
+        math["train"].prompts[3] == [{"role": "user", "content": content}]
+        and math["train"].answers[3] == "\\frac{3}{2}"
+    )
 
 
 def test_prepared_columns_are_taken_as_they_are(tmp_path):
@@ -112,7 +124,11 @@ def prepared(truth, content="What is 1 + 1?"):
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        ("gsm8k", prepared("1,000"), "no response can match the answer '1,000'; allowed: what stands in #### and a number"),
+        (
+            "gsm8k",
+            prepared("1,000"),
+            "no response can match the answer '1,000'; allowed: what stands in #### and a number",
+        ),
         ("gsm8k", prepared("seven"), "no response can match the answer 'seven'"),
         ("gsm8k", {"question": "What?", "answer": "#### ."}, "no response can match the answer '.'"),
         ("math", prepared("\\frac{1}{2"), "no response can match the answer"),
@@ -152,7 +168,9 @@ def test_the_hub_is_asked_for_both_splits(monkeypatch, tmp_path):
 
 
 def test_tables_of_datasets_have_the_rows_that_we_read(monkeypatch, tmp_path):
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[llm]' in rftlab's folder)")
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed (pip install '.[llm]' in rftlab's folder)"
+    )
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, split: datasets.Dataset.from_list(PREPARED))
     assert load(TaskConfig("math")) == benchmarks.load("math", folder(tmp_path, PREPARED))
 
@@ -162,7 +180,13 @@ def test_a_hub_out_of_reach_is_one_line(monkeypatch):
         raise ConnectionError("no route\nto host")
 
     fake_hub(monkeypatch, fail)
-    with pytest.raises(UserError, match=r"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; source can also name a local file or folder$"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"^openai/gsm8k \(train\) cannot be loaded from the hub: no route; source can also name a local "
+            r"file or folder$"
+        ),
+    ):
         load(TaskConfig("gsm8k"))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"^source = 'hub' needs the package datasets: pip install '\.\[llm\]'"):
@@ -175,25 +199,54 @@ BAD_ROWS = {
     "missing column": (
         "gsm8k",
         {"question": "1?"},
-        "line 2: column answer is missing (there are: question); allowed: question and answer, or prompt and reward_model",
+        "line 2: column answer is missing (there are: question); allowed: question and answer, or prompt and "
+        "reward_model",
     ),
     "other columns": ("math", {"a": 1}, "line 2: column problem is missing (there are: a)"),
-    "empty answer": ("gsm8k", {"question": "1?", "answer": " "}, "line 2: answer is ' '; allowed: text that is not empty"),
-    "no marker": ("gsm8k", {"question": "1?", "answer": "It is 1."}, "line 2: answer is 'It is 1.' and states no answer; allowed: text with #### and a number"),
-    "no box": ("math", {"problem": "1?", "solution": "It is 1."}, "line 2: solution is 'It is 1.' and states no answer; allowed: text with \\boxed{}"),
+    "empty answer": (
+        "gsm8k",
+        {"question": "1?", "answer": " "},
+        "line 2: answer is ' '; allowed: text that is not empty",
+    ),
+    "no marker": (
+        "gsm8k",
+        {"question": "1?", "answer": "It is 1."},
+        "line 2: answer is 'It is 1.' and states no answer; allowed: text with #### and a number",
+    ),
+    "no box": (
+        "math",
+        {"problem": "1?", "solution": "It is 1."},
+        "line 2: solution is 'It is 1.' and states no answer; allowed: text with \\boxed{}",
+    ),
     "empty box": ("math", {"problem": "1?", "solution": "\\boxed{}"}, "line 2: solution is "),
     "null": ("gsm8k", {"question": None, "answer": "#### 1"}, "line 2: question is None; allowed: text"),
     "number": ("gsm8k", {"question": "1?", "answer": 1}, "line 2: answer is 1; allowed: text"),
-    "prompt as text": ("gsm8k", {"prompt": "1?", "reward_model": {"ground_truth": "1"}}, "line 2: prompt is '1?'; allowed: a list of chat messages"),
+    "prompt as text": (
+        "gsm8k",
+        {"prompt": "1?", "reward_model": {"ground_truth": "1"}},
+        "line 2: prompt is '1?'; allowed: a list of chat messages",
+    ),
     "no messages": ("gsm8k", {"prompt": [], "reward_model": {"ground_truth": "1"}}, "line 2: prompt is []"),
     "message without role": (
         "gsm8k",
         {"prompt": [{"content": "1?"}], "reward_model": {"ground_truth": "1"}},
         "line 2: prompt has the message {'content': '1?'}",
     ),
-    "no truth": ("math", {**PREPARED[0], "reward_model": {}}, "line 2: reward_model.ground_truth is None; allowed: text"),
-    "prompt alone": ("math", {"prompt": PREPARED[0]["prompt"]}, "line 2: reward_model.ground_truth is None; allowed: text"),
-    "empty truth": ("math", {**PREPARED[0], "reward_model": {"ground_truth": ""}}, "line 2: reward_model.ground_truth is empty; allowed: text"),
+    "no truth": (
+        "math",
+        {**PREPARED[0], "reward_model": {}},
+        "line 2: reward_model.ground_truth is None; allowed: text",
+    ),
+    "prompt alone": (
+        "math",
+        {"prompt": PREPARED[0]["prompt"]},
+        "line 2: reward_model.ground_truth is None; allowed: text",
+    ),
+    "empty truth": (
+        "math",
+        {**PREPARED[0], "reward_model": {"ground_truth": ""}},
+        "line 2: reward_model.ground_truth is empty; allowed: text",
+    ),
     "no object": ("math", [1], "line 2 is not a JSON object"),
 }
 
@@ -209,7 +262,12 @@ def test_a_bad_row_is_one_line_that_says_where(name, tmp_path):
 
 def test_damaged_files_are_one_line(tmp_path):
     whole = write(tmp_path / "whole.parquet", GSM8K).read_bytes()
-    damaged = {"cut.parquet": whole[: len(whole) // 2], "empty.parquet": b"", "text.parquet": b"question,answer\n", "bytes.jsonl": b"\xff\xfe{}\n"}
+    damaged = {
+        "cut.parquet": whole[: len(whole) // 2],
+        "empty.parquet": b"",
+        "text.parquet": b"question,answer\n",
+        "bytes.jsonl": b"\xff\xfe{}\n",
+    }
     for name, data in damaged.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))} cannot be read: [^\n]+$"):
@@ -227,7 +285,11 @@ def test_sources_are_checked(tmp_path):
     csv.write_text("question,answer\n")
     cases = [
         ((str(csv), str(csv)), r"train\.csv: format '\.csv' is unknown; allowed: \.parquet, \.jsonl$"),
-        ((str(csv),), r"source = '.*train\.csv' is no folder; allowed: hub, a folder with train and test files, or a file together with test_source$"),
+        (
+            (str(csv),),
+            r"source = '.*train\.csv' is no folder; allowed: hub, a folder with train and test files, or a "
+            r"file together with test_source$",
+        ),
         (("no/such/folder",), r"source = 'no/such/folder' is no folder"),
         (("no/such.jsonl", "no/such.jsonl"), r"^no/such\.jsonl cannot be read: No such file or directory$"),
         ((str(tmp_path),), r"train files: none; allowed: one of train\.parquet and train\.jsonl, or shards$"),

@@ -1,4 +1,5 @@
-"""Killed at any moment and resumed, a run gives the same curve, bit for bit; what is damaged or of another configuration is named."""
+"""Killed at any moment and resumed, a run gives the same curve, bit for bit; what is damaged or of another
+configuration is named."""
 
 import errno
 import json
@@ -29,7 +30,12 @@ from tests.support.vectors import ROOT
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
-    "averages": {"estimator": Estimator(Advantage("moving_average")), "epochs": 2, "minibatches": 2, "warmup_steps": 20},
+    "averages": {
+        "estimator": Estimator(Advantage("moving_average")),
+        "epochs": 2,
+        "minibatches": 2,
+        "warmup_steps": 20,
+    },
 }
 
 
@@ -48,7 +54,10 @@ def test_killed_and_resumed_is_the_same_run(name, kills, tmp_path):
     resumed = train(run, tmp_path / "parts", TrainingCallbacks(rounds=rounds.append))
     assert same(whole, resumed) and rounds == list(range((max(kills) - 1) // 2 * 2 + 1, 9))
     assert records_of(tmp_path / "whole").equals(records_of(tmp_path / "parts"))
-    a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (
+        rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
+        for part in ("whole", "parts")
+    )
     assert all(torch.equal(a[key], b[key]) for key in a) and whole.curve.seconds[-1] > 0
     assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").iterdir()) == ["000006", "000008"]
 
@@ -90,7 +99,9 @@ def test_killed_while_writing(moment, tmp_path, monkeypatch):
     assert not list((tmp_path / "parts").rglob(".writing-*"))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "arrays.safetensors", "state.json", "checksums.json"])
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "optimizer.safetensors", "arrays.safetensors", "state.json", "checksums.json"]
+)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(file, tmp_path):
     run = run_of(rounds=8, replay_window=4)
     whole = train(run, tmp_path / "whole")
@@ -141,11 +152,18 @@ def test_another_configuration_is_refused(tmp_path):
     for other, message in [
         (run_of(rounds=4, rollouts=2), "design.rollouts = 4 there, 2 here"),
         (run_of(rounds=4, seed=3), "seed = 0 there, 3 here"),
-        (run_of(rounds=4, estimator=Estimator(Advantage("none"))), "design.estimator.advantage.baseline = 'group_mean' there, 'none' here"),
+        (
+            run_of(rounds=4, estimator=Estimator(Advantage("none"))),
+            "design.estimator.advantage.baseline = 'group_mean' there, 'none' here",
+        ),
     ]:
         with pytest.raises(UserError) as caught:
             train(other, tmp_path)
-        assert message in str(caught.value) and str(caught.value).endswith("name another folder") and "\n" not in str(caught.value)
+        assert (
+            message in str(caught.value)
+            and str(caught.value).endswith("name another folder")
+            and "\n" not in str(caught.value)
+        )
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
 
 
@@ -166,7 +184,10 @@ def test_other_data_and_another_order_of_prompts_are_refused(tmp_path, monkeypat
         train(run, tmp_path)
 
 
-@pytest.mark.parametrize(("more", "refused"), [({}, True), ({"estimator": Estimator(), "rank": 4}, True), ({"estimator": Estimator()}, False)])
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [({}, True), ({"estimator": Estimator(), "rank": 4}, True), ({"estimator": Estimator()}, False)],
+)
 def test_another_base_model_is_refused_where_a_run_still_reads_it(more, refused, tmp_path, monkeypatch):
     """As a reference or under adapters; a run that reads it no more goes on from the checkpoint alone."""
     run = run_of(rounds=8, **more)
@@ -203,7 +224,9 @@ def test_a_full_disk_is_one_line_and_loses_nothing(place, tmp_path, monkeypatch)
         monkeypatch.setattr(rftlab.llm.moments, "save_file", full)
     else:
         function = {"checkpoint": "write_folder", "records": "write_rollouts", "curve": "write_file"}[place]
-        monkeypatch.setattr(rftlab.llm.training.checkpoint if place == "checkpoint" else rftlab.llm.train, function, full)
+        monkeypatch.setattr(
+            rftlab.llm.training.checkpoint if place == "checkpoint" else rftlab.llm.train, function, full
+        )
     with pytest.raises(UserError) as caught:
         train(run, tmp_path / "parts")
     assert "cannot be written: the disk is full; " in str(caught.value) and "\n" not in str(caught.value)
@@ -216,7 +239,9 @@ def test_an_error_of_the_library_that_writes_tensors_is_one_line(tmp_path, monke
     """safetensors raises its own exception where writing fails, here a real one."""
     real = rftlab.llm.moments.save_file
     monkeypatch.setattr(rftlab.llm.moments, "save_file", lambda tensors, path: real(tensors, path / "no folder"))
-    with pytest.raises(UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay") as caught:
+    with pytest.raises(
+        UserError, match=r"checkpoints/000004 cannot be written: .*; checkpoints that are there stay"
+    ) as caught:
         train(run_of(rounds=4), tmp_path)
     assert "\n" not in str(caught.value) and not list((tmp_path / "checkpoints").iterdir())
 
@@ -271,7 +296,9 @@ train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), Tr
 
 def training(folder):
     """A process that has trained a round."""
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ}
+    )
     assert child.stdout.readline() == "ready\n"
     child.stdout.readline()
     return child
@@ -284,7 +311,8 @@ def kill(child):
 
 
 def test_a_killed_process_goes_on_where_it_was(tmp_path):
-    """kill -9 at moments that nothing but the clock decides, then to the end; the curve is that of a run that was left alone."""
+    """kill -9 at moments that nothing but the clock decides, then to the end; the curve is that of a run that was
+    left alone."""
     run = run_of(rounds=40, eval_every=4, checkpoint_every=2)
     whole = train(run, tmp_path / "whole")
     for wait in (0.05, 0.23):

@@ -18,18 +18,32 @@ from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 def execute(run, folder, tracker):
     console = Console(file=StringIO(), width=200)
-    assert Train(folder=folder, tracker=tracker, quiet=True, design=run.design, seed=run.seed, flags=LLMFlags(**flags_of(run))).execute(console) == 0
+    assert (
+        Train(
+            folder=folder,
+            tracker=tracker,
+            quiet=True,
+            design=run.design,
+            seed=run.seed,
+            flags=LLMFlags(**flags_of(run)),
+        ).execute(console)
+        == 0
+    )
     return console.file.getvalue()
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    """In order: the round from which on a writer of TensorBoard was opened, and each round with its Pass@1 that it got."""
+    """In order: the round from which on a writer of TensorBoard was opened, and each round with its Pass@1 that it
+    got."""
     calls = []
 
     def writer(log_dir, purge_step):
         calls.append(purge_step)
-        return SimpleNamespace(add_scalar=lambda name, value, step: name == "test_pass_at_1" and calls.append((step, value)), flush=lambda: None)
+        return SimpleNamespace(
+            add_scalar=lambda name, value, step: name == "test_pass_at_1" and calls.append((step, value)),
+            flush=lambda: None,
+        )
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
     return calls
@@ -41,10 +55,14 @@ def rounds_of(opened):
 
 def test_an_evaluation_tells_the_columns_of_curve_and_metrics(tmp_path):
     told, run = [], run_of(rounds=8, eval_every=4)
-    outcome = train(run, tmp_path / "told", TrainingCallbacks(evaluated=lambda round, columns: told.append((round, columns))))
+    outcome = train(
+        run, tmp_path / "told", TrainingCallbacks(evaluated=lambda round, columns: told.append((round, columns)))
+    )
     assert [round for round, _ in told] == [0, 4, 8] and same(outcome, train(run, tmp_path / "alone"))
     for row, (_, columns) in enumerate(told):
-        expected = {name: values[row] for name, values in outcome.curve._asdict().items()} | dict(outcome.metrics.iloc[row])
+        expected = {name: values[row] for name, values in outcome.curve._asdict().items()} | dict(
+            outcome.metrics.iloc[row]
+        )
         assert columns.keys() == expected.keys()
         np.testing.assert_array_equal([columns[name] for name in expected], list(expected.values()))
 

@@ -1,4 +1,5 @@
-"""A run's folder into which others wrote: no link is followed, what is damaged is named, and the curve is that of a run that was left alone."""
+"""A run's folder into which others wrote: no link is followed, what is damaged is named, and the curve is that of a
+run that was left alone."""
 
 import os
 import shutil
@@ -57,15 +58,26 @@ def test_a_table_that_is_a_link_or_a_pipe_is_written_anew(half, outside, kind):
         IN_PLACE[kind](half / name, outside)
     with no_hang():
         assert same(whole, train(run_of(**RUN), half))
-    assert (half / "curve.parquet").is_file() and not (half / "curve.parquet").is_symlink() and content(outside) == before
+    assert (
+        (half / "curve.parquet").is_file() and not (half / "curve.parquet").is_symlink() and content(outside) == before
+    )
 
 
 @pytest.mark.parametrize("text", ["", "half of", "[]", "{}", '{"level": "llm"}', "[" * 100_000])
 def test_a_damaged_configuration_beside_a_checkpoint_is_written_again(half, text):
-    whole, before, remarks, rounds = train(run_of(**RUN), half.with_name("whole")), (half / "config.json").read_bytes(), [], []
+    whole, before, remarks, rounds = (
+        train(run_of(**RUN), half.with_name("whole")),
+        (half / "config.json").read_bytes(),
+        [],
+        [],
+    )
     (half / "config.json").write_text(text)
     assert same(whole, train(run_of(**RUN), half, TrainingCallbacks(remark=remarks.append, rounds=rounds.append)))
-    assert rounds == [5, 6, 7, 8] and f"damaged, written again: {half / 'config.json'}" in remarks and (half / "config.json").read_bytes() == before
+    assert (
+        rounds == [5, 6, 7, 8]
+        and f"damaged, written again: {half / 'config.json'}" in remarks
+        and (half / "config.json").read_bytes() == before
+    )
 
 
 def test_a_damaged_configuration_says_nothing_of_another_run(half):
@@ -98,7 +110,10 @@ LAST = {
         os.rename(last / "model.safetensors", outside / "weights"),
         (last / "model.safetensors").symlink_to(outside / "weights"),
     ),
-    "piped weights": lambda last, outside: ((last / "model.safetensors").unlink(), os.mkfifo(last / "model.safetensors")),
+    "piped weights": lambda last, outside: (
+        (last / "model.safetensors").unlink(),
+        os.mkfifo(last / "model.safetensors"),
+    ),
 }
 
 
@@ -119,4 +134,8 @@ def test_only_plain_numbers_are_checkpoints(half, outside):
     (half / "checkpoints" / "7²").mkdir()
     before, rounds = content(outside), []
     train(run_of(**RUN), half, TrainingCallbacks(rounds=rounds.append))
-    assert rounds == [5, 6, 7, 8] and content(outside) == before and (half / "checkpoints" / "7²") in entries(half / "checkpoints")
+    assert (
+        rounds == [5, 6, 7, 8]
+        and content(outside) == before
+        and (half / "checkpoints" / "7²") in entries(half / "checkpoints")
+    )

@@ -26,7 +26,10 @@ from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
     [
         (None, r"compute.engine = 'vllm': .*; allowed: hf, or pip install 'vllm==0\.32\.\*'"),
         *(
-            (SimpleNamespace(__version__=version), rf"compute.engine = 'vllm': vLLM {version} is installed; allowed: 0\.32, pip install 'vllm==0\.32\.\*'")
+            (
+                SimpleNamespace(__version__=version),
+                rf"compute.engine = 'vllm': vLLM {version} is installed; allowed: 0\.32, pip install 'vllm==0\.32\.\*'",
+            )
             for version in ("0.9.2", "0.33.0", "0.320.1", "dev")
         ),
     ],
@@ -37,7 +40,9 @@ def test_vllm_that_is_not_there_or_of_another_version_is_one_line(module, messag
         train(run_of(engine="vllm"), tmp_path)
 
 
-@pytest.mark.parametrize(("field", "value", "allowed"), [("engine", "sglang", "hf, vllm"), ("cache_gb", 0.0, "more than 0")])
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"), [("engine", "sglang", "hf, vllm"), ("cache_gb", 0.0, "more than 0")]
+)
 def test_an_engine_s_settings_are_checked(field, value, allowed):
     with pytest.raises(UserError, match=rf"compute\.{field} = '?{value}'?.*; allowed: {allowed}"):
         Compute(**{field: value})
@@ -46,7 +51,13 @@ def test_an_engine_s_settings_are_checked(field, value, allowed):
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_vllm_takes_the_first_gpu_alone(device):
     assert Compute("cuda:0", engine="vllm") and Compute(device, engine="hf")
-    with pytest.raises(UserError, match=rf"compute\.device = '{device}': vLLM takes the first GPU that it sees; allowed: cpu, cuda; CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(
+        UserError,
+        match=(
+            rf"compute\.device = '{device}': vLLM takes the first GPU that it sees; allowed: cpu, cuda; "
+            r"CUDA_VISIBLE_DEVICES"
+        ),
+    ):
         Compute(device, engine="vllm")
 
 
@@ -69,18 +80,26 @@ class FakeLLM:
         """Requests end a step each, the first one last; a response is its number and a stop."""
         self.calls.append(("enqueue", None))
         names = [str(10 + i) for i in range(len(requests))]
-        steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in range(len(names) - 1)] + [[self.output(names, 0)]]
+        steps = [[self.output(names, i, finished=False), self.output(names, i + 1)] for i in range(len(names) - 1)] + [
+            [self.output(names, 0)]
+        ]
         self.llm_engine = SimpleNamespace(has_unfinished_requests=lambda: bool(steps), step=lambda: steps.pop(0))
         return [f"{name}-4f3a" for name in names]
 
     def output(self, names, i, finished=True):
         logprobs = [{i: SimpleNamespace(logprob=-1.0)}, {1: SimpleNamespace(logprob=-2.0)}]
-        return SimpleNamespace(request_id=names[i], finished=finished, outputs=[SimpleNamespace(token_ids=[i, 1], logprobs=logprobs, finish_reason="stop")])
+        return SimpleNamespace(
+            request_id=names[i],
+            finished=finished,
+            outputs=[SimpleNamespace(token_ids=[i, 1], logprobs=logprobs, finish_reason="stop")],
+        )
 
 
 def gpu_engine(monkeypatch):
     """An engine as on a GPU, on the fake, beside its policy."""
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields))
+    monkeypatch.setitem(
+        sys.modules, "vllm", SimpleNamespace(__version__="0.32.0", LLM=FakeLLM, SamplingParams=lambda **fields: fields)
+    )
     run = replace(run_of(), compute=Compute("cuda", engine="vllm", cache_gb=0.5, precision="bf16"))
     policy = Policy(small_model(), Compute())
     return VLLMEngine(run, policy, SimpleNamespace(stops=(1,))), policy
@@ -89,8 +108,15 @@ def gpu_engine(monkeypatch):
 def test_on_a_gpu_vllm_leaves_room_for_the_policy_that_is_there_already(monkeypatch):
     gpu_engine(monkeypatch)
     found = FakeLLM.arguments
-    assert found["gpu_memory_utilization"] < 0.05 and found["kv_cache_memory_bytes"] == 5e8, "a share of the whole GPU would not be free"
-    assert found["enable_sleep_mode"] and not found["enforce_eager"] and found["dtype"] == "bfloat16" and found["logprobs_mode"] == "processed_logprobs"
+    assert found["gpu_memory_utilization"] < 0.05 and found["kv_cache_memory_bytes"] == 5e8, (
+        "a share of the whole GPU would not be free"
+    )
+    assert (
+        found["enable_sleep_mode"]
+        and not found["enforce_eager"]
+        and found["dtype"] == "bfloat16"
+        and found["logprobs_mode"] == "processed_logprobs"
+    )
 
 
 def test_on_a_gpu_vllm_sleeps_between_sampling_and_the_sync(monkeypatch):
@@ -128,17 +154,25 @@ def test_equal_architectures_share_a_folder_because_compiled_kernels_go_by_its_n
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried\nto allocate 2 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
 )
 def test_too_little_memory_is_one_line_that_says_where_and_what_to_do(error, monkeypatch, tmp_path):
     def full(*arguments):
         raise error
 
     monkeypatch.setattr("rftlab.llm.training.trainer.accumulate", full)
-    with pytest.raises(UserError, match=r"update: out of memory: .*; `rftlab train --dry-run` .*; finished rounds .* are kept") as caught:
+    with pytest.raises(
+        UserError, match=r"update: out of memory: .*; `rftlab train --dry-run` .*; finished rounds .* are kept"
+    ) as caught:
         train(run_of(), tmp_path)
     assert "\n" not in str(caught.value)
-    monkeypatch.setattr("rftlab.llm.training.trainer.accumulate", lambda *arguments: (_ for _ in ()).throw(RuntimeError("a bug")))
+    monkeypatch.setattr(
+        "rftlab.llm.training.trainer.accumulate", lambda *arguments: (_ for _ in ()).throw(RuntimeError("a bug"))
+    )
     with pytest.raises(RuntimeError, match="a bug"):
         train(run_of(), tmp_path)
 
@@ -168,6 +202,9 @@ def test_the_engine_rests_between_sampling_and_the_sync_of_every_round(tmp_path)
 
 
 def test_a_part_of_the_questions_is_evaluated_and_0_means_all(tmp_path):
-    outcomes = [train(run_of(rounds=1, eval_every=1, train_subset=a, test_subset=b), tmp_path / f"{a}-{b}") for a, b in ((0, 0), (500, 500), (12, 5))]
+    outcomes = [
+        train(run_of(rounds=1, eval_every=1, train_subset=a, test_subset=b), tmp_path / f"{a}-{b}")
+        for a, b in ((0, 0), (500, 500), (12, 5))
+    ]
     assert same(outcomes[0], outcomes[1])
     assert all(float(value * 5).is_integer() for value in outcomes[2].curve.test_pass_at_1)

@@ -40,7 +40,9 @@ def test_standard_errors_are_those_of_a_fixed_set():
 
 
 def test_the_training_questions_are_always_the_same():
-    assert subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10)) and len(set(subset(30, 10))) == 10
+    assert (
+        subset(30, 10).tolist() == subset(30, 10).tolist() == sorted(subset(30, 10)) and len(set(subset(30, 10))) == 10
+    )
     assert subset(30, 500).tolist() == list(range(30))
 
 
@@ -61,17 +63,27 @@ def test_what_an_evaluation_asks(tmp_path, monkeypatch):
         (12, 0, 1, 0.0, 0),
         (20, UNSEEN, 3, 0.8, 0),
         (20, UNSEEN, 1, 0.0, 0),
-        *[(n, s, c, t, 2) for n, s, c, t in ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))],
+        *[
+            (n, s, c, t, 2)
+            for n, s, c, t in ((12, 0, 3, 0.8), (12, 0, 1, 0.0), (20, UNSEEN, 3, 0.8), (20, UNSEEN, 1, 0.0))
+        ],
     ]
     row, table = outcome.metrics.iloc[-1], asked[-2][5]
-    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[-1] and row.test_strict_error == measured_set_error(table)
-    assert row.test_strict_pass_at_1 == pytest.approx(row.test_strict) and row.test_strict_pass_at_3 == table.max(1).mean()
+    assert row.test_strict == table.mean() == outcome.curve.test_pass_at_1[
+        -1
+    ] and row.test_strict_error == measured_set_error(table)
+    assert (
+        row.test_strict_pass_at_1 == pytest.approx(row.test_strict) and row.test_strict_pass_at_3 == table.max(1).mean()
+    )
     assert row.test_greedy_strict == asked[-1][5].mean() and row.train_greedy_flexible >= row.train_greedy_strict
     assert row.test_flexible >= row.test_strict > 0
 
 
 def test_the_validation_split_can_take_the_place_of_the_test_split(tmp_path):
-    a, b = (train(run_of(rounds=2, eval_every=2, split=split, samples=8), tmp_path / split).metrics for split in ("test", "validation"))
+    a, b = (
+        train(run_of(rounds=2, eval_every=2, split=split, samples=8), tmp_path / split).metrics
+        for split in ("test", "validation")
+    )
     assert a.train_strict.equals(b.train_strict) and not a.test_strict.equals(b.test_strict)
 
 
@@ -119,7 +131,11 @@ def test_math_verify_begins_while_others_are_sampled(monkeypatch):
     texts = [r"\boxed{12}", r"\boxed{13}", "nothing", r"so $12.0$", r"\boxed{12.0}"]
     pool, truths = Listening(), ["12", "0.5"]
     tokens, starts = packed([list(map(ord, text)) for text in texts])
-    rollouts = Rollouts(Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts), np.zeros(len(tokens)), np.ones(5, dtype=bool))
+    rollouts = Rollouts(
+        Responses(((1,), (2,)), np.array([0, 0, 0, 1, 1]), tokens, starts),
+        np.zeros(len(tokens)),
+        np.ones(5, dtype=bool),
+    )
     judge = Judge("math", Letters(), pool)
     ended = judge.early(truths)
     for i in (1, 4, 0):

@@ -1,4 +1,5 @@
-"""What comes with a model or with data is hostile: it runs no code, asks no question, writes no second line, and comes to an end."""
+"""What comes with a model or with data is hostile: it runs no code, asks no question, writes no second line, and
+comes to an end."""
 
 import ast
 import json
@@ -39,7 +40,9 @@ def with_code(source, place, file):
     shutil.copytree(source, place)
     (place / "own.py").write_text(CODE.format(mark=str(place / "ran")))
     said = json.loads((place / file).read_bytes())
-    wants = {"config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}}
+    wants = {
+        "config.json": {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    }
     tokenizer = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": [None, "own.OwnTokenizer"]}}
     (place / file).write_text(json.dumps(said | wants.get(file, tokenizer)))
     return place
@@ -49,7 +52,13 @@ def with_code(source, place, file):
 def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tmp_path):
     """A user who answers yes to a question of transformers must not have been asked one."""
     place = with_code(folder, tmp_path / "model", file)
-    flags = {"folder": tmp_path / "run", "pair": "qwen-gsm8k", "model.source": place, "task.source": data, "compute.device": "cpu"}
+    flags = {
+        "folder": tmp_path / "run",
+        "pair": "qwen-gsm8k",
+        "model.source": place,
+        "task.source": data,
+        "compute.device": "cpu",
+    }
     flags |= {"compute.precision": "fp32", "batch-size": 4, "rounds": 1, "eval-every": 1}
     command = [
         sys.executable,
@@ -69,13 +78,18 @@ def test_everything_that_reads_a_model_refuses_its_code():
     calls = []
     for path in [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("tests/bench_llm/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "from_pretrained"
+            ):
                 calls.append((path.name, ast.unparse(node)))
     assert len(calls) >= 6
     for name, call in calls:
         assert "trust_remote_code=False" in call or "**safe" in call, f"{name}: {call}"
     assert (
-        '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text() and '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
+        '"trust_remote_code": False' in (ROOT / "llm/models/load.py").read_text()
+        and '"trust_remote_code": False' in (ROOT / "llm/engines/vllm.py").read_text()
     )
 
 
@@ -90,7 +104,10 @@ def test_everything_that_reads_a_model_refuses_its_code():
             "{% for i in range(99999) %}{{ 'write without end ' }}{% endfor %}",
             r"it writes 1799982 characters; allowed: 100011; correct it, or",
         ),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 3 seconds for 1 prompts; correct it"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "takes more than 3 seconds for 1 prompts; correct it",
+        ),
         ("{{ raise_exception('one\n\ntwo') }}", "does not take the prompt .*: one two; correct it"),
     ],
 )
@@ -110,16 +127,26 @@ def test_texts_are_those_of_the_tokenizer_itself(folder):
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     chats = [CHAT, [{"role": "system", "content": " short "}, *CHAT]]
-    line = "{% set ns = namespace(n=0) %}\n  {% if messages %}\n{{ eos_token }} {{ messages[0].content }}\n  {% endif %}"
+    line = (
+        "{% set ns = namespace(n=0) %}\n  {% if messages %}\n{{ eos_token }} {{ messages[0].content }}\n  {% endif %}"
+    )
     for template in (TEMPLATE, line, "\n" + line, "  " + line, " \n\n text", "{%- if true %} a {%- endif -%}\n b"):
-        expected = [tokenizer.apply_chat_template(chat, chat_template=template, add_generation_prompt=True, tokenize=False) for chat in chats]
+        expected = [
+            tokenizer.apply_chat_template(chat, chat_template=template, add_generation_prompt=True, tokenize=False)
+            for chat in chats
+        ]
         assert rendered(template, tokenizer.special_tokens_map, chats) == expected
 
 
-@pytest.mark.parametrize("form", ["%d %b %Y", "%Y-%m-%d", "%A, %-d %B %Y", "%%d %d%%", "%H:%M:%S", "%y%j", "no code", ""])
+@pytest.mark.parametrize(
+    "form", ["%d %b %Y", "%Y-%m-%d", "%A, %-d %B %Y", "%%d %d%%", "%H:%M:%S", "%y%j", "no code", ""]
+)
 def test_the_clock_of_templates_stands_still(form):
     """Also inside a macro, and where a template asks whether there is a clock."""
-    template = "{% macro now() %}{{ strftime_now(FORM) }}{% endmacro %}{% if strftime_now is defined %}{{ now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
+    template = (
+        "{% macro now() %}{{ strftime_now(FORM) }}{% endmacro %}{% if strftime_now is defined %}{{ "
+        "now() }}|{{ strftime_now(FORM) | upper }}{% endif %}"
+    )
     found = rendered(template.replace("FORM", repr(form)), {}, [CHAT])[0]
     expected = rftlab.llm.text.chat.TODAY.strftime(form)
     assert found == f"{expected}|{expected.upper()}"
@@ -138,14 +165,19 @@ def test_the_clock_of_templates_stands_still(form):
         ("head_dim", 10**9, "at most 2097152"),
     ],
 )
-def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(name, value, allowed, folder, data, tmp_path):
+def test_a_configuration_larger_than_any_model_is_refused_before_it_is_built(
+    name, value, allowed, folder, data, tmp_path
+):
     place = shutil.copytree(folder, tmp_path / "copy")
     config = json.loads((place / "config.json").read_bytes())
     (place / "config.json").write_text(json.dumps(config | {name: value}))
     for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
         with pytest.raises(UserError) as caught:
             use()
-        assert str(caught.value) == f"model.source = {str(place)!r}: its config.json has {name} = {value}; allowed: {allowed}"
+        assert (
+            str(caught.value)
+            == f"model.source = {str(place)!r}: its config.json has {name} = {value}; allowed: {allowed}"
+        )
 
 
 def test_large_numbers_are_found_wherever_they_are(tmp_path):
@@ -175,7 +207,10 @@ def test_a_pipe_in_a_model_folder_is_not_waited_for(name, folder, data, tmp_path
     (place / name).unlink()
     os.mkfifo(place / name)
     for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
-        with no_hang(), pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"):
+        with (
+            no_hang(),
+            pytest.raises(UserError, match=f"{name} in it is neither a file nor a folder; allowed: a folder of files"),
+        ):
             use()
 
 
@@ -197,12 +232,16 @@ def test_a_pipe_of_problems_is_not_waited_for(tmp_path):
 
 
 def test_a_message_is_one_line_whatever_names_are_in_it(tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}) + "\n")
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"question": "1 + 1?", "bad\nrftlab: all is well\x1b[2J\u2028": 3}) + "\n"
+    )
     from rftlab.llm.tasks.benchmarks import BENCHMARKS, _raw
 
     with pytest.raises(UserError) as caught:
         _raw(BENCHMARKS["gsm8k"], read_rows(tmp_path / "a.jsonl")[0])
-    assert str(caught.value).isprintable() and r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(caught.value)
+    assert str(caught.value).isprintable() and r"there are: question, bad\nrftlab: all is well\x1b[2J\u2028)" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("text", ["plain", "naïve 日本 😀", "\\n"])

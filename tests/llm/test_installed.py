@@ -1,4 +1,5 @@
-"""Says, as a skipped test, that the tests of the trainer were left out; and that they are all known to the rule that leaves them out."""
+"""Says, as a skipped test, that the tests of the trainer were left out; and that they are all known to the rule that
+leaves them out."""
 
 import ast
 from pathlib import Path
@@ -12,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_trainer_is_tested():
     if collect_ignore:
-        pytest.skip("the tests of the trainer need torch and transformers: make test-llm, or pip install '.[llm]' in rftlab's folder")
+        pytest.skip(
+            "the tests of the trainer need torch and transformers: make test-llm, or pip install '.[llm]' in "
+            "rftlab's folder"
+        )
 
 
 def imports_torch(path: Path, seen: frozenset[Path] = frozenset()) -> bool:

@@ -17,7 +17,9 @@ from tests.support.vectors import ROOT
 @pytest.fixture
 def holder(tmp_path):
     """A process that holds the lock of tmp_path / run."""
-    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert child.stdout.readline() == "held\n"
     yield child
     child.kill()
@@ -35,7 +37,9 @@ def test_a_second_process_is_refused_at_once_in_one_line(holder, tmp_path):
     with pytest.raises(Busy) as caught:
         open_once(tmp_path / "run")
     assert time.monotonic() - began < 30
-    assert str(caught.value) == f"{tmp_path / 'run'}: another process is training here; wait for it or name another folder"
+    assert (
+        str(caught.value) == f"{tmp_path / 'run'}: another process is training here; wait for it or name another folder"
+    )
     assert isinstance(caught.value, UserError) and open_once(tmp_path / "another")
 
 

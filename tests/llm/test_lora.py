@@ -1,4 +1,5 @@
-"""LoRA: only adapters are trained, the base is the reference for free, and whole weights come out for engines that take them."""
+"""LoRA: only adapters are trained, the base is the reference for free, and whole weights come out for engines that
+take them."""
 
 import json
 import sys
@@ -90,7 +91,10 @@ def test_adapters_are_a_function_of_the_seed_and_draw_nothing_else():
 
 def test_targets_name_the_layers_that_get_adapters():
     policy = adapted_policy(LoRA(2, targets=("q_proj", "down_proj")))
-    assert {name.split(".lora_")[0].rpartition(".")[2] for name, _ in policy.named_parameters()} == {"q_proj", "down_proj"}
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name, _ in policy.named_parameters()} == {
+        "q_proj",
+        "down_proj",
+    }
     with pytest.raises(UserError) as caught:
         adapted_policy(LoRA(2, targets=("q_proj", "query")))
     assert str(caught.value) == f"lora.targets = 'query' is unknown; allowed: {', '.join(sorted(LAYERS))}"
@@ -101,11 +105,15 @@ def test_rank_0_leaves_the_model_as_it_was():
     assert with_adapters(model, LoRA(), 0) is model and all(p.requires_grad for p in model.parameters())
     policy = Policy(model, Compute())
     assert [name for name, _ in policy.named_parameters()] == [name for name, _ in model.named_parameters()]
-    assert all(mine is theirs for (_, mine), (_, theirs) in zip(policy.weights(), model.named_parameters(), strict=True))
+    assert all(
+        mine is theirs for (_, mine), (_, theirs) in zip(policy.weights(), model.named_parameters(), strict=True)
+    )
 
 
 def test_updates_make_responses_likelier():
-    before, after = (policy.all_log_probs(RESPONSES).mean() for policy in (small_policy(), updated(adapted_policy(moved=False), 30)))
+    before, after = (
+        policy.all_log_probs(RESPONSES).mean() for policy in (small_policy(), updated(adapted_policy(moved=False), 30))
+    )
     assert after > before + 1
 
 
@@ -128,7 +136,9 @@ def test_adapters_are_on_again_after_an_error():
     before, names = policy.all_log_probs(RESPONSES), [name for name, _ in policy.named_parameters()]
     with pytest.raises(AttributeError):
         policy.reference().all_log_probs(None)
-    assert (policy.all_log_probs(RESPONSES) == before).all() and [name for name, _ in policy.named_parameters()] == names
+    assert (policy.all_log_probs(RESPONSES) == before).all() and [
+        name for name, _ in policy.named_parameters()
+    ] == names
 
 
 # --- whole weights ---
@@ -188,7 +198,9 @@ def test_the_gradient_is_that_of_the_chain_rule(compute, exact_norms):
 
 
 def lora_run(**more):
-    return run_of(**{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "learning_rate": 1e-2, "greedy": False} | more)
+    return run_of(
+        **{"rounds": 8, "checkpoint_every": 2, "epochs": 2, "rank": 8, "learning_rate": 1e-2, "greedy": False} | more
+    )
 
 
 def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
@@ -196,7 +208,10 @@ def test_equal_runs_are_equal_and_a_killed_one_goes_on(tmp_path):
     for rounds in (3, 5):
         killed_at(lora_run(), tmp_path / "parts", rounds)
     assert same(whole, train(lora_run(), tmp_path / "parts")) and whole.curve.kl[-1] > 0
-    a, b = (rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors") for part in ("whole", "parts"))
+    a, b = (
+        rftlab.llm.moments.load_file(tmp_path / part / "checkpoints" / "000008" / "model.safetensors")
+        for part in ("whole", "parts")
+    )
     assert all(torch.equal(a[name], b[name]) for name in a) and all(".lora_" in name for name in a)
     assert not same(whole, train(lora_run(rank=4), tmp_path / "other"))
 
@@ -214,13 +229,17 @@ def test_another_rank_is_refused(tmp_path):
     for name in ("the folder", "the checkpoint"):
         with pytest.raises(UserError) as caught:
             train(lora_run(rounds=4, rank=4), tmp_path)
-        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(caught.value) and "\n" not in str(caught.value), name
+        assert "is of another configuration: lora.rank = 8 there, 4 here; name another folder" in str(
+            caught.value
+        ) and "\n" not in str(caught.value), name
         (tmp_path / "config.json").write_text(json.dumps(config_of(lora_run(rounds=4, rank=4))))
 
 
 @pytest.mark.parametrize("change", [{"gradient_checkpointing": True}, {"micro_tokens": 40}])
 def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
-    whole, cut = (train(lora_run(rounds=2, eval_every=2, **more), tmp_path / str(i)) for i, more in enumerate(({}, change)))
+    whole, cut = (
+        train(lora_run(rounds=2, eval_every=2, **more), tmp_path / str(i)) for i, more in enumerate(({}, change))
+    )
     for name in ("reward", "kl", "grad_norm", "tokens"):
         np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
 
@@ -241,7 +260,10 @@ def test_bf16_runs_beside_fp32_adapters(tmp_path):
         (lambda: LoRA(-1), "lora.rank = -1; allowed: 0 or more"),
         (lambda: LoRA(8, 0.0), "lora.alpha = 0.0; allowed: more than 0, finite"),
         (lambda: LoRA(8, float("nan")), "lora.alpha = nan; allowed: more than 0, finite"),
-        (lambda: LoRA(targets=("q_proj", "o_proj")), "lora.targets = q_proj, o_proj with lora.rank = 0; allowed: none, or a lora.rank of 1 or more"),
+        (
+            lambda: LoRA(targets=("q_proj", "o_proj")),
+            "lora.targets = q_proj, o_proj with lora.rank = 0; allowed: none, or a lora.rank of 1 or more",
+        ),
     ],
 )
 def test_configurations_are_checked(make, message):
@@ -253,6 +275,8 @@ def test_configurations_are_checked(make, message):
 def test_a_missing_package_is_one_line_before_anything_is_loaded(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     monkeypatch.setattr("rftlab.llm.models.load.pretrained", lambda *a: pytest.fail("it was loaded"))
-    with pytest.raises(UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install '\.\[lora\]'") as caught:
+    with pytest.raises(
+        UserError, match=r"lora\.rank = 8 needs the package peft: .*; pip install '\.\[lora\]'"
+    ) as caught:
         load_model(lora_run())
     assert "\n" not in str(caught.value)

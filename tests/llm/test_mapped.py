@@ -35,7 +35,12 @@ print(*seen)
 
 def test_copies_have_the_bits_shapes_and_alignment_of_what_they_copy():
     torch.manual_seed(0)
-    tensors = [torch.randn(3, 5), torch.randn(7).to(torch.bfloat16), torch.tensor(2.5, dtype=torch.float64), torch.randn(4, 6).T]
+    tensors = [
+        torch.randn(3, 5),
+        torch.randn(7).to(torch.bfloat16),
+        torch.tensor(2.5, dtype=torch.float64),
+        torch.randn(4, 6).T,
+    ]
     mapped = Mapped(tensors)
     for _ in range(2):
         for copied, tensor in zip(mapped.tensors, tensors, strict=True):
@@ -57,7 +62,9 @@ def test_a_reference_stays_as_the_policy_was_through_updates_and_rests():
         for _, parameter in policy.named_parameters():
             parameter.add_(0.1)
     for _ in range(2):
-        assert (reference.all_log_probs(responses) == before).all() and (policy.all_log_probs(responses) != before).any()
+        assert (reference.all_log_probs(responses) == before).all() and (
+            policy.all_log_probs(responses) != before
+        ).any()
         reference.rest()
     assert not any(parameter.requires_grad for parameter in reference.model.parameters())
 

@@ -30,7 +30,10 @@ def test_rounds_are_measured_by_phase_and_stand_beside_their_plan():
     assert found.seconds >= sum(found.meter.seconds.values()) / 2 > 0
     assert 0 < found.response <= found.longest[1] <= 12 and found.sampled == pytest.approx(found.response * 24)
     short = measure.as_long(run, found)
-    assert (short.model.max_prompt_length, short.model.max_response_length, short.compute.sample_rows) == (*found.longest, 24)
+    assert (short.model.max_prompt_length, short.model.max_response_length, short.compute.sample_rows) == (
+        *found.longest,
+        24,
+    )
     plan = plan_of(run, device_of("cpu", None, 1), Assumed(round(found.prompt), round(found.response), 1, 1), shape)
     measure.show(console, plan._replace(memory=memory_of(short, shape)), found, 2)
     printed = console.export_text()

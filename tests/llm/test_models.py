@@ -1,4 +1,5 @@
-"""Models and data of a run: a folder with a chat model, the tiny base model, and what is wrong with others, in one line."""
+"""Models and data of a run: a folder with a chat model, the tiny base model, and what is wrong with others, in one
+line."""
 
 import json
 import shutil
@@ -44,8 +45,12 @@ def test_prompts_go_through_the_chat_template(folder, data):
     model, codec = load_model(chat_run(folder, data))
     assert isinstance(codec, TextCodec) and codec.stops == (2, 3) and model.dtype == torch.float32
     prompt = load_data(chat_run(folder, data), codec).train.prompts[1]
-    assert codec.tokenizer.decode(prompt).startswith("<turn> user What is 1 + 1 ? Let's think step by step and output") and prompt[-2:] == (3, 5)
-    assert codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
+    assert codec.tokenizer.decode(prompt).startswith(
+        "<turn> user What is 1 + 1 ? Let's think step by step and output"
+    ) and prompt[-2:] == (3, 5)
+    assert (
+        codec.encode(["What is"]) == [[WORDS.index("What"), WORDS.index("is")]] and codec.decode([6, 9, 2]) == "#### 2"
+    )
 
 
 def broken(folder, tmp_path, **changes):
@@ -71,10 +76,15 @@ def test_prompts_do_not_change_overnight(folder):
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [
-        (GatedRepoError, "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then `hf auth login`, or HF_TOKEN in the environment"),
+        (
+            GatedRepoError,
+            "accept the terms at https://huggingface.co/meta-llama/Llama-3.2-1B-Instruct, then `hf auth "
+            "login`, or HF_TOKEN in the environment",
+        ),
         (
             RepositoryNotFoundError,
-            "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or HF_TOKEN in the environment",
+            "the hub has no such model, or does not show it to you: correct the name, or `hf auth login`, or "
+            "HF_TOKEN in the environment",
         ),
     ],
 )
@@ -97,10 +107,16 @@ def test_a_model_that_the_hub_does_not_give_says_what_to_do(kind, advice, monkey
         ({"tokenizer__json": None, "tokenizer_config__json": None}, "no tokenizer can be read: "),
         ({"tokenizer__json": "{"}, "no tokenizer can be read: "),
         ({"model__safetensors": None}, "no causal language model can be read: "),
-        ({"model__safetensors": None, "pytorch_model__bin": "a pickle, which could run anything"}, "no causal language model can be read: "),
+        (
+            {"model__safetensors": None, "pytorch_model__bin": "a pickle, which could run anything"},
+            "no causal language model can be read: ",
+        ),
         ({"model__safetensors": "damaged"}, "no causal language model can be read: "),
         ({"config__json": "{}"}, "can be read: "),
-        ({"chat_template__jinja": None}, "the tokenizer has no chat template, and the prompts of this task are chat messages"),
+        (
+            {"chat_template__jinja": None},
+            "the tokenizer has no chat template, and the prompts of this task are chat messages",
+        ),
     ],
 )
 def test_what_a_folder_lacks_is_one_line(folder, data, tmp_path, changes, message):
@@ -123,7 +139,13 @@ def test_a_folder_that_lacks_weights_is_refused(folder, data, tmp_path):
     weights = load_file(place / "model.safetensors")
     del weights["model.layers.0.mlp.up_proj.weight"], weights["model.layers.1.input_layernorm.weight"]
     save_file(weights, place / "model.safetensors", {"format": "pt"})
-    with pytest.raises(UserError, match=r"2 weights are missing, model\.layers\.0\.mlp\.up_proj\.weight, model\.layers\.1\.input_layernorm\.weight among them"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"2 weights are missing, model\.layers\.0\.mlp\.up_proj\.weight, "
+            r"model\.layers\.1\.input_layernorm\.weight among them"
+        ),
+    ):
         train(chat_run(place, data), tmp_path / "run")
 
 
@@ -138,7 +160,11 @@ def test_a_tied_head_is_not_missing(folder, data, tmp_path):
 @pytest.mark.parametrize(
     ("template", "question", "message"),
     [
-        ("{{ raise_exception('roles must alternate') }}", "What", "does not take the prompt .*: roles must alternate; correct it, or name another model"),
+        (
+            "{{ raise_exception('roles must alternate') }}",
+            "What",
+            "does not take the prompt .*: roles must alternate; correct it, or name another model",
+        ),
         ("{% for m in messages %}", "What", "does not take the prompt"),
         (TEMPLATE, "\ud800", "does not take the prompt"),
     ],
@@ -154,7 +180,9 @@ def test_a_prompt_that_the_model_does_not_take_is_one_line(template, question, m
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder, data, tmp_path):
     place = shutil.copytree(folder, tmp_path / "copy")
     small_model(1, vocabulary=10).save_pretrained(place)
-    with pytest.raises(UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"):
+    with pytest.raises(
+        UserError, match=r"the tokenizer makes the id \d+ of a prompt; allowed: below 10, a model with the tokenizer"
+    ):
         train(chat_run(place, data), tmp_path / "run")
 
 
@@ -180,7 +208,11 @@ def test_a_missing_column_is_one_line(folder, tmp_path):
 
 def test_the_tiny_model_is_as_described():
     model = build(Tiny())
-    assert sum(p.numel() for p in model.parameters()) == 109_376 and model.config.eos_token_id == END and model.config.pad_token_id == PAD
+    assert (
+        sum(p.numel() for p in model.parameters()) == 109_376
+        and model.config.eos_token_id == END
+        and model.config.pad_token_id == PAD
+    )
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), build(Tiny()).parameters(), strict=True))
     other = build(Tiny(seed=1))
     assert not torch.equal(model.lm_head.weight, other.lm_head.weight)
@@ -205,11 +237,19 @@ def test_the_two_sums_have_base_models_of_their_own():
 
 def test_symbols_are_read_and_written():
     codec = SymbolCodec()
-    assert codec.encode(["63+40%"])[0][0] == 1 and codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%" and codec.stops == (END,)
+    assert (
+        codec.encode(["63+40%"])[0][0] == 1
+        and codec.decode([*codec.encode(["63+40%"])[0], END]) == "63+40%"
+        and codec.stops == (END,)
+    )
     assert score("arithmetic", [codec.decode([19, 9, END])], ["6"], None).strict.tolist() == [1.0]
 
 
 def test_batches_come_in_epoch_order():
     epoch = [batch_rows(10, 3, 5, i).tolist() for i in range(3)]
     assert len({c for batch in epoch for c in batch}) == 9
-    assert batch_rows(10, 3, 5, 3).tolist() != epoch[0] and batch_rows(10, 3, 6, 0).tolist() != epoch[0] and batch_rows(10, 3, 5, 0).tolist() == epoch[0]
+    assert (
+        batch_rows(10, 3, 5, 3).tolist() != epoch[0]
+        and batch_rows(10, 3, 6, 0).tolist() != epoch[0]
+        and batch_rows(10, 3, 5, 0).tolist() == epoch[0]
+    )

@@ -42,7 +42,8 @@ def batch_of(estimator, responses, seed=1, spread=0.4):
 
 
 def autograd_objective(model, responses, rewards, batch, estimator):
-    """PPO's clipped objective with dual clip, k3 penalty and entropy bonus, written down again: one sequence at a time, logits from the model's own forward."""
+    """PPO's clipped objective with dual clip, k3 penalty and entropy bonus, written down again: one sequence at a
+    time, logits from the model's own forward."""
     ids, total, kind = estimator.aggregation.kind, 0.0, estimator.aggregation
     n_tokens, n_rows = len(responses.tokens), len(responses.group)
     ids = [list(responses.prompts[g]) + responses.response(i).tolist() for i, g in enumerate(responses.group)]
@@ -75,7 +76,9 @@ def autograd_objective(model, responses, rewards, batch, estimator):
 def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, exact_norms):
     """To 1e-6 of the gradient's norm in float32, for any split; and for each number against rounding in float64."""
     surrogate = Clip(0.2, 0.28, dual=3.0)
-    estimator = Estimator(Advantage("group_mean", "group_std"), surrogate, KL("k3", 0.05, bounded=False), aggregation, entropy=0.02)
+    estimator = Estimator(
+        Advantage("group_mean", "group_std"), surrogate, KL("k3", 0.05, bounded=False), aggregation, entropy=0.02
+    )
     responses = random_responses(3)
     batch, rewards = batch_of(estimator, responses)
     policy, twin = small_policy(0, dtype=dtype, micro_tokens=budget), small_model(0).to(dtype)
@@ -83,7 +86,9 @@ def test_the_gradient_of_the_objective_is_autograds(aggregation, budget, dtype, 
     expected = autograd_objective(twin, responses, rewards, batch, estimator)
     (-expected).backward()
     tolerance = 1e-6 if dtype == torch.float32 else 1e-14
-    assert done.clipped > 0 and abs(done.objective - float(expected.detach())) < 3 * tolerance * abs(float(expected.detach()))
+    assert done.clipped > 0 and abs(done.objective - float(expected.detach())) < 3 * tolerance * abs(
+        float(expected.detach())
+    )
     mine, theirs = (torch.cat([p.grad.flatten() for _, p in model.named_parameters()]) for model in (policy, twin))
     assert float((mine - theirs).norm() / theirs.norm()) < tolerance
     if dtype == torch.float64:
@@ -104,7 +109,11 @@ def test_a_flipped_sign_or_a_lost_micro_batch_would_be_seen():
     lost = batch.share.copy()
     lost[-5:] = 0
     right = gradient(batch)
-    for wrong in (batch._replace(advantage=-batch.advantage), batch._replace(kl_share=-batch.kl_share), batch._replace(share=lost)):
+    for wrong in (
+        batch._replace(advantage=-batch.advantage),
+        batch._replace(kl_share=-batch.kl_share),
+        batch._replace(share=lost),
+    ):
         assert float((gradient(wrong) - right).norm() / right.norm()) > 1e-3
 
 
@@ -134,7 +143,9 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
     mixed = of_totals(np.array([5, 5, 5])).take(np.array([0, 1, 2, 0, 1, 2]))
     assert sorted(sorted(rows) for rows in micro_batches(mixed, 5)) == [[0, 3], [1, 4], [2, 5]]
     twice = micro_batches(of_totals(totals, copies=2), 20)
-    assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [len(rows) for rows in twice] == [2 * len(rows) for rows in parts]
+    assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [
+        len(rows) for rows in twice
+    ] == [2 * len(rows) for rows in parts]
 
 
 def test_equal_responses_go_through_the_model_once():
@@ -146,21 +157,34 @@ def test_equal_responses_go_through_the_model_once():
     for together in (True, False):
         policy, seen = small_policy(0, dtype=torch.float64), []
         policy.sharing = ALONE
-        policy.model.model.register_forward_hook(lambda module, args, kwargs, out, seen=seen: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
+        policy.model.model.register_forward_hook(
+            lambda module, args, kwargs, out, seen=seen: seen.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+        )
         parts = [np.arange(40)] if together else [np.array([row]) for row in range(40)]
         columns = [policy.log_probs(repeated, part, with_entropy=True) for part in parts]
         logp, entropy = (torch.cat([column[i] for column in columns]) for i in range(2))
         ((logp + entropy) * weights).sum().backward()
         assert sum(seen) == (6 if together else 40)
-        results.append((logp.detach(), entropy.detach(), policy.model.lm_head.weight.grad, policy.model.model.embed_tokens.weight.grad))
-    for a, b, tolerance in zip(*results, (1e-12, 1e-12, 1e-12, 1e-6), strict=True):  # the model's norms are float32, gradients through them too
+        results.append(
+            (
+                logp.detach(),
+                entropy.detach(),
+                policy.model.lm_head.weight.grad,
+                policy.model.model.embed_tokens.weight.grad,
+            )
+        )
+    for a, b, tolerance in zip(
+        *results, (1e-12, 1e-12, 1e-12, 1e-6), strict=True
+    ):  # the model's norms are float32, gradients through them too
         assert float((a - b).norm() / b.norm()) < tolerance
 
 
 def test_rows_are_taken_with_their_tokens():
     responses = random_responses(2)
     rows = np.array([4, 0, 7])
-    np.testing.assert_array_equal(responses.tokens[token_indices(responses.starts, rows)], np.concatenate([responses.response(r) for r in rows]))
+    np.testing.assert_array_equal(
+        responses.tokens[token_indices(responses.starts, rows)], np.concatenate([responses.response(r) for r in rows])
+    )
     taken = responses.take(rows)
     assert [taken.response(i).tolist() for i in range(3)] == [responses.response(r).tolist() for r in rows]
 
@@ -173,7 +197,14 @@ def test_chunks_of_logits_change_nothing():
         policy = small_policy(0, temperature=0.7, dtype=torch.float64, logit_rows=size)
         logp, entropy = policy.log_probs(responses, rows, with_entropy=True)
         (logp.sum() + entropy.sum()).backward()
-        results.append((logp.detach(), entropy.detach(), policy.model.lm_head.weight.grad, policy.model.model.embed_tokens.weight.grad))
+        results.append(
+            (
+                logp.detach(),
+                entropy.detach(),
+                policy.model.lm_head.weight.grad,
+                policy.model.model.embed_tokens.weight.grad,
+            )
+        )
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
@@ -193,7 +224,9 @@ def test_gradient_checkpointing_changes_nothing(checkpointing):
 
 def test_warm_up_and_clipping():
     spec = AdamW(learning_rate=0.5, warmup_steps=4, max_grad_norm=0.01)
-    assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5] and rate_at(AdamW(learning_rate=0.5), 0) == 0.5
+    assert [rate_at(spec, i) for i in range(6)] == [0.125, 0.25, 0.375, 0.5, 0.5, 0.5] and rate_at(
+        AdamW(learning_rate=0.5), 0
+    ) == 0.5
     policy = small_policy(0)
     before = [p.detach().clone() for _, p in policy.named_parameters()]
     for _, p in policy.named_parameters():
@@ -201,7 +234,9 @@ def test_warm_up_and_clipping():
     size = sum(p.numel() for _, p in policy.named_parameters())
     norm = step(policy, torch.optim.SGD([p for _, p in policy.named_parameters()], 1.0), spec, 3)
     assert norm == pytest.approx(math.sqrt(size), rel=1e-5)
-    moved = math.sqrt(sum(float((b - p.detach()).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True)))
+    moved = math.sqrt(
+        sum(float((b - p.detach()).square().sum()) for b, (_, p) in zip(before, policy.named_parameters(), strict=True))
+    )
     assert moved == pytest.approx(0.5 * 0.01, rel=1e-3)
 
 
@@ -210,8 +245,14 @@ def test_warm_up_and_clipping():
 TWINS = {
     "raw": (Design(6, 1, estimator=Estimator(Advantage("none"), Reinforce())), "sgd"),
     "grpo": (Design(6, 4, estimator=Estimator(kl=KL("k3", 0.3))), "adam"),
-    "token mean": (Design(6, 4, estimator=Estimator(Advantage("leave_one_out"), aggregation=Aggregation("token_mean"))), "adam"),
-    "updates": (Design(6, 4, estimator=Estimator(surrogate=Clip(0.05, 0.1, 1.5), kl=KL("k1", 0.2)), epochs=2, minibatches=2), "adam"),
+    "token mean": (
+        Design(6, 4, estimator=Estimator(Advantage("leave_one_out"), aggregation=Aggregation("token_mean"))),
+        "adam",
+    ),
+    "updates": (
+        Design(6, 4, estimator=Estimator(surrogate=Clip(0.05, 0.1, 1.5), kl=KL("k1", 0.2)), epochs=2, minibatches=2),
+        "adam",
+    ),
 }
 
 
@@ -233,7 +274,8 @@ class Table(torch.nn.Module):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_a_step_lands_where_the_simulators_does(name):
-    """The same arrays through PolicyObjective and a torch optimiser, and through the simulator's compiled round: equal to 1e-12.
+    """The same arrays through PolicyObjective and a torch optimiser, and through the simulator's compiled round: equal
+    to 1e-12.
 
     Adam's eps keeps gradients that are 0 but for rounding from acting by their sign.
     """
@@ -241,7 +283,11 @@ def test_a_step_lands_where_the_simulators_does(name):
     rng = np.random.default_rng(8)
     base, correct = rng.standard_normal((6, 5)), rng.random((6, 5)) < 0.4
     world = tabular_world(base, correct)
-    run = Simulation(design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}), optimizer=Optimizer(kind, learning_rate=0.05, eps=1e-3), seed=2)
+    run = Simulation(
+        design=Design(**{**vars(design), "rounds": 1, "eval_every": 1}),
+        optimizer=Optimizer(kind, learning_rate=0.05, eps=1e-3),
+        seed=2,
+    )
     plan, state, work = plan_of(run, world), start_state(run, world), work_of(run, world)
     contexts = np.arange(6)[None]
     train_rounds(world.train, plan, rule_of(design.estimator), state, work, contexts, 0, np.zeros(9))
@@ -249,7 +295,11 @@ def test_a_step_lands_where_the_simulators_does(name):
     arms, rewards, group = work.arm[: n * k], work.reward[: n * k], np.repeat(np.arange(n), k)
     logp = work.old_logp[: n * k]
     table = Table(base)
-    optimizer = torch.optim.Adam(table.parameters(), 0.05, eps=1e-3) if kind == "adam" else torch.optim.SGD(table.parameters(), 0.05)
+    optimizer = (
+        torch.optim.Adam(table.parameters(), 0.05, eps=1e-3)
+        if kind == "adam"
+        else torch.optim.SGD(table.parameters(), 0.05)
+    )
     tokens, starts = packed([[arm] for arm in arms])
     everything = Responses(tuple((i,) for i in range(n)), group, tokens, starts)
     frozen = prepare(design.estimator, rewards, group, starts, logp, work.ref_logp[: n * k])

@@ -16,7 +16,8 @@ from tests.support.tiny_models import VOCABULARY, exact_norms, small_model, smal
 
 
 def uneven(seed=0, groups=4, longest=7):
-    """Groups of 1 .. 6 responses of 1 .. 7 tokens to prompts of 1 .. 9; some responses equal, one of them of one token."""
+    """Groups of 1 .. 6 responses of 1 .. 7 tokens to prompts of 1 .. 9; some responses equal, one of them of one
+    token."""
     rng = np.random.default_rng(seed)
     prompts = tuple(tuple(rng.integers(3, VOCABULARY, rng.integers(1, 10)).tolist()) for _ in range(groups))
     group = np.repeat(np.arange(groups), rng.integers(1, 7, groups))
@@ -29,7 +30,11 @@ def uneven(seed=0, groups=4, longest=7):
 def gpt2():
     """A random GPT-2: learned positions instead of rotations."""
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, initializer_range=0.1, bos_token_id=1, eos_token_id=2))
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, initializer_range=0.1, bos_token_id=1, eos_token_id=2
+        )
+    )
 
 
 def eager():
@@ -50,7 +55,9 @@ MODELS = {
 def passes(policy):
     """Shapes of what the body of a policy's model reads from now on."""
     shapes = []
-    policy.model.base_model.register_forward_pre_hook(lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    policy.model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
     return shapes
 
 
@@ -75,7 +82,10 @@ def both(build, responses, budget=10**6, dtype=torch.float64):
     """A policy that shares prompts, what it measures, and what one that reads each response alone measures."""
     sharing, alone = (Policy(build().to(dtype), Compute(micro_tokens=budget)) for _ in range(2))
     alone.sharing, shapes = ALONE, passes(sharing)
-    return shapes, difference(measured(sharing, responses), measured(alone, responses, [np.array([row]) for row in range(len(responses.group))]))
+    return shapes, difference(
+        measured(sharing, responses),
+        measured(alone, responses, [np.array([row]) for row in range(len(responses.group))]),
+    )
 
 
 @pytest.mark.parametrize("budget", [10**6, 40, 15, 1])
@@ -96,7 +106,8 @@ def leaking(segment, dtype):
 
 
 def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
-    """Planted: responses that see each other; positions that go on; a first token predicted by the response before it."""
+    """Planted: responses that see each other; positions that go on; a first token predicted by the response before
+    it."""
     right, responses = rftlab.llm.policy.policy.read, uneven()
     assert both(MODELS["untied"], responses)[1] < 1e-6
 
@@ -107,7 +118,9 @@ def test_masks_positions_and_places_that_are_wrong_are_seen(monkeypatch):
     def shifted(*arguments):
         reading = right(*arguments)
         starts = np.flatnonzero(np.diff(reading.places, prepend=-2) != 1)
-        return reading._replace(places=np.where(np.isin(np.arange(len(reading.places)), starts), np.roll(reading.places, 1), reading.places))
+        return reading._replace(
+            places=np.where(np.isin(np.arange(len(reading.places)), starts), np.roll(reading.places, 1), reading.places)
+        )
 
     for name, wrong in (("blinders", leaking), ("read", running), ("read", shifted)):
         with monkeypatch.context() as patch:
@@ -131,16 +144,21 @@ def test_what_the_model_reads():
 
 @pytest.mark.parametrize("sharing", [ALONE, Sharing(60, 10), Sharing(60, 200), Sharing(25, 10**6), Sharing(60, 10**6)])
 def test_micro_batches_are_read_as_they_were_planned(sharing):
-    """Within the budget, but for a response that is too long alone; and the parts of a group are the same when each part is read by itself."""
+    """Within the budget, but for a response that is too long alone; and the parts of a group are the same when each
+    part is read by itself."""
     for seed in range(30):
         responses, budget = uneven(seed, groups=6), sharing.room or 40
         parts = micro_batches(responses, budget, sharing)
         assert sorted(np.concatenate(parts)) == list(range(len(responses.group)))
-        planned = len(sequences(responses, np.unique([head_of(responses, row) for row in range(len(responses.group))]), sharing))
+        planned = len(
+            sequences(responses, np.unique([head_of(responses, row) for row in range(len(responses.group))]), sharing)
+        )
         readings = [read(responses, rows, sharing) for rows in parts]
         assert sum(len(reading.ids) for reading in readings) == planned
         assert all(reading.ids.size <= budget or (len(reading.ids) == 1 and not reading.shared) for reading in readings)
-        assert [reading.ids.shape[1] for reading in readings] == sorted((reading.ids.shape[1] for reading in readings), reverse=True)
+        assert [reading.ids.shape[1] for reading in readings] == sorted(
+            (reading.ids.shape[1] for reading in readings), reverse=True
+        )
 
 
 def head_of(responses, row):
@@ -174,12 +192,19 @@ def test_fewer_tokens_are_read_where_prompts_are_long():
 
 
 def mistral(**more):
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     return MistralForCausalLM(MistralConfig(vocab_size=VOCABULARY, **shape, **more))
 
 
 def test_models_that_attend_otherwise_read_each_response_alone():
-    """Sliding windows and unknown kernels: the mask that we give would not be theirs. Their log-probabilities stay right."""
+    """Sliding windows and unknown kernels: the mask that we give would not be theirs. Their log-probabilities stay
+    right."""
     assert takes_masks(small_model()) and takes_masks(gpt2()) and takes_masks(mistral(sliding_window=None))
     windowed = mistral(sliding_window=3)
     assert not takes_masks(windowed)

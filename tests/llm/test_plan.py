@@ -42,18 +42,28 @@ def with_compute(run, **compute):
 def test_parts_exist_when_they_do():
     shape = shape_of(QWEN.model)
     memory = memory_of(QWEN, shape)
-    assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(memory.phases[memory.peak_phase].values())
+    assert list(memory.phases) == ["sample", "log_probs", "update"] and memory.peak == sum(
+        memory.phases[memory.peak_phase].values()
+    )
     assert memory.peak == max(sum(parts.values()) for parts in memory.phases.values())
     for parts in memory.phases.values():
-        assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(n * shape.parameters for n in (4, 4, 8))
+        assert (parts["weights"], parts["reference"], parts["optimiser"]) == tuple(
+            n * shape.parameters for n in (4, 4, 8)
+        )
     assert [phase for phase in memory.phases if "gradients" in memory.phases[phase]] == ["update"]
-    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample", "log_probs"], "vLLM sleeps during the update alone"
+    assert [phase for phase in memory.phases if "cache" in memory.phases[phase]] == ["sample", "log_probs"], (
+        "vLLM sleeps during the update alone"
+    )
     awake, asleep = memory.phases["sample"]["libraries"], memory.phases["update"]["libraries"]
     assert memory.phases["log_probs"]["libraries"] == awake > asleep > LIBRARIES["cuda"]
     assert memory.phases["sample"]["cache"] == 4e9 and memory.phases["sample"]["vLLM weights"] == 2 * shape.parameters
-    assert memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
+    assert (
+        memory_of(with_compute(QWEN, precision="fp32"), shape).phases["sample"]["vLLM weights"] == 4 * shape.parameters
+    )
     plain = replace(QWEN, design=replace(QWEN.design, estimator=Estimator()))
-    assert list(memory_of(plain, shape).phases) == ["sample", "update"] and not any("reference" in parts for parts in memory_of(plain, shape).phases.values())
+    assert list(memory_of(plain, shape).phases) == ["sample", "update"] and not any(
+        "reference" in parts for parts in memory_of(plain, shape).phases.values()
+    )
     hf = memory_of(with_compute(QWEN, engine="hf"), shape).phases
     assert "vLLM weights" not in hf["sample"] and hf["sample"]["cache"] == cache_bytes(shape, 256 * 1536)
     on_cpu = memory_of(with_compute(QWEN, device="cpu"), shape).phases
@@ -81,7 +91,10 @@ def test_every_cell_of_the_pairs_of_the_paper_fits_the_smallest_gpu(pair):
         plan = planned(point.run, PlanFlags(dry_run=True, gpu="A100-40"))
         assert plan.fits, (point.name, plan.memory.peak_phase, plan.memory.peak)
     run = start_at(pair, "llm")
-    assert planned(replace(run, design=replace(run.design, batch_size=32, rollouts=8, estimator=preset("grpo"))), PlanFlags(dry_run=True, gpu="A100-40")).fits
+    assert planned(
+        replace(run, design=replace(run.design, batch_size=32, rollouts=8, estimator=preset("grpo"))),
+        PlanFlags(dry_run=True, gpu="A100-40"),
+    ).fits
 
 
 @pytest.mark.parametrize("gigabytes", [14, 16, 18, 20, 25, 30, 35])
@@ -121,8 +134,13 @@ def test_adapters_alone_are_trained():
     assert 0 < few < frozen / 50 and plan.shape.trained == few and whole.shape.trained == frozen
     update = plan.memory.phases["update"]
     assert (update["weights"], update["gradients"], update["optimiser"]) == (4 * (frozen + few), 4 * few, 8 * few)
-    assert list(plan.memory.phases) == list(whole.memory.phases) and not any("reference" in parts for parts in plan.memory.phases.values())
-    assert plan.memory.peak < 0.75 * whole.memory.peak and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
+    assert list(plan.memory.phases) == list(whole.memory.phases) and not any(
+        "reference" in parts for parts in plan.memory.phases.values()
+    )
+    assert (
+        plan.memory.peak < 0.75 * whole.memory.peak
+        and plan.duration.phases["update"].seconds < whole.duration.phases["update"].seconds
+    )
     some = plan_of(replace(QWEN, lora=LoRA(8, targets=("q_proj", "v_proj"))), GPUS["A100-80"], ASSUMED)
     assert some.shape.adapters < few and some.memory.total("update") < plan.memory.total("update")
     with pytest.raises(UserError, match=r"lora.targets = 'fc' is unknown; allowed: down_proj, gate_proj, k_proj"):
@@ -138,12 +156,20 @@ def test_costs_add_up_and_grow_with_the_work():
     found = duration_of(run, shape, gpu, ASSUMED)
     assert found.phases["sample"].tokens == 32 * 120 + 256 * 200 and found.rollouts == 256
     assert found.evaluation.tokens == (500 + 1319) * 320 and found.evaluations == 21
-    assert found.seconds == pytest.approx(2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds)
-    assert duration_of(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds > found.seconds
+    assert found.seconds == pytest.approx(
+        2000 * sum(cost.seconds for cost in found.phases.values()) + 21 * found.evaluation.seconds
+    )
+    assert (
+        duration_of(replace(run, design=replace(run.design, batch_size=64)), shape, gpu, ASSUMED).seconds
+        > found.seconds
+    )
     assert duration_of(run, shape, GPUS["H100"], ASSUMED).seconds < found.seconds
     slow = duration_of(with_compute(run, gradient_checkpointing=True), shape, gpu, ASSUMED)
     assert slow.phases["update"].seconds == pytest.approx(4 / 3 * found.phases["update"].seconds, rel=0.05)
-    assert duration_of(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds > found.phases["sample"].seconds
+    assert (
+        duration_of(with_compute(run, engine="hf"), shape, gpu, ASSUMED).phases["sample"].seconds
+        > found.phases["sample"].seconds
+    )
     products = 6 * shape.parameters * found.phases["update"].tokens / (0.3 * gpu.bf16)
     assert products * 0.8 < found.phases["update"].seconds < products * 1.3
 
@@ -163,12 +189,19 @@ def test_vllm_samples_no_more_side_by_side_than_its_cache_holds():
 
 def test_the_gpu_at_hand_is_taken(monkeypatch):
     properties = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85e9)
-    fake = {"is_available": lambda: True, "get_device_properties": lambda device: properties, "mem_get_info": lambda device: (70e9, 85e9)}
+    fake = {
+        "is_available": lambda: True,
+        "get_device_properties": lambda device: properties,
+        "mem_get_info": lambda device: (70e9, 85e9),
+    }
     for name, value in fake.items():
         monkeypatch.setattr(torch.cuda, name, value)
     found = device_of("cuda", None)
     assert (found.memory, found.bf16, found.name) == (70e9, 989e12, properties.name) and "70.0 of 85.0 GB" in found.note
-    for name, total, like in (("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"), ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40")):
+    for name, total, like in (
+        ("NVIDIA A100-SXM4-80GB", 85.1e9, "A100-80"),
+        ("NVIDIA A100-SXM4-40GB", 42.4e9, "A100-40"),
+    ):
         properties.name, properties.total_memory = name, total
         assert device_of("cuda", None).bandwidth == GPUS[like].bandwidth
     properties.name = "NVIDIA L4"
@@ -187,28 +220,65 @@ def test_a_plan_knows_the_disk_that_checkpoints_take():
     plan = plan_of(QWEN, GPUS["H100"], ASSUMED)
     assert plan.disk == 36 * shape_of(QWEN.model).parameters
     assert plan_of(replace(QWEN, lora=LoRA(8)), GPUS["H100"], ASSUMED).disk < plan.disk / 50
-    assert "Checkpoints take up to 17.8 GB of disk" in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
+    assert (
+        "Checkpoints take up to 17.8 GB of disk"
+        in rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100")[1]
+    )
 
 
 def test_a_run_that_fits_prints_no_change():
-    status, printed = rftlab("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100", "--compute.no-gradient-checkpointing")
+    status, printed = rftlab(
+        "train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "H100", "--compute.no-gradient-checkpointing"
+    )
     assert status == 0 and "fits: peak" in printed and "change" not in printed
     assert all(
         word in printed
-        for word in ("494.0 million", "optimiser", "cache", "2000 rounds, 21 evaluations", "Assumed: prompts of 120", "gradient_checkpointing=True")
+        for word in (
+            "494.0 million",
+            "optimiser",
+            "cache",
+            "2000 rounds, 21 evaluations",
+            "Assumed: prompts of 120",
+            "gradient_checkpointing=True",
+        )
     )
 
 
 def test_a_run_that_does_not_fit_prints_a_change_that_fits():
-    line = ("train", "--pair", "qwen-gsm8k", "--dry-run", "--gpu", "A100-40", "--rollouts", 8, "--compute.no-gradient-checkpointing")
+    line = (
+        "train",
+        "--pair",
+        "qwen-gsm8k",
+        "--dry-run",
+        "--gpu",
+        "A100-40",
+        "--rollouts",
+        8,
+        "--compute.no-gradient-checkpointing",
+    )
     status, printed = rftlab(*line, "--compute.micro-tokens", 32768)
     assert status == 1 and "fits as it is on: " in printed
     flags = printed.split("smallest change that makes it fit: ")[1].split(" (peak")[0].split()
-    assert rftlab(*line, *(() if "--compute.micro-tokens" in flags else ("--compute.micro-tokens", 32768)), *flags)[0] == 0
+    assert (
+        rftlab(*line, *(() if "--compute.micro-tokens" in flags else ("--compute.micro-tokens", 32768)), *flags)[0] == 0
+    )
 
 
 def test_the_dry_run_of_a_study(monkeypatch, tmp_path):
-    line = ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", 2, "--dry-run", "--gpu", "H200", "--results", tmp_path / "none")
+    line = (
+        "reproduce",
+        "--level",
+        "llm",
+        "--pair",
+        "qwen-gsm8k",
+        "--seeds",
+        2,
+        "--dry-run",
+        "--gpu",
+        "H200",
+        "--results",
+        tmp_path / "none",
+    )
     status, printed = rftlab(*line)
     assert status == 0 and printed.count("2 of 2") == 25 and "50 of 50 runs to do" in printed
     monkeypatch.setattr("rftlab.studies.runs.store.read", lambda root, point: "there" if point.run.seed == 0 else None)
@@ -261,7 +331,12 @@ main()
 
 
 def test_a_dry_run_needs_no_torch():
-    done = subprocess.run([sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, "train", "--pair", "olmo-math", "--dry-run"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode in (0, 1) and "1484.9 million" in done.stdout, done.stderr
 
 

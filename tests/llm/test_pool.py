@@ -1,4 +1,5 @@
-"""math-verify in its pool of processes: values in other words, hostile answers, and children that die, hang or do not start."""
+"""math-verify in its pool of processes: values in other words, hostile answers, and children that die, hang or do
+not start."""
 
 import logging
 import os
@@ -21,7 +22,9 @@ from rftlab.shared.errors import UserError
 from tests.support.vectors import ROOT
 from tests.support.verdicts import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 
-needs_math_verify = pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)")
+needs_math_verify = pytest.mark.skipif(
+    find_spec("math_verify") is None, reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)"
+)
 
 
 @needs_math_verify
@@ -74,7 +77,8 @@ SMALL = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_hostile_answers_need_no_process(name):
-    """A megabyte costs a few passes over it, so the whole test takes well under a second; a quadratic rule would take hours."""
+    """A megabyte costs a few passes over it, so the whole test takes well under a second; a quadratic rule would
+    take hours."""
     for verifier in VERIFIERS:
         found = score(verifier, [LARGE[name]], ["5"], NoPool())
         assert found.strict.tolist() == found.flexible.tolist() == [0]
@@ -84,12 +88,21 @@ def test_large_hostile_answers_need_no_process(name):
 def test_hostile_answers_neither_hang_nor_crash_the_pool(tmp_path):
     planted = tmp_path / "evaluated"
     code = f"\\boxed{{__import__('pathlib').Path('{planted}').touch()}}"
-    responses = [*SMALL.values(), *LARGE.values(), code, code.replace("\\boxed{", "The answer is $").replace("}", "$"), r"\boxed{5.0}", r"\boxed{6}"]
+    responses = [
+        *SMALL.values(),
+        *LARGE.values(),
+        code,
+        code.replace("\\boxed{", "The answer is $").replace("}", "$"),
+        r"\boxed{5.0}",
+        r"\boxed{6}",
+    ]
     with MathPool(2, timeout=2.0) as pool:
         found = score("math", responses, ["5"] * len(responses), pool)
         assert found.strict.sum() == 0
         # a deep nesting of braces is still a 5, where the machine is fast enough to say so
-        right = {i for i, response in enumerate(responses) if response in (SMALL["deep braces"], SMALL["deep brackets"])}
+        right = {
+            i for i, response in enumerate(responses) if response in (SMALL["deep braces"], SMALL["deep brackets"])
+        }
         assert set(np.flatnonzero(found.flexible)) - right == {len(responses) - 2}
         assert found.checks.timed_out >= 3 and found.checks.failed >= 2
         assert score("math", [r"\boxed{5.0}"], ["5"], pool).flexible.tolist() == [1], "the pool must work on"
@@ -131,7 +144,9 @@ def test_pairs_that_were_asked_early_are_known_in_time():
         equal, checks = pool.equivalent(pairs)
         assert equal.tolist() == expected[0].tolist() and checks == expected[1]
         pool.submit(pairs[:1])
-        assert pool.equivalent(pairs[1:2])[1] == Checks(asked=1), "what was asked early and never wanted is no part of another answer"
+        assert pool.equivalent(pairs[1:2])[1] == Checks(asked=1), (
+            "what was asked early and never wanted is no part of another answer"
+        )
         assert not pool._replies and not pool._queue and not pool._busy()
 
 
@@ -148,7 +163,13 @@ def test_a_child_that_dies_or_hangs_over_an_early_pair_is_replaced():
 
 @needs_math_verify
 def test_failures_and_timeouts_are_counted():
-    pairs = [("1.0", "1"), ("9^{9^{9}}", "1"), ("1" * (LONGEST + 1), "1"), ("1", "1" * (LONGEST + 1)), ("9^{9^{9}}", "1")]
+    pairs = [
+        ("1.0", "1"),
+        ("9^{9^{9}}", "1"),
+        ("1" * (LONGEST + 1), "1"),
+        ("1", "1" * (LONGEST + 1)),
+        ("9^{9^{9}}", "1"),
+    ]
     with MathPool(1, timeout=2.0) as pool:
         equal, checks = pool.equivalent(pairs)
     assert equal.tolist() == [True, False, False, False, False] and checks == Checks(asked=4, failed=2, timed_out=1)
@@ -250,10 +271,15 @@ def test_a_child_that_cannot_start_is_one_line(script, reason, monkeypatch, tmp_
     monkeypatch.setattr(math_pool, "START_LIMIT", 0.5 if "not ready" in reason else 60.0)
     with pytest.raises(UserError) as error, MathPool(1) as pool:
         pool.equivalent([("1", "1.0")])
-    assert str(error.value) == f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
+    assert (
+        str(error.value) == f"math-verify does not start: {reason}; pip install '.[llm]' in rftlab's folder installs it"
+    )
 
 
-@pytest.mark.parametrize(("options", "field"), [({"workers": 0}, "workers = 0"), ({"timeout": 0}, "timeout = 0"), ({"timeout": float("nan")}, "timeout = nan")])
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [({"workers": 0}, "workers = 0"), ({"timeout": 0}, "timeout = 0"), ({"timeout": float("nan")}, "timeout = nan")],
+)
 def test_pool_options_are_checked(options, field):
     with pytest.raises(UserError, match=f"{field}; allowed: "):
         MathPool(**options)

@@ -1,4 +1,5 @@
-"""What a pilot measures with a model: gradients against exact ones, their parts against enumeration, and the command as a whole."""
+"""What a pilot measures with a model: gradients against exact ones, their parts against enumeration, and the command
+as a whole."""
 
 import io
 import math
@@ -46,7 +47,9 @@ def exact(policy, responses, weights):
 def flat(policy, value):
     parameters = [parameter for _, parameter in policy.named_parameters()]
     found = torch.autograd.grad(value, parameters, allow_unused=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)])
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
+    )
 
 
 def weights_of(estimator, rewards):
@@ -60,7 +63,10 @@ def test_a_gradient_is_the_exact_one_of_the_objective(estimator, exact_norms):
     policy = small_policy(dtype=torch.float64, temperature=0.7)
     responses = random_responses(0, groups=1, rollouts=5)
     rewards = np.array([1.0, 0, 0, 1, 0])
-    found, truth = gradient(policy, estimator, responses, rewards), exact(policy, responses, weights_of(estimator, rewards))
+    found, truth = (
+        gradient(policy, estimator, responses, rewards),
+        exact(policy, responses, weights_of(estimator, rewards)),
+    )
     assert float(truth.norm()) > 0 and float((found - truth).norm() / truth.norm()) < 1e-12
     assert all(parameter.grad is None for _, parameter in policy.named_parameters())
 
@@ -78,20 +84,31 @@ def test_products_are_those_of_the_gradients_of_halves(estimator, exact_norms):
             halves[g, h] = exact(policy, responses.take(rows), weights_of(estimator, rewards[rows])).numpy()
     found, means = products(policy, estimator, responses, rewards, told.append), halves.mean(axis=1)
     np.testing.assert_allclose(found.squares, (means**2).sum(axis=1), rtol=1e-10, atol=1e-25)
-    np.testing.assert_allclose(found.differences, ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1), rtol=1e-10, atol=1e-25)
+    np.testing.assert_allclose(
+        found.differences, ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1), rtol=1e-10, atol=1e-25
+    )
     sums = np.array([means[found.block == b].sum(axis=0) for b in range(BLOCKS)])
     np.testing.assert_allclose(found.gram, sums @ sums.T, rtol=1e-10, atol=1e-18)
-    assert found.group == 3 and sum(told) == 17 and found.squares[0] == 0 and (found.squares[1] == 0) == (estimator is CENTRED)
+    assert (
+        found.group == 3
+        and sum(told) == 17
+        and found.squares[0] == 0
+        and (found.squares[1] == 0) == (estimator is CENTRED)
+    )
 
 
 def enumerated(policy, prompts, right, n):
-    """Probabilities (G, V) of responses of one token, and exact (signal, between, within) of both estimators: expectations over responses to these prompts.
+    """Probabilities (G, V) of responses of one token, and exact (signal, between, within) of both estimators:
+    expectations over responses to these prompts.
 
-    A centred group's gradient is the mean over pairs of h = (r_a - r_b)(s_a - s_b) / 2, a U-statistic of degree 2, whose variance is Hoeffding's.
+    A centred group's gradient is the mean over pairs of h = (r_a - r_b)(s_a - s_b) / 2, a U-statistic of degree 2,
+    whose variance is Hoeffding's.
     """
     table = []
     for prompt in prompts:
-        one = Responses((prompt,), np.zeros(VOCABULARY, dtype=np.int64), np.arange(VOCABULARY), np.arange(VOCABULARY + 1))
+        one = Responses(
+            (prompt,), np.zeros(VOCABULARY, dtype=np.int64), np.arange(VOCABULARY), np.arange(VOCABULARY + 1)
+        )
         p = np.exp(policy.all_log_probs(one))
         scores = np.array([exact(policy, one.take(np.array([a])), [1.0]).numpy() for a in range(VOCABULARY)])
         mean = (p * right) @ scores
@@ -125,8 +142,12 @@ def test_estimates_of_a_sampled_policy_have_the_enumerated_expectations(exact_no
 
 def test_a_probe_is_repeatable_and_whole():
     run, told = run_of(), []
-    first, again = (probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2))
-    assert told[-1] == (16 * 3 + 8, 16 * 3 + 8) and [done for done, _ in told[: len(told) // 2]] == sorted(done for done, _ in told[: len(told) // 2])
+    first, again = (
+        probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2)
+    )
+    assert told[-1] == (16 * 3 + 8, 16 * 3 + 8) and [done for done, _ in told[: len(told) // 2]] == sorted(
+        done for done, _ in told[: len(told) // 2]
+    )
     for name, available, n in (("train", 30, 16), ("test", 20, 8)):
         a, b = getattr(first, name), getattr(again, name)
         assert a.available == available and a.strict.shape == a.well_formed.shape == a.lengths.shape == (n, 4)
@@ -176,8 +197,15 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
     found = pilot(heard(), mini, tmp_path, 1, quiet=True)
     (point,) = mini.points()
     curves = collect(tmp_path, [point]).curves
-    assert found.runs[0].curve.round.tolist() == [0, 2, 4] and found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
-    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].evaluated) == (40, 20, 3 * 60 * 2)
+    assert (
+        found.runs[0].curve.round.tolist() == [0, 2, 4]
+        and found.runs[0].curve.tokens.tolist() == curves["tokens"].tolist()
+    )
+    assert (found.runs[0].train_questions, found.runs[0].test_questions, found.runs[0].evaluated) == (
+        40,
+        20,
+        3 * 60 * 2,
+    )
     assert found.base.n_train == 40 and found.base.spent["train"].rollouts == 64 and found.base.raw.group == 2
     again = base_from("mini", probe(point.run, SMALL))  # of another design: the base model is the same
     assert again.train.well_formed.tolist() == found.base.train.well_formed.tolist() and again.raw == found.base.raw

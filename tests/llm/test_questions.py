@@ -1,4 +1,5 @@
-"""Which questions are evaluated: the flag for all of them, from the command line to identity, manifest, plan and report."""
+"""Which questions are evaluated: the flag for all of them, from the command line to identity, manifest, plan and
+report."""
 
 from dataclasses import replace
 
@@ -24,9 +25,13 @@ QWEN = start_at("qwen-gsm8k", "llm")
 def test_the_questions_of_a_run():
     assert questions_of(QWEN) == {"train": QuestionCount(500, 7473), "test": QuestionCount(1319, 1319)}
     assert questions_of(on_whole_sets(QWEN)) == {"train": QuestionCount(7473, 7473), "test": QuestionCount(1319, 1319)}
-    assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(samples=3, train_subset=0)
+    assert on_whole_sets(replace(QWEN, evaluation=Evaluation(samples=3, test_subset=7))).evaluation == Evaluation(
+        samples=3, train_subset=0
+    )
     tiny = start_at("tiny-mix97", "llm")
-    assert questions_of(replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))) == {
+    assert questions_of(
+        replace(tiny, evaluation=Evaluation(train_subset=9999, test_subset=30, split="validation"))
+    ) == {
         "train": QuestionCount(2048, 2048),
         "test": QuestionCount(30, 250),
     }
@@ -36,8 +41,12 @@ def test_the_error_of_a_part_is_never_below_the_measured_one():
     rng, n, p = np.random.default_rng(0), 50, np.random.default_rng(1).beta(0.5, 0.5, 2000)
     means = [(rng.random(n) < p[rng.permutation(len(p))[:n]]).mean() for _ in range(2000)]
     assert subset_error([p.mean()], n) == pytest.approx(np.std(means), rel=0.06)
-    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(np.sqrt(0.24 / 10_000), rel=1e-3) and np.isnan(subset_error([np.nan], 100))
-    assert subset_error([0.0], 4) == subset_error([1.0], 4) == pytest.approx(np.sqrt(0.25 * 0.75 / 8)), "none right of four is not certainty"
+    assert subset_error([0.1, 0.4, 0.95, np.nan], 10_000) == pytest.approx(
+        np.sqrt(0.24 / 10_000), rel=1e-3
+    ) and np.isnan(subset_error([np.nan], 100))
+    assert subset_error([0.0], 4) == subset_error([1.0], 4) == pytest.approx(np.sqrt(0.25 * 0.75 / 8)), (
+        "none right of four is not certainty"
+    )
 
 
 def test_local_files_have_the_questions_that_they_have(tmp_path):
@@ -51,10 +60,14 @@ def test_local_files_have_the_questions_that_they_have(tmp_path):
 def test_what_is_said_of_a_part_and_of_all():
     rates = {"train": [0.5], "test": [0.3]}
     assert evaluated_on(QWEN, rates) == (
-        "Pass@1 on 500 of 7,473 training questions, always the same (as an estimate for all of them with a standard error of at most 0.022); "
+        "Pass@1 on 500 of 7,473 training questions, always the same (as an estimate for all of them with a "
+        "standard error of at most 0.022); "
         "on all 1,319 unseen questions"
     )
-    assert evaluated_on(on_whole_sets(QWEN), rates) == "Pass@1 on all 7,473 training questions; on all 1,319 unseen questions"
+    assert (
+        evaluated_on(on_whole_sets(QWEN), rates)
+        == "Pass@1 on all 7,473 training questions; on all 1,319 unseen questions"
+    )
 
 
 def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
@@ -71,7 +84,10 @@ def test_whole_sets_are_part_of_a_points_identity_and_of_the_manifest(tmp_path):
 
 
 def test_the_flag_of_both_commands_reaches_the_plan(tmp_path):
-    lines = (("train", "--pair", "qwen-gsm8k"), ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", "1", "--results", str(tmp_path / "none")))
+    lines = (
+        ("train", "--pair", "qwen-gsm8k"),
+        ("reproduce", "--level", "llm", "--pair", "qwen-gsm8k", "--seeds", "1", "--results", str(tmp_path / "none")),
+    )
     for line in lines:
         part, whole = (rftlab(*line, "--dry-run", "--gpu", "H100", *more)[1] for more in ((), ("--whole-sets",)))
         assert "Pass@1 on 500 of 7,473 training questions" in part and "Pass@1 on all 7,473 training questions" in whole
@@ -81,7 +97,15 @@ def test_the_flag_of_both_commands_reaches_the_plan(tmp_path):
 
 
 def test_a_report_says_which_error_a_part_leaves():
-    curves = pd.DataFrame({"pair": "qwen-gsm8k", "round": [0, 20, 20], "planned_rounds": 20, "train_pass_at_1": [0.5, 0.1, 0.2], "test_pass_at_1": 0.4})
+    curves = pd.DataFrame(
+        {
+            "pair": "qwen-gsm8k",
+            "round": [0, 20, 20],
+            "planned_rounds": 20,
+            "train_pass_at_1": [0.5, 0.1, 0.2],
+            "test_pass_at_1": 0.4,
+        }
+    )
     (note,) = _questions(Study("llm", ["qwen-gsm8k"], 1, 20), curves)
     assert note.startswith("qwen-gsm8k: Pass@1 on 500 of 7,473 ") and "at most 0.018)" in note
     assert _questions(Study("sim", ["qwen-gsm8k"], 1, 20), curves) == []

@@ -1,4 +1,5 @@
-"""Runs on a real Ray cluster of two workers: the curves of the local runners, also where a worker is killed in the middle; bad input; Ctrl-C."""
+"""Runs on a real Ray cluster of two workers: the curves of the local runners, also where a worker is killed in the
+middle; bad input; Ctrl-C."""
 
 import os
 import signal
@@ -36,13 +37,17 @@ MOVES = Estimator(entropy=0.1)
 
 
 def trained(seed=0, rounds=4, **more):
-    return Point("tiny-mix97", run_of(rounds=rounds, eval_every=rounds // 2, threads=1, estimator=MOVES, seed=seed, **more))
+    return Point(
+        "tiny-mix97", run_of(rounds=rounds, eval_every=rounds // 2, threads=1, estimator=MOVES, seed=seed, **more)
+    )
 
 
 SIMS = [simulated(seed, rollouts=4) for seed in range(3)]
 LONG = replace(trained(), run=run_of(rounds=120, eval_every=120, checkpoint_every=10, threads=1, estimator=MOVES))
 MODELS = [trained(seed=1), LONG]
-BAD = replace(trained(), run=replace(trained().run, model=Model("/nowhere/model"), task=replace(trained().run.task, name="words")))
+BAD = replace(
+    trained(), run=replace(trained().run, model=Model("/nowhere/model"), task=replace(trained().run.task, name="words"))
+)
 
 
 class Spread(NamedTuple):
@@ -68,7 +73,8 @@ def process_with(path):
 
 
 def kill_in_the_middle(root, killed):
-    """Kill -9 the process that trains LONG once it has a checkpoint; keep its id, and whether the run was unfinished."""
+    """Kill -9 the process that trains LONG once it has a checkpoint; keep its id, and whether the run was
+    unfinished."""
     folder, deadline = store.folder_of(root, LONG).resolve(), time.monotonic() + 400
     while not list(folder.glob("checkpoints/0*")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -82,7 +88,9 @@ def kill_in_the_middle(root, killed):
 def spread(tmp_path_factory, model_cache):
     root, killed = store.open_store(tmp_path_factory.mktemp("ray") / "results"), []
     finished, advanced, remarks = [], [], []
-    report = StudyCallbacks(lambda point, stored: finished.append((point, stored)), advanced.append, lambda text: None, remarks.append)
+    report = StudyCallbacks(
+        lambda point, stored: finished.append((point, stored)), advanced.append, lambda text: None, remarks.append
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
         patch.setenv("NUMBA_CACHE_DIR", str(CACHE_FOLDER.parent))
@@ -99,7 +107,10 @@ def spread(tmp_path_factory, model_cache):
 @pytest.fixture(scope="module")
 def local(tmp_path_factory, model_cache):
     """The same runs by the local runners."""
-    root, quiet = store.open_store(tmp_path_factory.mktemp("local") / "results"), StudyCallbacks(*[lambda *what: None] * 4)
+    root, quiet = (
+        store.open_store(tmp_path_factory.mktemp("local") / "results"),
+        StudyCallbacks(*[lambda *what: None] * 4),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(model_cache))
         run_points(root, SIMS, 1, quiet)
@@ -125,7 +136,9 @@ def test_a_run_whose_worker_is_killed_in_the_middle_is_done_again_and_ends_with_
 
 
 def test_bad_input_is_told_once_and_not_tried_again(spread):
-    assert [remark.startswith(BAD.name) for remark in spread.remarks if "model.source = '/nowhere/model'" in remark] == [True]
+    assert [
+        remark.startswith(BAD.name) for remark in spread.remarks if "model.source = '/nowhere/model'" in remark
+    ] == [True]
     assert str(spread.error).startswith("1 of 6 runs failed, the last: tiny-mix97")
 
 
@@ -163,15 +176,25 @@ def test_a_machine_without_the_results_folder_or_with_another_rftlab_says_so(tmp
         assert isinstance(ray_runner._work(mark, SIMS[0], SIMS[0].id).outcome, store.Stored)
     unseen = ray_runner._work(mark, SIMS[0], SIMS[0].id).outcome
     assert isinstance(other_version, Unshared) and "another version of rftlab" in str(other_version)
-    assert isinstance(unseen, Unshared) and f"does not see {root}" in str(unseen) and "all machines share" in str(unseen)
+    assert (
+        isinstance(unseen, Unshared) and f"does not see {root}" in str(unseen) and "all machines share" in str(unseen)
+    )
 
 
 def test_without_ray_it_is_one_line_that_says_how_to_install_it(tmp_path):
     code = "import sys; sys.modules['ray'] = None; import rftlab.studies.cli.main; rftlab.studies.cli.main.main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "reproduce", "--engine", "ray"], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=with_root()
+        [sys.executable, "-c", code, "reproduce", "--engine", "ray"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env=with_root(),
     )
-    assert (done.returncode, done.stderr) == (2, "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "rftlab: engine ray needs Ray: pip install '.[ray]' in rftlab's folder\n",
+    )
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_and_not_waited_for(monkeypatch):
@@ -199,12 +222,29 @@ def processes_with(word):
 
 
 def test_ctrl_c_is_one_line_keeps_finished_runs_and_leaves_nothing_running(tmp_path):
-    command = ("reproduce", "--engine", "ray", "--threads", 2, "--pairs", "llama-gsm8k", "--seeds", 3, "--quiet", "--results", tmp_path / "results")
+    command = (
+        "reproduce",
+        "--engine",
+        "ray",
+        "--threads",
+        2,
+        "--pairs",
+        "llama-gsm8k",
+        "--seeds",
+        3,
+        "--quiet",
+        "--results",
+        tmp_path / "results",
+    )
     environment = with_root(RFTLAB_TEST=str(tmp_path))
     environment.pop("RAY_ADDRESS", None)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     process = subprocess.Popen(
-        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, command)], cwd=tmp_path, env=environment, preexec_fn=hear_interrupts, **pipes
+        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, command)],
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=hear_interrupts,
+        **pipes,
     )
     while not list(tmp_path.glob("results/sim/*/*/done.json")) and process.poll() is None:
         time.sleep(0.05)

@@ -1,4 +1,5 @@
-"""A run that is refused leaves its folder free, so that the corrected command can have it; a run with rounds in it does not."""
+"""A run that is refused leaves its folder free, so that the corrected command can have it; a run with rounds in it
+does not."""
 
 import json
 from dataclasses import replace
@@ -27,7 +28,9 @@ def test_the_corrected_command_may_have_the_folder(name, tmp_path):
         train(REFUSED[name], tmp_path / "run")
     assert not list(tmp_path.rglob("*.parquet")) and not (tmp_path / "run" / "checkpoints").exists()
     assert same(train(RUN, tmp_path / "run"), train(RUN, tmp_path / "other"))
-    assert json.loads((tmp_path / "run" / "config.json").read_bytes()) == json.loads((tmp_path / "other" / "config.json").read_bytes())
+    assert json.loads((tmp_path / "run" / "config.json").read_bytes()) == json.loads(
+        (tmp_path / "other" / "config.json").read_bytes()
+    )
 
 
 def test_one_that_fails_in_its_first_round_leaves_it_free_too(tmp_path, monkeypatch):

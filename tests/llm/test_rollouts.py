@@ -16,12 +16,26 @@ ONES = 0xFFFFFFFF
 KNOWN = [
     (0, (0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((ONES << 32) | ONES, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    ((0x299F31D0 << 32) | 0xA4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+    (
+        (0x299F31D0 << 32) | 0xA4093822,
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
 ]
 """Vectors that its authors publish with Philox."""
 
 
-def sample(policy, stops=(2,), counts=4, prompts=PROMPTS, contexts=CONTEXTS, temperature=1.0, limit=AHEAD + 5, draws=DRAWS, ended=ignore):
+def sample(
+    policy,
+    stops=(2,),
+    counts=4,
+    prompts=PROMPTS,
+    contexts=CONTEXTS,
+    temperature=1.0,
+    limit=AHEAD + 5,
+    draws=DRAWS,
+    ended=ignore,
+):
     counts = np.full(len(prompts), counts) if np.isscalar(counts) else np.asarray(counts)
     return HFEngine(policy, stops).sample(prompts, contexts, counts, draws, temperature, limit, ended)
 
@@ -38,8 +52,14 @@ def test_uniforms_are_uniform_and_every_key_counts():
     assert base.shape == (n, 4) and base.min() >= 0 and base.max() < 1
     assert stats.kstest(base.ravel(), "uniform").pvalue > 0.01 and abs(np.corrcoef(base.T) - np.eye(4)).max() < 0.06
     ones = np.ones(n, dtype=int)
-    others = [uniforms(2, ROLLOUT, 0, np.arange(n), 0 * ones, 0, 4), uniforms(1, EVALUATION, 0, np.arange(n), 0 * ones, 0, 4)]
-    others += [uniforms(1, ROLLOUT, 1, np.arange(n), 0 * ones, 0, 4), uniforms(1, ROLLOUT, 0, np.arange(n) + n, 0 * ones, 0, 4)]
+    others = [
+        uniforms(2, ROLLOUT, 0, np.arange(n), 0 * ones, 0, 4),
+        uniforms(1, EVALUATION, 0, np.arange(n), 0 * ones, 0, 4),
+    ]
+    others += [
+        uniforms(1, ROLLOUT, 1, np.arange(n), 0 * ones, 0, 4),
+        uniforms(1, ROLLOUT, 0, np.arange(n) + n, 0 * ones, 0, 4),
+    ]
     others += [uniforms(1, ROLLOUT, 0, np.arange(n), ones, 0, 4), uniforms(1, ROLLOUT, 0, np.arange(n), 0 * ones, 4, 4)]
     for other in others:
         assert not (other == base).any() and abs(np.corrcoef(base.ravel(), other.ravel())[0, 1]) < 0.05
@@ -150,7 +170,9 @@ def test_greedy_takes_the_most_likely_token():
     rollouts = sample(policy, counts=1, temperature=0.0)
     for i, prompt in enumerate(PROMPTS):
         ids = list(prompt)
-        for token, value in zip(rollouts.responses.response(i), rollouts.logp[rollouts.responses.starts[i] :], strict=False):
+        for token, value in zip(
+            rollouts.responses.response(i), rollouts.logp[rollouts.responses.starts[i] :], strict=False
+        ):
             logp = torch.log_softmax(policy.model(torch.tensor([ids])).logits[0, -1].detach(), -1)
             assert int(logp.argmax()) == token and float(logp.max()) == pytest.approx(value, abs=1e-5)
             ids.append(int(token))

@@ -20,7 +20,11 @@ from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 
-FAMILY = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM), "olmo2": (Olmo2Config, Olmo2ForCausalLM)}
+FAMILY = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "olmo2": (Olmo2Config, Olmo2ForCausalLM),
+}
 KINDS = dict(zip(KNOWN, ("llama", "qwen2", "llama", "olmo2"), strict=True))
 SMALL = Shape(50, 64, 2, 4, 2, 16, 160, tied=False)
 SMALL_OF = {"llama": SMALL, "qwen2": SMALL._replace(biases=128), "olmo2": SMALL._replace(kv_heads=4, after=True)}
@@ -59,7 +63,9 @@ def count(model):
 def test_parameters_of_known_models_are_those_of_the_real_ones(name):
     model = model_of(KINDS[name], KNOWN[name], "meta")
     assert KNOWN[name].parameters == count(model)
-    assert KNOWN[name].block_products == sum(p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight"))
+    assert KNOWN[name].block_products == sum(
+        p.numel() for n, p in model.base_model.layers[0].named_parameters() if n.endswith("proj.weight")
+    )
     assert shape_from(name, config_of(KINDS[name], KNOWN[name]).to_dict()) == KNOWN[name]
     assert shape_of(Model(name)) == KNOWN[name]
 
@@ -67,7 +73,14 @@ def test_parameters_of_known_models_are_those_of_the_real_ones(name):
 def test_the_tiny_model_and_a_folder(tmp_path):
     assert shape_of(Model()).parameters == count(build(Model().tiny))
     biased = LlamaConfig(
-        vocab_size=50, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=160, attention_bias=True, mlp_bias=True, pad_token_id=0
+        vocab_size=50,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=160,
+        attention_bias=True,
+        mlp_bias=True,
+        pad_token_id=0,
     )
     biased.save_pretrained(tmp_path)
     with torch.device("meta"):
@@ -79,11 +92,17 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
         raise OSError("no connection")
 
     monkeypatch.setattr(rftlab.llm.budget.shapes, "_from_hub", unreachable)
-    with pytest.raises(UserError, match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder"):
+    with pytest.raises(
+        UserError,
+        match=r"'who/knows': its shape cannot be read: no connection; allowed: tiny, smollm2-135m, Qwen/.*a folder",
+    ):
         shape_of(Model("who/knows"))
     with pytest.raises(UserError, match="its shape cannot be read"):
         shape_of(Model(str(tmp_path)))
-    for config, message in (({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"), ({"model_type": "llama"}, "has no 'hidden_size'")):
+    for config, message in (
+        ({"model_type": "gpt2"}, "'gpt2'; a plan knows: llama, mistral, qwen2, olmo2"),
+        ({"model_type": "llama"}, "has no 'hidden_size'"),
+    ):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match=message):
             shape_of(Model(str(tmp_path)))
@@ -93,12 +112,16 @@ def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
 
 
 def kept_by_autograd(model, compute, sequences, length, shared):
-    """Bytes of everything but weights that lives after the body's forward pass: what autograd saves, the mask, the arguments of blocks that run again."""
+    """Bytes of everything but weights that lives after the body's forward pass: what autograd saves, the mask, the
+    arguments of blocks that run again."""
     storages, weights = {}, {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
 
     def note(tensor):
         if tensor.untyped_storage().data_ptr() not in weights:
-            storages[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)  # held, so that no other takes its place
+            storages[tensor.untyped_storage().data_ptr()] = (
+                tensor.untyped_storage().nbytes(),
+                tensor,
+            )  # held, so that no other takes its place
         return tensor
 
     def note_arguments(block, arguments, more):
@@ -106,7 +129,14 @@ def kept_by_autograd(model, compute, sequences, length, shared):
             note(tensor)
 
     ids, positions = torch.full((sequences, length), 3), torch.arange(length).repeat(sequences, 1)
-    arguments = {"position_ids": positions, "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32))} if shared else {}
+    arguments = (
+        {
+            "position_ids": positions,
+            "attention_mask": note(blinders((positions > 4).long() * (1 + positions % 2), torch.float32)),
+        }
+        if shared
+        else {}
+    )
     for block in model.base_model.layers if model.training else ():
         block.register_forward_pre_hook(note_arguments, with_kwargs=True)
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(compute):
@@ -154,7 +184,10 @@ def test_cache_bytes_are_those_of_the_models_cache(precision):
     assert held == cache_bytes(SMALL, 3 * 7)
 
 
-@pytest.mark.parametrize(("prompt", "response", "rollouts", "room"), [(120, 200, 64, 16384), (7, 3, 5, 40), (2, 90, 4, 400), (512, 1024, 8, 16384)])
+@pytest.mark.parametrize(
+    ("prompt", "response", "rollouts", "room"),
+    [(120, 200, 64, 16384), (7, 3, 5, 40), (2, 90, 4, 400), (512, 1024, 8, 16384)],
+)
 def test_sequences_are_those_of_packing(prompt, response, rollouts, room):
     run = LLMRun(TaskConfig("words"), Model("x"), Design(3, rollouts), compute=Compute(micro_tokens=room))
     tokens, starts = packed([[i] * response for i in range(rollouts)])

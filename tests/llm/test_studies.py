@@ -1,4 +1,5 @@
-"""Studies of language models: runs side by side in processes, a store from which they resume, the command that does it all."""
+"""Studies of language models: runs side by side in processes, a store from which they resume, the command that does
+it all."""
 
 import json
 import multiprocessing
@@ -25,7 +26,9 @@ MOVES = Estimator(entropy=0.1)
 
 
 def point_of(seed=0, **choices):
-    return Point("tiny-mix97", run_of(**{"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed} | choices))
+    return Point(
+        "tiny-mix97", run_of(**{"rounds": 4, "eval_every": 2, "threads": 1, "estimator": MOVES, "seed": seed} | choices)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +49,9 @@ def root(tmp_path):
 
 def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
     todo, finished, advanced = [point_of(), point_of(seed=1, rollouts=2)], [], []
-    run_llm_points(root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append))
+    run_llm_points(
+        root, todo, 2, quiet(finished=lambda point, stored: finished.append(point), advanced=advanced.append)
+    )
     assert set(finished) == set(todo)
     assert sum(advanced) == pytest.approx(sum(point.cost for point in todo))
     found = collect(root, todo)
@@ -56,14 +61,19 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
         assert mine["tokens"].tolist() == table.tokens.tolist() and len(mine) == 3
     alone = train(todo[0].run, tmp_path / "alone")
     stored = store.read(root, todo[0])
-    assert stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
+    assert (
+        stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
+    )
     assert stored.metrics["test_flexible"].tolist() == alone.metrics["test_flexible"].tolist()
     assert split(root, todo, print)[1] == []
 
 
 def test_one_that_fails_is_named_and_the_others_go_on(root):
     bad, good, remarks = point_of(seed=1), point_of(), []
-    with locked(store.folder_of(root, bad), remarks.append), pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"):
+    with (
+        locked(store.folder_of(root, bad), remarks.append),
+        pytest.raises(UserError, match=r"1 of 2 runs failed, .* seed 1: .*another process is training"),
+    ):
         run_llm_points(root, [bad, good], 1, quiet(remark=remarks.append))
     (remark,) = [remark for remark in remarks if remark.startswith(bad.name)]
     assert remark.endswith("name another folder")
@@ -74,7 +84,9 @@ def test_a_pair_that_cannot_run_is_told_once_and_other_pairs_go_on(root):
     remarks = []
     run = replace(point_of().run, model=Model("/nowhere/model"), task=replace(point_of().run.task, name="words"))
     todo = [Point(pair, replace(run, seed=seed)) for pair in ("tiny-mix97", "tiny-mod97") for seed in range(3)]
-    with pytest.raises(UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"):
+    with pytest.raises(
+        UserError, match=r"2 of 6 runs failed, the last: tiny-mod97 .* seed 0: model\.source = '/nowhere/model'"
+    ):
         run_llm_points(root, todo, 1, quiet(remark=remarks.append))
     for pair, remark in zip(("tiny-mix97", "tiny-mod97"), remarks, strict=True):
         assert remark.endswith(f"; 2 more runs of {pair} would fail alike and are not started")
@@ -127,7 +139,9 @@ def test_the_weights_of_a_run_that_diverged_stay(root, monkeypatch):
     point, norms = point_of(), iter([1.0, 1.0, 1.0, float("nan")])
     monkeypatch.setattr("rftlab.llm.training.trainer.step", lambda *arguments: next(norms))
     train_point(root, point, TrainingCallbacks())
-    assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(store.folder_of(root, point))
+    assert store.read(root, point).diverged_at == 3 and "checkpoints/000002/model.safetensors" in files_of(
+        store.folder_of(root, point)
+    )
 
 
 def test_an_unfinished_run_is_not_damaged(root):
@@ -141,4 +155,8 @@ def test_points_differ_where_their_runs_do():
     planned = points_of([], "llm", ["tiny-mix97"], 1, None)
     assert planned == []
     a, b = point_of(), replace(point_of(), run=replace(point_of().run, temperature=0.5))
-    assert a.id != b.id and a.level == "llm" and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
+    assert (
+        a.id != b.id
+        and a.level == "llm"
+        and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
+    )

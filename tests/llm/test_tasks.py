@@ -22,7 +22,9 @@ GENERATED = (*KINDS, "words")
 
 
 def test_configurations_are_checked():
-    with pytest.raises(UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words"):
+    with pytest.raises(
+        UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words"
+    ):
         TaskConfig("gsm9k")
     with pytest.raises(UserError, match="source = 'x'; mix97 is generated from a seed and has no source"):
         TaskConfig("mix97", source="x")
@@ -49,7 +51,13 @@ def test_the_checksum_sees_every_part_and_the_order():
     def task(name="train", prompts=("a", "b"), answers=("1", "2")):
         return Task("x", "gsm8k", {name: Split(prompts, answers)}).sha256
 
-    other = [task("test"), task(prompts=("b", "a")), task(answers=("2", "1")), task(prompts=("a", "b\ud800")), task(("a",), ("b1", "2"), ("", "2"))]
+    other = [
+        task("test"),
+        task(prompts=("b", "a")),
+        task(answers=("2", "1")),
+        task(prompts=("a", "b\ud800")),
+        task(("a",), ("b1", "2"), ("", "2")),
+    ]
     assert task() == task() and len({task(), *other}) == 6
     swapped = Task("x", "gsm8k", {"a": Split(("1",), ("2",)), "b": Split(("3",), ("4",))})
     assert swapped.sha256 == Task("x", "gsm8k", dict(reversed(swapped.splits.items()))).sha256
@@ -60,7 +68,13 @@ def test_generated_problems_stay_what_they_are():
     assert {name: load(TaskConfig(name)).sha256[:16] for name in GENERATED} == CHECKSUMS
 
 
-CHECKSUMS = {"mod97": "a0d3812164ccb6f7", "mix97": "a0d3812164ccb6f7", "sign97": "6f641715436d1ed4", "chain": "aedb0bb3b3317a5f", "words": "d298091f0ee28d5d"}
+CHECKSUMS = {
+    "mod97": "a0d3812164ccb6f7",
+    "mix97": "a0d3812164ccb6f7",
+    "sign97": "6f641715436d1ed4",
+    "chain": "aedb0bb3b3317a5f",
+    "words": "d298091f0ee28d5d",
+}
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -68,7 +82,11 @@ def test_seeds_decide_and_pools_are_disjoint(name):
     task = load(TaskConfig(name, sizes=SMALL))
     assert task == load(TaskConfig(name, sizes=SMALL)) and task != load(TaskConfig(name, sizes=SMALL, seed=1))
     sizes = {split: len(task[split]) for split in task.splits}
-    assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes} and {"train", "validation", "test"} <= set(sizes)
+    assert sizes == {key: size for key, size in vars(SMALL).items() if key in sizes} and {
+        "train",
+        "validation",
+        "test",
+    } <= set(sizes)
     prompts = [str(prompt) for split in task.splits.values() for prompt in split.prompts]
     assert len(set(prompts)) == len(prompts) == sum(sizes.values())
     larger = load(TaskConfig(name, sizes=Sizes(train=60, validation=10, test=20, pretrain=60)))
@@ -79,7 +97,9 @@ def test_problems_are_the_same_in_another_process():
     imports = "from rftlab.llm.tasks.config import TaskConfig; from rftlab.llm.tasks.load import load"
     code = f"{imports}; print(load(TaskConfig('words')).sha256, load(TaskConfig('chain')).sha256)"
     environment = {"PYTHONHASHSEED": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
     assert done.stdout.split() == [load(TaskConfig(name)).sha256 for name in ("words", "chain")]
 
 
@@ -127,8 +147,12 @@ def test_answers_are_right(name):
 def test_the_two_sums_differ_in_what_the_base_model_read():
     assert load(TaskConfig("mod97")).splits == load(TaskConfig("mix97")).splits
     split = load(TaskConfig("mod97", sizes=SMALL))["pretrain"]
-    read = {name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")}
-    assert score("arithmetic", read["mod97"], split.answers, None).strict.mean() == 1.0 and all(r.startswith("####") for r in read["mod97"])
+    read = {
+        name: [response for _, response in corpus(split, KINDS[name].styles, seed=0)] for name in ("mod97", "mix97")
+    }
+    assert score("arithmetic", read["mod97"], split.answers, None).strict.mean() == 1.0 and all(
+        r.startswith("####") for r in read["mod97"]
+    )
     assert score("arithmetic", read["mix97"], split.answers, None).strict.mean() < 0.7
 
 
@@ -179,7 +203,10 @@ def test_symbols():
 def test_word_problems_show_three_examples_and_are_right():
     task = load(TaskConfig("words"))
     assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
-    stories = [[re.compile(re.escape(t.text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), t.operation] for t in words.TEMPLATES]
+    stories = [
+        [re.compile(re.escape(t.text).replace(r"\{", "{").replace(r"\}", "}").format(**GROUPS)), t.operation]
+        for t in words.TEMPLATES
+    ]
     seen = set()
     for prompt, answer in zip(task["train"].prompts, task["train"].answers, strict=True):
         assert [message["role"] for message in prompt] == ["user", "assistant"] * 3 + ["user"]
@@ -192,13 +219,23 @@ def test_word_problems_show_three_examples_and_are_right():
         if operation == "/":
             expected = numbers["total"] / numbers["a"]
         else:
-            expected = {"+": numbers["a"] + numbers["b"], "-": numbers["a"] - numbers["b"], "*": numbers["a"] * numbers["b"]}[operation]
+            expected = {
+                "+": numbers["a"] + numbers["b"],
+                "-": numbers["a"] - numbers["b"],
+                "*": numbers["a"] * numbers["b"],
+            }[operation]
         assert expected == int(answer) > 0
         seen.add(operation)
     assert seen == {"+", "-", "*", "/"}
 
 
-GROUPS = {"name": "[A-Z][a-z]+", "things": "[a-z]+", "a": "(?P<a>[0-9]+)", "b": "(?P<b>[0-9]+)", "total": "(?P<total>[0-9]+)"}
+GROUPS = {
+    "name": "[A-Z][a-z]+",
+    "things": "[a-z]+",
+    "a": "(?P<a>[0-9]+)",
+    "b": "(?P<b>[0-9]+)",
+    "total": "(?P<total>[0-9]+)",
+}
 
 
 def test_the_examples_earn_the_reward():

@@ -1,4 +1,5 @@
-"""The tiny base model's own training: killed it goes on from its checkpoint, and it waits for nobody who trains another one."""
+"""The tiny base model's own training: killed it goes on from its checkpoint, and it waits for nobody who trains
+another one."""
 
 import json
 import os
@@ -44,7 +45,9 @@ def trained(monkeypatch, **more):
     steps = []
     real = rftlab.llm.models.tiny.validation_pass_at_1
     monkeypatch.setattr(
-        rftlab.llm.models.tiny, "validation_pass_at_1", lambda policy, split, step: 1.0 if step == LONG.max_steps else real(policy, split, step)
+        rftlab.llm.models.tiny,
+        "validation_pass_at_1",
+        lambda policy, split, step: 1.0 if step == LONG.max_steps else real(policy, split, step),
     )
     model = pretrained(TASK, LONG, lambda step, rate: steps.append(step), **more)
     monkeypatch.setattr(rftlab.llm.models.tiny, "validation_pass_at_1", real)
@@ -57,7 +60,9 @@ def test_a_killed_training_goes_on_and_ends_at_the_same_bits(cache, monkeypatch)
     shutil.rmtree(cache)
     told = []
     for _ in range(2):
-        child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ})
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ}
+        )
         told.append([int(child.stdout.readline()) for _ in range(3)])
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -77,7 +82,11 @@ def test_a_damaged_checkpoint_is_named_and_not_used(cache, monkeypatch):
     victim.write_bytes(victim.read_bytes()[:-3])
     remarks = []
     again, steps = trained(monkeypatch, remark=remarks.append)
-    assert steps[0] == 5 and len(remarks) == 1 and remarks[0].startswith("damaged, the base model is trained from the beginning: ")
+    assert (
+        steps[0] == 5
+        and len(remarks) == 1
+        and remarks[0].startswith("damaged, the base model is trained from the beginning: ")
+    )
     assert all(torch.equal(a, b) for a, b in zip(whole, again, strict=True))
 
 
@@ -108,7 +117,9 @@ with locked(Path(sys.argv[1]), print):
 def holder(cache):
     """A process that trains the base model of TASK, as far as locks can tell, until its input ends."""
     place = cache / f"{rftlab.llm.models.tiny._identity(TASK, TINY)}.reading"
-    child = subprocess.Popen([sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert child.stdout.readline() == "held\n"
     yield child
     child.kill()
@@ -125,7 +136,10 @@ def test_who_waits_says_for_what(holder, cache):
         holder.kill()
 
     pretrained(TASK, TINY, remark=waiting)
-    assert remarks == [f"{cache / rftlab.llm.models.tiny._identity(TASK, TINY)}: another process trains this base model; waiting until it is there"]
+    assert remarks == [
+        f"{cache / rftlab.llm.models.tiny._identity(TASK, TINY)}: another process trains this base model; "
+        "waiting until it is there"
+    ]
 
 
 def test_nobody_waits_for_another_model_or_for_one_that_is_there(holder, cache):

@@ -34,7 +34,8 @@ def events(monkeypatch):
 
 
 class Wandb:
-    """A stand-in for wandb: runs by id, each with its columns by step. As the real one it ignores a step that lies behind."""
+    """A stand-in for wandb: runs by id, each with its columns by step. As the real one it ignores a step that lies
+    behind."""
 
     class Error(Exception):
         pass
@@ -45,7 +46,9 @@ class Wandb:
     def init(self, **about):
         self.asked.append(about)
         steps = self.runs.setdefault(about["id"], {})
-        return SimpleNamespace(log=lambda columns, step: steps.setdefault(step, columns) if step >= max(steps, default=0) else None)
+        return SimpleNamespace(
+            log=lambda columns, step: steps.setdefault(step, columns) if step >= max(steps, default=0) else None
+        )
 
 
 @pytest.fixture
@@ -73,7 +76,10 @@ def test_tensorboard_gets_what_was_measured_and_keeps_it(events, tmp_path):
 def test_a_resumed_run_hides_what_tensorboard_has_from_its_first_round_on(events, tmp_path):
     for first in (0, 8):
         tracker_of("tensorboard", tmp_path)(first, COLUMNS)
-    assert [call for call in events if call[0] == "open"] == [("open", tmp_path / "tensorboard", 0), ("open", tmp_path / "tensorboard", 8)]
+    assert [call for call in events if call[0] == "open"] == [
+        ("open", tmp_path / "tensorboard", 0),
+        ("open", tmp_path / "tensorboard", 8),
+    ]
 
 
 def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_path):
@@ -86,7 +92,12 @@ def test_wandb_has_one_run_for_a_folder_and_one_point_for_a_round(wandb, tmp_pat
     for done in (8, 12):
         resumed(done, COLUMNS | {"reward": 0.75})
     about, again = wandb.asked
-    assert about == again and (about["name"], about["config"], about["resume"], about["dir"]) == ("mine", {"seed": 3}, "allow", folder)
+    assert about == again and (about["name"], about["config"], about["resume"], about["dir"]) == (
+        "mine",
+        {"seed": 3},
+        "allow",
+        folder,
+    )
     assert wandb.runs == {about["id"]: {0: DRAWN, 4: DRAWN, 8: DRAWN, 12: DRAWN | {"reward": 0.75}}}
 
 

@@ -38,12 +38,20 @@ DESIGNS = {
     "shortest": {"sampling": Sampling(keep=2)},
     "dynamic": {"sampling": Sampling(tries=3)},
     "entropy": {"estimator": Estimator(entropy=0.05)},
-    "sequence": {"estimator": Estimator(ratio=Ratio("sequence"), aggregation=Aggregation("seq_mean_token_mean")), "epochs": 2},
+    "sequence": {
+        "estimator": Estimator(ratio=Ratio("sequence"), aggregation=Aggregation("seq_mean_token_mean")),
+        "epochs": 2,
+    },
     "masks": {"estimator": Estimator(mask=ClipCov(0.1, -10, 10)), "minibatches": 2},
     "divergence": {"estimator": Estimator(mask=Divergence(high=0.01, low=0.01)), "epochs": 2},
     "truncate": {"estimator": Estimator(correction=Correction("truncate")), "minibatches": 2},
     "to the sampler": {"estimator": Estimator(correction=Correction("ratio"))},
-    "kl in reward": {"rollouts": 2, "support_rollouts": 2, "estimator": Estimator(kl=KL("k1", 0.1, place="reward"), length=LONG), "minibatches": 2},
+    "kl in reward": {
+        "rollouts": 2,
+        "support_rollouts": 2,
+        "estimator": Estimator(kl=KL("k1", 0.1, place="reward"), length=LONG),
+        "minibatches": 2,
+    },
     "kl to old": {"estimator": Estimator(kl=KL("k3", 0.1, anchor="old")), "epochs": 2},
     "discount": {"estimator": Estimator(Advantage("none", gamma=0.9, whiten="tokens"))},
 }
@@ -61,10 +69,14 @@ def test_every_choice_runs_and_is_counted(name, tmp_path):
     assert curve.reward[1] == pytest.approx(trained.reward.mean())
     assert (np.isnan(curve.kl[1])) == (design.estimator.kl.kind == "none")
     roles = records.role.value_counts()
-    assert len(records) == curve.rollouts[1] and records.tokens.map(len).sum() == curve.tokens[1], "what was charged is on record"
+    assert len(records) == curve.rollouts[1] and records.tokens.map(len).sum() == curve.tokens[1], (
+        "what was charged is on record"
+    )
     assert roles["trained"] == 12 * design.rollouts and roles.get("support", 0) == 12 * design.support_rollouts
     assert roles.get("greedy", 0) == (12 if name == "greedy" else 0) and ("dropped" in roles) == (name == "dynamic")
-    assert (records.advantage.isna() == (records.role != "trained")).all() and (records.reward.isna() == records.role.isin(["dropped", "greedy"])).all()
+    assert (records.advantage.isna() == (records.role != "trained")).all() and (
+        records.reward.isna() == records.role.isin(["dropped", "greedy"])
+    ).all()
     assert trained.reward.std() > 0 and (name != "raw" or (trained.advantage == trained.reward).all())
 
 
@@ -85,7 +97,10 @@ def test_advantages_and_windows_are_those_of_the_records(tmp_path):
 
 def test_a_moving_average_precedes_the_rewards_of_its_visit(tmp_path):
     """Two epochs of five rounds; in the first the average is that of all prompts so far."""
-    train(run_of(estimator=Estimator(Advantage("moving_average", decay=0.5)), rounds=10, eval_every=10, greedy=False), tmp_path)
+    train(
+        run_of(estimator=Estimator(Advantage("moving_average", decay=0.5)), rounds=10, eval_every=10, greedy=False),
+        tmp_path,
+    )
     records, seen = pd.read_parquet(tmp_path / "rollouts"), {}
     for index, batch in records.groupby("round"):
         before = dict(seen)
@@ -139,9 +154,14 @@ def test_it_learns(tmp_path):
     assert outcome.curve.train_pass_at_1[-1] > outcome.curve.train_pass_at_1[0] + 0.05
 
 
-@pytest.mark.parametrize("change", [{"micro_tokens": 40}, {"sample_rows": 5}, {"logit_rows": 3}, {"gradient_checkpointing": True}])
+@pytest.mark.parametrize(
+    "change", [{"micro_tokens": 40}, {"sample_rows": 5}, {"logit_rows": 3}, {"gradient_checkpointing": True}]
+)
 def test_how_work_is_cut_changes_rounding_only(change, tmp_path):
-    whole, cut = train(run_of(rounds=2, eval_every=2), tmp_path / "a"), train(run_of(rounds=2, eval_every=2, **change), tmp_path / "b")
+    whole, cut = (
+        train(run_of(rounds=2, eval_every=2), tmp_path / "a"),
+        train(run_of(rounds=2, eval_every=2, **change), tmp_path / "b"),
+    )
     for name in ("reward", "kl", "clip_fraction", "grad_norm", "test_pass_at_1", "tokens"):
         np.testing.assert_allclose(getattr(cut.curve, name), getattr(whole.curve, name), rtol=1e-3, err_msg=name)
 
@@ -169,12 +189,20 @@ def test_equal_runs_are_equal_bit_by_bit_and_seeds_differ(tmp_path):
 def test_weights_that_are_not_finite_end_a_run_before_they_are_evaluated(tmp_path):
     """The gradient of the first round is finite, what a step along it makes is not."""
     outcome = train(run_of(learning_rate=1e38, weight_decay=1e38, rounds=1, eval_every=1), tmp_path)
-    assert outcome.diverged_at == 0 and outcome.curve.round.tolist() == [0] and not list(tmp_path.rglob("model.safetensors"))
+    assert (
+        outcome.diverged_at == 0
+        and outcome.curve.round.tolist() == [0]
+        and not list(tmp_path.rglob("model.safetensors"))
+    )
 
 
 def test_a_run_that_diverges_ends(tmp_path):
     remarks = []
-    outcome = train(run_of(learning_rate=1e30, max_grad_norm=float("inf"), rounds=8), tmp_path, TrainingCallbacks(remark=remarks.append))
+    outcome = train(
+        run_of(learning_rate=1e30, max_grad_norm=float("inf"), rounds=8),
+        tmp_path,
+        TrainingCallbacks(remark=remarks.append),
+    )
     assert outcome.diverged_at is not None and outcome.curve.round.tolist() == [0]
     assert "weights or gradient are not finite" in remarks[-1]
 
@@ -191,8 +219,14 @@ def test_memory_and_time_by_phase(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: run_of(estimator=Estimator(Advantage("value"))), "advantage.baseline = 'value': the trainer of language models has no critic"),
-        (lambda: run_of(estimator=Estimator(Advantage("optimal"))), "has no exact expectations; allowed: any baseline but value, optimal"),
+        (
+            lambda: run_of(estimator=Estimator(Advantage("value"))),
+            "advantage.baseline = 'value': the trainer of language models has no critic",
+        ),
+        (
+            lambda: run_of(estimator=Estimator(Advantage("optimal"))),
+            "has no exact expectations; allowed: any baseline but value, optimal",
+        ),
         (lambda: run_of(checkpoint_every=3), "checkpoint_every = 3; allowed: 0, or a divisor of eval_every = 4"),
         (lambda: LLMRun(TaskConfig("words")), "model.source = 'tiny' knows arithmetic alone; task = 'words'"),
         (lambda: LLMRun(TaskConfig("mix97"), Model("folder")), "task = 'mix97' is for model.source = 'tiny'"),
@@ -203,7 +237,12 @@ def test_memory_and_time_by_phase(tmp_path):
         (lambda: AdamW(max_grad_norm=0), "optimizer.max_grad_norm = 0; allowed: more than 0"),
         (lambda: replace(run_of(), temperature=0.0), "temperature = 0.0; allowed: more than 0"),
         (lambda: run_of(seed=2**63), "seed = 9223372036854775808; allowed: 0 to 2^63 - 1"),
-        (lambda: replace(run_of(sampling=Sampling(tries=2)), design=Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))), "sampling.tries = 2"),
+        (
+            lambda: replace(
+                run_of(sampling=Sampling(tries=2)), design=Design(6, 4, sampling=Sampling(tries=2, budget="difficulty"))
+            ),
+            "sampling.tries = 2",
+        ),
     ],
 )
 def test_configurations_are_checked(make, message):
@@ -215,7 +254,10 @@ def test_configurations_are_checked(make, message):
 def test_bad_sizes_are_one_line(tmp_path):
     cases = [
         (run_of(batch_size=31), "batch_size = 31 is larger than the training set; allowed: 1 to 30"),
-        (replace(run_of(), model=replace(run_of().model, max_prompt_length=3)), "prompt limit = 3 tokens; each of the 30 prompts is longer"),
+        (
+            replace(run_of(), model=replace(run_of().model, max_prompt_length=3)),
+            "prompt limit = 3 tokens; each of the 30 prompts is longer",
+        ),
         (
             replace(run_of(), model=replace(run_of().model, max_response_length=4000)),
             "model.max_prompt_length + model.max_response_length = 4016; allowed: at most",
@@ -230,13 +272,23 @@ def test_bad_sizes_are_one_line(tmp_path):
 
 def test_long_prompts_are_left_out_and_counted(tmp_path):
     run, remarks = run_of(rounds=1, eval_every=1, batch_size=2), []
-    train(replace(run, model=replace(run.model, max_prompt_length=6)), tmp_path, TrainingCallbacks(remark=remarks.append))
-    assert remarks[1].startswith("test: ") and remarks[0].startswith("train: ") and "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
+    train(
+        replace(run, model=replace(run.model, max_prompt_length=6)), tmp_path, TrainingCallbacks(remark=remarks.append)
+    )
+    assert (
+        remarks[1].startswith("test: ")
+        and remarks[0].startswith("train: ")
+        and "prompts longer than model.max_prompt_length = 6 tokens" in remarks[0]
+    )
 
 
 def test_the_configuration_says_everything():
     config = config_of(run_of(estimator=Estimator(surrogate=Clip(), mask=Divergence())))
-    assert config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"} and config["design"]["rollouts"] == 4 and config["level"] == "llm"
+    assert (
+        config["kinds"] == {"surrogate": "Clip", "mask": "Divergence"}
+        and config["design"]["rollouts"] == 4
+        and config["level"] == "llm"
+    )
 
 
 # --- groups ---
@@ -249,9 +301,18 @@ def samples_of(rewards):
 
     flat = np.array([r for group in rewards for r in group], dtype=float)
     group = np.repeat(np.arange(len(rewards)), [len(g) for g in rewards])
-    responses = Responses(tuple((g,) for g in range(len(rewards))), group, 10 + np.arange(len(flat)), np.arange(len(flat) + 1))
+    responses = Responses(
+        tuple((g,) for g in range(len(rewards))), group, 10 + np.arange(len(flat)), np.arange(len(flat) + 1)
+    )
     rollouts = Rollouts(responses, -np.arange(len(flat), dtype=float), np.ones(len(flat), dtype=bool))
-    return Samples(50 + np.arange(len(rewards)), rollouts, [str(i) for i in range(len(flat))], flat, flat, np.ones(len(flat), dtype=bool))
+    return Samples(
+        50 + np.arange(len(rewards)),
+        rollouts,
+        [str(i) for i in range(len(flat))],
+        flat,
+        flat,
+        np.ones(len(flat), dtype=bool),
+    )
 
 
 def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path):
@@ -260,19 +321,30 @@ def test_a_prompt_that_comes_again_within_a_round_gets_other_responses(tmp_path)
     train(run, tmp_path)
     records = pd.read_parquet(tmp_path / "rollouts")
     for _, mine in records.groupby("round"):
-        responses = [tuple(map(tuple, group.tokens)) for _, group in mine.groupby(["prompt", np.arange(len(mine)) // 4])]
+        responses = [
+            tuple(map(tuple, group.tokens)) for _, group in mine.groupby(["prompt", np.arange(len(mine)) // 4])
+        ]
         assert len(responses) > 30 and len(set(responses)) > 0.9 * len(responses)
 
 
 def test_dynamic_sampling_keeps_groups_with_a_signal():
     first, second = samples_of([[1, 1], [0, 1], [0, 0], [1, 0]]), samples_of([[0, 0], [1, 0], [1, 1], [0, 1]])
     found, dropped = with_signal(None, first, 4, False)
-    assert found.contexts.tolist() == [51, 53] and found.strict.tolist() == [0, 1, 1, 0] and found.texts == ["2", "3", "6", "7"]
+    assert (
+        found.contexts.tolist() == [51, 53]
+        and found.strict.tolist() == [0, 1, 1, 0]
+        and found.texts == ["2", "3", "6", "7"]
+    )
     assert dropped.contexts.tolist() == [50, 52] and dropped.texts == ["0", "1", "4", "5"]
     full, _ = with_signal(found, second, 4, True)
     assert full.contexts.tolist() == [51, 53, 51, 53] and full.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17] and full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
-    filled, _ = with_signal(with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False)[0], samples_of([[1, 1], [0, 0], [1, 0]]), 3, True)
+    assert (
+        full.rollouts.responses.tokens.tolist() == [12, 13, 16, 17, 12, 13, 16, 17]
+        and full.rollouts.logp.tolist() == [-2, -3, -6, -7] * 2
+    )
+    filled, _ = with_signal(
+        with_signal(None, samples_of([[0, 0], [1, 0]]), 3, False)[0], samples_of([[1, 1], [0, 0], [1, 0]]), 3, True
+    )
     assert filled.contexts.tolist() == [51, 50, 52]
     enough, many = with_signal(found, second, 3, False)
     assert enough.contexts.tolist() == [51, 53, 51] and many.contexts.tolist() == [50, 52, 53]

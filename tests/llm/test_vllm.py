@@ -1,4 +1,5 @@
-"""vLLM for real, on a CPU: `make test-vllm`. What it samples, and with which log-probabilities, against the policy that is trained."""
+"""vLLM for real, on a CPU: `make test-vllm`. What it samples, and with which log-probabilities, against the policy
+that is trained."""
 
 import importlib.util
 from dataclasses import replace
@@ -27,7 +28,11 @@ STOPS = (1, 7)
 PROMPTS = tuple(tuple(range(3, 3 + n)) for n in (5, 40, 9))
 """The longest has more than a block of the cache."""
 COUNTS = np.array([4, 2, 3])
-ARCHITECTURES = {"Llama": (LlamaConfig, LlamaForCausalLM), "Qwen2": (Qwen2Config, Qwen2ForCausalLM), "Olmo2": (Olmo2Config, Olmo2ForCausalLM)}
+ARCHITECTURES = {
+    "Llama": (LlamaConfig, LlamaForCausalLM),
+    "Qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "Olmo2": (Olmo2Config, Olmo2ForCausalLM),
+}
 
 
 class Codec:
@@ -40,14 +45,24 @@ def model_of(name="Llama", tied=True):
     """A random model of an architecture, with distributions that are far from flat."""
     config, kind = ARCHITECTURES[name]
     torch.manual_seed(0)
-    sizes = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {
+        "vocab_size": 64,
+        "hidden_size": 128,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
     ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     return kind(config(**sizes, **ids, tie_word_embeddings=tied, initializer_range=0.2, max_position_embeddings=256))
 
 
 def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
     """An engine beside the policy whose weights it has."""
-    run = LLMRun(model=Model(max_prompt_length=64, max_response_length=32), compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute))
+    run = LLMRun(
+        model=Model(max_prompt_length=64, max_response_length=32),
+        compute=Compute(engine="vllm", **{"cache_gb": 0.1, "sample_rows": 64} | compute),
+    )
     policy = Policy(model, run.compute, temperature)
     return kind(run, policy, Codec()), policy
 
@@ -55,7 +70,9 @@ def engine_of(model, kind=VLLMEngine, temperature=1.0, **compute):
 def sample(engine, prompts=PROMPTS, contexts=None, counts=COUNTS, draws=None, temperature=1.0, limit=20, ended=ignore):
     """A call with defaults."""
     contexts = np.arange(len(prompts)) if contexts is None else contexts
-    return engine.sample(prompts, contexts, np.asarray(counts), draws or Draws(0, ROLLOUT, 0), temperature, limit, ended)
+    return engine.sample(
+        prompts, contexts, np.asarray(counts), draws or Draws(0, ROLLOUT, 0), temperature, limit, ended
+    )
 
 
 def shift(model, size=0.02):
@@ -115,7 +132,10 @@ def test_a_response_ends_at_every_stop_and_says_whether_it_ended():
         lasts |= {int(ids[-1])} & set(STOPS)
     assert lasts == set(STOPS) and responses.group.tolist() == [0] * 30 + [1] * 30 + [2] * 30
     heard = sorted((int(g), list(tokens)) for step in told for g, tokens in step)
-    assert heard == sorted((int(g), responses.response(row).tolist()) for row, g in enumerate(responses.group)) and len(told) >= 20
+    assert (
+        heard == sorted((int(g), responses.response(row).tolist()) for row, g in enumerate(responses.group))
+        and len(told) >= 20
+    )
 
 
 def test_a_response_depends_on_its_own_numbers_alone():
@@ -168,7 +188,9 @@ def test_runs_are_equal_and_a_killed_one_goes_on_as_if_it_had_not_been(tmp_path)
     def dying(policy, codec):
         engine = VLLMEngine(run, policy, codec)
         plain, calls = engine.sync, []
-        engine.sync = lambda policy: calls.append(0) or (plain(policy) if len(calls) < 7 else (_ for _ in ()).throw(Killed()))
+        engine.sync = lambda policy: (
+            calls.append(0) or (plain(policy) if len(calls) < 7 else (_ for _ in ()).throw(Killed()))
+        )
         return engine
 
     with pytest.raises(Killed):
@@ -192,7 +214,9 @@ def test_a_mismatch_catches_a_skipped_sync(tmp_path):
 
 def test_both_engines_sample_the_same_policy(tmp_path):
     engine, policy = engine_of(model_of())
-    lengths = [np.mean(sample(one, counts=[400, 400, 400]).responses.lengths) for one in (engine, HFEngine(policy, STOPS))]
+    lengths = [
+        np.mean(sample(one, counts=[400, 400, 400]).responses.lengths) for one in (engine, HFEngine(policy, STOPS))
+    ]
     spread = np.std(sample(engine, counts=[400, 400, 400]).responses.lengths)
     assert abs(lengths[0] - lengths[1]) < 4 * spread * np.sqrt(2 / 1200)
 
@@ -201,7 +225,9 @@ def test_a_model_that_vllm_cannot_run_is_one_line():
     class Unheard(LlamaForCausalLM):
         """An architecture of a name that nobody knows."""
 
-    model = Unheard(LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2))
+    model = Unheard(
+        LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    )
     model.config.model_type = "unheard"
     with pytest.raises(UserError, match="vLLM cannot be started") as caught:
         engine_of(model)

@@ -1,4 +1,5 @@
-"""Baselines from elsewhere: the optimal one against enumeration, the greedy response, the critic, the moving average."""
+"""Baselines from elsewhere: the optimal one against enumeration, the greedy response, the critic, the moving
+average."""
 
 from dataclasses import replace
 
@@ -15,7 +16,17 @@ from rftlab.sim.run import General
 from rftlab.sim.world import NO_STYLE, contexts_of
 from tests.support.general import styled_run
 from tests.support.simulations import SMALL
-from tests.support.small_worlds import equal_world, gradients, learner_of, mixed_world, places_of, seen, softmax, styled, z_scores
+from tests.support.small_worlds import (
+    equal_world,
+    gradients,
+    learner_of,
+    mixed_world,
+    places_of,
+    seen,
+    softmax,
+    styled,
+    z_scores,
+)
 
 
 def estimator_of(baseline, **more):
@@ -33,13 +44,18 @@ def latest(learner, round_index=0):
 
 
 def policy_of(world, context, w, theta_f):
-    x = world.train.features[context].astype(np.float64) if world.train.features.size else np.eye(len(world.train.base_format))[context]
+    x = (
+        world.train.features[context].astype(np.float64)
+        if world.train.features.size
+        else np.eye(len(world.train.base_format))[context]
+    )
     f = 1 / (1 + np.exp(-(float(world.train.base_format[context]) + world.format_scale * theta_f)))
     return x, softmax(world.train.base_logits[context, : world.n_arms].astype(np.float64) + x @ w), f
 
 
 def every_response(world, context, p, f):
-    """Probability and reward of each answer with each format, with its score in the logits and in the format's logit."""
+    """Probability and reward of each answer with each format, with its score in the logits and in the format's
+    logit."""
     for arm in range(world.n_arms):
         for form in (0, 1):
             right = form * (int(world.train.correct[context]) >> arm & 1)
@@ -47,9 +63,12 @@ def every_response(world, context, p, f):
 
 
 def enumerated(world, context, w, theta_f, kind):
-    """The baseline by enumeration; the score of the nuisance adds its expected square. `wrong` has E[r] in the denominator."""
+    """The baseline by enumeration; the score of the nuisance adds its expected square. `wrong` has E[r] in the
+    denominator."""
     x, p, f = policy_of(world, context, w, theta_f)
-    chance, reward, logits, form = (np.array(column) for column in zip(*every_response(world, context, p, f), strict=True))
+    chance, reward, logits, form = (
+        np.array(column) for column in zip(*every_response(world, context, p, f), strict=True)
+    )
     if kind == "greedy":
         return reward[chance.argmax()]
     squares = np.array([(np.outer(x, score) ** 2).sum() for score in logits]) + (world.format_scale * form) ** 2
@@ -59,7 +78,9 @@ def enumerated(world, context, w, theta_f, kind):
 
 def moved(baseline, environment):
     """A learner at parameters away from the base policy, with its world and parameters."""
-    run = styled_run(advantage=Advantage(baseline), design=replace(styled_run().design, batch_size=15, epochs=1, minibatches=1))
+    run = styled_run(
+        advantage=Advantage(baseline), design=replace(styled_run().design, batch_size=15, epochs=1, minibatches=1)
+    )
     world = mixed_world()._replace(style=NO_STYLE) if environment == "tabular" else build(SMALL)
     run = replace(run, environment=SMALL if environment == "linear" else run.environment)
     learner, rng = General(run, world), np.random.default_rng(2)
@@ -90,7 +111,8 @@ def test_one_right_arm_among_equals_has_the_optimal_baseline_of_the_theory(arms)
 
 @pytest.mark.parametrize("tokens", [0, 6])
 def test_no_other_baseline_has_a_lower_variance(tokens):
-    """The variance exceeds the least one by (b - b*)^2 E|s|^2, without a baseline and with that of the average reward."""
+    """The variance exceeds the least one by (b - b*)^2 E|s|^2, without a baseline and with that of the average
+    reward."""
     logits, right = np.array([0.5, -0.3, 0.8, 0.0]), np.array([True, False, True, False])
     plain = equal_world(logits, right, 0.6)
     world, p = styled(plain, tokens) if tokens else plain, softmax(logits)
@@ -129,7 +151,10 @@ def test_the_greedy_response_is_charged():
 def test_the_critic_learns_the_mean_reward_of_a_context():
     """With nothing else that moves, its mean is the pass rate and its variance rate / (2 - rate) p (1 - p) / K."""
     logits, right, rate = np.array([0.5, -0.3, 0.8]), np.array([True, False, False]), 0.2
-    learner, p = learner_of(equal_world(logits, right), estimator_of("value"), 4, rate=0.0, critic_learning_rate=rate), softmax(logits)[0]
+    learner, p = (
+        learner_of(equal_world(logits, right), estimator_of("value"), 4, rate=0.0, critic_learning_rate=rate),
+        softmax(logits)[0],
+    )
     for round_index in range(60):
         _, found = latest(learner, round_index)
         if round_index == 0:
@@ -139,11 +164,22 @@ def test_the_critic_learns_the_mean_reward_of_a_context():
 
 
 def test_a_linear_critic_takes_off_its_part_of_an_error_and_learns_what_it_can():
-    """Where every response is right the critic's value is 1 everywhere; one visit takes away `critic_learning_rate` of a context's error."""
+    """Where every response is right the critic's value is 1 everywhere; one visit takes away `critic_learning_rate`
+    of a context's error."""
     linear = build(SMALL)
-    train = contexts_of(linear.train.features, linear.train.base_logits, np.full(40, 50.0, dtype=np.float32), np.ones((40, 6), dtype=bool))
+    train = contexts_of(
+        linear.train.features,
+        linear.train.base_logits,
+        np.full(40, 50.0, dtype=np.float32),
+        np.ones((40, 6), dtype=bool),
+    )
     world = linear._replace(train=train)
-    run = replace(styled_run(advantage=Advantage("value")), environment=SMALL, optimizer=Optimizer(learning_rate=0.0), critic_learning_rate=0.3)
+    run = replace(
+        styled_run(advantage=Advantage("value")),
+        environment=SMALL,
+        optimizer=Optimizer(learning_rate=0.0),
+        critic_learning_rate=0.3,
+    )
     run = replace(run, design=replace(run.design, batch_size=1, epochs=1, minibatches=1))
     learner, features = General(run, world), np.hstack([train.features, np.ones((40, 1))]).astype(np.float64)
     for round_index in range(1200):

@@ -37,8 +37,15 @@ PLAIN = DESIGNS | {
     "whitened": Design(8, 4, estimator=Estimator(Advantage("none", whiten="responses"), Cispo()), **UPDATES),
     "nonzero": Design(8, 4, 2, estimator=Estimator(Advantage("group_mean", "nonzero"), kl=KL("k2", 0.2)), **UPDATES),
     "one sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"))),
-    "geometric": Design(8, 4, estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)), **UPDATES),
-    "pass at k": Design(8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))),
+    "geometric": Design(
+        8,
+        4,
+        estimator=Estimator(surrogate=GeometricMean(0.02, 0.02), aggregation=Aggregation("token_mean", eps=1e-8)),
+        **UPDATES,
+    ),
+    "pass at k": Design(
+        8, 4, replay_window=6, estimator=Estimator(Advantage("leave_one_out", credit="pass_at_k", k=2))
+    ),
 }
 WORLDS = {"linear": SMALL, "tabular": Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3)}
 
@@ -70,7 +77,10 @@ EXACT, FLOAT32 = 1e-9, 1e-5
 
 
 TOGETHER = {
-    "corrected kl cov": (styled_run(OTHER_SAMPLER, mask=KLCov(0.2), kl=PULL, correction=Correction("truncate")), styled_run(OTHER_SAMPLER, kl=PULL)),
+    "corrected kl cov": (
+        styled_run(OTHER_SAMPLER, mask=KLCov(0.2), kl=PULL, correction=Correction("truncate")),
+        styled_run(OTHER_SAMPLER, kl=PULL),
+    ),
     "old anchor, ratio to the sampler": (
         styled_run(OTHER_SAMPLER, kl=replace(PULL, anchor="old"), correction=Correction("ratio")),
         styled_run(OTHER_SAMPLER, kl=PULL, correction=Correction("ratio")),
@@ -79,12 +89,18 @@ TOGETHER = {
         styled_run(sampling=Sampling(tries=5), design=replace(BASE, epochs=1, minibatches=1)),
         styled_run(design=replace(BASE, epochs=1, minibatches=1)),
     ),
-    "tries by difficulty": (styled_run(sampling=Sampling(tries=5, budget="difficulty")), styled_run(sampling=Sampling(tries=5))),
+    "tries by difficulty": (
+        styled_run(sampling=Sampling(tries=5, budget="difficulty")),
+        styled_run(sampling=Sampling(tries=5)),
+    ),
     "keep of tries by difficulty": (
         styled_run(sampling=Sampling(tries=3, keep=2, budget="difficulty")),
         styled_run(sampling=Sampling(tries=3, budget="difficulty")),
     ),
-    "penalised difficulty": (styled_run(sampling=Sampling(budget="difficulty"), length=Length(3.0, 6, 4)), styled_run(length=Length(3.0, 6, 4))),
+    "penalised difficulty": (
+        styled_run(sampling=Sampling(budget="difficulty"), length=Length(3.0, 6, 4)),
+        styled_run(length=Length(3.0, 6, 4)),
+    ),
     **{f"{name} of the sampler": (run, styled_run(OTHER_SAMPLER)) for name, run in corrected().items()},
 }
 
@@ -114,7 +130,20 @@ def test_it_follows_its_slow_twin_which_tells_every_knob(name):
 
 
 ONE_TOKEN = mixed_world(tokens=0.0)
-OF_ITSELF = {"kl cov", "clip cov", "mask tv", "mask kl", "mask drift", "sampler", "tries", "many tries", "keep", "difficulty", "entropy", "old anchor"}
+OF_ITSELF = {
+    "kl cov",
+    "clip cov",
+    "mask tv",
+    "mask kl",
+    "mask drift",
+    "sampler",
+    "tries",
+    "many tries",
+    "keep",
+    "difficulty",
+    "entropy",
+    "old anchor",
+}
 OF_ITSELF |= {"greedy", "moving_average", "optimal", "value", "kl in reward", *CORRECTIONS}
 
 
@@ -134,7 +163,10 @@ WRONG = {
     "slope": styled_run(OTHER_SAMPLER),
     "jitter": styled_run(OTHER_SAMPLER),
 }
-WRONG_WORLDS = {"slope": WORLD._replace(style=WORLD.style._replace(slope=1.01 * WORLD.style.slope)), "jitter": mixed_world(jitter=0.5)}
+WRONG_WORLDS = {
+    "slope": WORLD._replace(style=WORLD.style._replace(slope=1.01 * WORLD.style.slope)),
+    "jitter": mixed_world(jitter=0.5),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -146,9 +178,19 @@ def test_the_twin_tells_runs_apart(name):
 STYLED = replace(SMALL, style_tokens=5.0, length_by_style=0.6, length_jitter=0.3)
 LINEAR = {
     "style tokens": (Sampler(), {}),
-    "sampler, correction, mask": (OTHER_SAMPLER, {"correction": Correction("truncate", "sequence"), "mask": Divergence("kl", 1e-4, 1e-4), "entropy": 0.1}),
+    "sampler, correction, mask": (
+        OTHER_SAMPLER,
+        {"correction": Correction("truncate", "sequence"), "mask": Divergence("kl", 1e-4, 1e-4), "entropy": 0.1},
+    ),
     "optimal": (Sampler(), {"advantage": Advantage("optimal")}),
-    "value, tries": (Sampler(), {"advantage": Advantage("value"), "sampling": Sampling(tries=3, budget="difficulty"), "ratio": Ratio("sequence")}),
+    "value, tries": (
+        Sampler(),
+        {
+            "advantage": Advantage("value"),
+            "sampling": Sampling(tries=3, budget="difficulty"),
+            "ratio": Ratio("sequence"),
+        },
+    ),
     "Gaussian nuisance, greedy": (Sampler(0, 0.3), {"advantage": Advantage("greedy"), "entropy": 0.1}),
 }
 
@@ -157,7 +199,9 @@ LINEAR = {
 def test_the_linear_environment_follows_its_slow_twin(name):
     sampler, knobs = LINEAR[name]
     environment = SMALL if name.startswith("Gaussian") else STYLED
-    run = replace(styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3))
+    run = replace(
+        styled_run(sampler, **knobs), environment=environment, optimizer=Optimizer(learning_rate=0.02, eps=1e-3)
+    )
     world = build(environment)
     columns = general_curve(run, world)
     found = differences(run, columns, world)
@@ -181,7 +225,9 @@ def test_results_do_not_depend_on_threads_or_on_the_order_of_runs():
 
 def test_evaluation_points_do_not_change_the_run():
     run = RUNS["many tries"]
-    often, once = (simulate(replace(run, design=replace(run.design, eval_every=every)), WORLD).curve for every in (1, 9))
+    often, once = (
+        simulate(replace(run, design=replace(run.design, eval_every=every)), WORLD).curve for every in (1, 9)
+    )
     for name in ("rollouts", "tokens", "train_pass_at_1"):
         assert getattr(often, name)[-1] == getattr(once, name)[-1]
 
@@ -199,8 +245,16 @@ def test_a_diverging_run_says_where(monkeypatch):
     fast, general = simulate(run, build(SMALL)), forced(monkeypatch, run, build(SMALL))
     assert fast.diverged_at == general.diverged_at > 0 and same(fast.curve, general.curve)
     stale = simulate(replace(run, sampler=Sampler(1, 0.1)), build(SMALL))
-    assert stale.diverged_at > 0 and stale.curve.round[-1] <= stale.diverged_at < stale.curve.round[-1] + run.design.eval_every
-    assert simulate(replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", learning_rate=1.0)), build(SMALL)).diverged_at is None
+    assert (
+        stale.diverged_at > 0
+        and stale.curve.round[-1] <= stale.diverged_at < stale.curve.round[-1] + run.design.eval_every
+    )
+    assert (
+        simulate(
+            replace(run, sampler=Sampler(1, 0.1), optimizer=Optimizer("sgd", learning_rate=1.0)), build(SMALL)
+        ).diverged_at
+        is None
+    )
 
 
 PAIR, RAW = Advantage("group_mean"), Advantage("none")
@@ -211,14 +265,35 @@ BAD = {
     "lag": (lambda: Sampler(lag=-1), "sampler.lag = -1; allowed: 0 or more"),
     "noise": (lambda: Sampler(noise=-0.1), "sampler.noise = -0.1; allowed: 0 or more"),
     "noise nan": (lambda: Sampler(noise=float("nan")), "sampler.noise = nan; allowed: 0 or more"),
-    "tries of one": (lambda: Design(8, 1, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, or more where rollouts > 1"),
-    "tries with support": (lambda: Design(8, 2, 1, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, .* without support, replay"),
-    "tries with window": (lambda: Design(8, 2, replay_window=4, sampling=Sampling(tries=2)), "sampling.tries = 2; allowed: 1, .* without support, replay"),
+    "tries of one": (
+        lambda: Design(8, 1, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, or more where rollouts > 1",
+    ),
+    "tries with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, .* without support, replay",
+    ),
+    "tries with window": (
+        lambda: Design(8, 2, replay_window=4, sampling=Sampling(tries=2)),
+        "sampling.tries = 2; allowed: 1, .* without support, replay",
+    ),
     "keep more": (lambda: Design(8, 2, sampling=Sampling(keep=3)), "sampling.keep = 3; allowed: at most rollouts = 2"),
-    "keep with support": (lambda: Design(8, 2, 1, sampling=Sampling(keep=1)), "sampling.keep = 1; allowed: 0 with support rollouts or a replay window"),
-    "keep with window": (lambda: Design(8, 2, replay_window=4, sampling=Sampling(keep=1)), "sampling.keep = 1; allowed: 0 with support rollouts"),
-    "budget of one": (lambda: Design(8, 1, sampling=Sampling(budget="difficulty")), "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1"),
-    "budget with support": (lambda: Design(8, 2, 1, sampling=Sampling(budget="difficulty")), "sampling.budget = 'difficulty'; allowed: equal"),
+    "keep with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(keep=1)),
+        "sampling.keep = 1; allowed: 0 with support rollouts or a replay window",
+    ),
+    "keep with window": (
+        lambda: Design(8, 2, replay_window=4, sampling=Sampling(keep=1)),
+        "sampling.keep = 1; allowed: 0 with support rollouts",
+    ),
+    "budget of one": (
+        lambda: Design(8, 1, sampling=Sampling(budget="difficulty")),
+        "sampling.budget = 'difficulty'; allowed: equal, or rollouts > 1",
+    ),
+    "budget with support": (
+        lambda: Design(8, 2, 1, sampling=Sampling(budget="difficulty")),
+        "sampling.budget = 'difficulty'; allowed: equal",
+    ),
     "lengths of support": (
         lambda: Design(8, 2, 1, estimator=Estimator(Advantage("length_weighted"))),
         "advantage.baseline = length_weighted; allowed: without",
@@ -227,7 +302,10 @@ BAD = {
         lambda: Design(8, 3, sampling=Sampling(keep=2), estimator=Estimator(Advantage("length_weighted"))),
         "advantage.baseline = length_weighted; allowed: without .* sampling.keep",
     ),
-    "lonely": (lambda: Design(8, 1, estimator=Estimator(Advantage(singleton="error"))), "smallest baseline set = 1 .*; allowed: 2 or more"),
+    "lonely": (
+        lambda: Design(8, 1, estimator=Estimator(Advantage(singleton="error"))),
+        "smallest baseline set = 1 .*; allowed: 2 or more",
+    ),
     "lonely kept": (
         lambda: Design(8, 4, sampling=Sampling(keep=1), estimator=Estimator(Advantage(singleton="error"))),
         "baseline set = 1 .*; allowed: 2 or more",
@@ -236,15 +314,32 @@ BAD = {
         lambda: Design(8, 4, sampling=Sampling(budget="difficulty"), estimator=Estimator(Advantage(singleton="error"))),
         "smallest baseline set = 1 .*; allowed: 2 or more",
     ),
-    "k": (lambda: Design(8, 4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))), "advantage.k = 5; allowed: at most .* 4"),
+    "k": (
+        lambda: Design(8, 4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))),
+        "advantage.k = 5; allowed: at most .* 4",
+    ),
     "k of kept": (
-        lambda: Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage("none", credit="pass_at_k", k=3))),
+        lambda: Design(
+            8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage("none", credit="pass_at_k", k=3))
+        ),
         "advantage.k = 3; allowed: at most .* 2",
     ),
-    "critic rate": (lambda: Simulation(critic_learning_rate=0.0), "critic_learning_rate = 0.0; allowed: more than 0, less than 2"),
-    "critic rate 2": (lambda: Simulation(critic_learning_rate=2.0), "critic_learning_rate = 2.0; allowed: more than 0, less than 2"),
-    "gamma": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("none", gamma=0.9)))), "advantage.gamma, lam = 0.9, 1.0; allowed: 1 in the sim"),
-    "lam": (lambda: Simulation(design=Design(estimator=Estimator(Advantage("value", lam=0.9)))), "advantage.gamma, lam = 1.0, 0.9; allowed: 1 in the sim"),
+    "critic rate": (
+        lambda: Simulation(critic_learning_rate=0.0),
+        "critic_learning_rate = 0.0; allowed: more than 0, less than 2",
+    ),
+    "critic rate 2": (
+        lambda: Simulation(critic_learning_rate=2.0),
+        "critic_learning_rate = 2.0; allowed: more than 0, less than 2",
+    ),
+    "gamma": (
+        lambda: Simulation(design=Design(estimator=Estimator(Advantage("none", gamma=0.9)))),
+        "advantage.gamma, lam = 0.9, 1.0; allowed: 1 in the sim",
+    ),
+    "lam": (
+        lambda: Simulation(design=Design(estimator=Estimator(Advantage("value", lam=0.9)))),
+        "advantage.gamma, lam = 1.0, 0.9; allowed: 1 in the sim",
+    ),
     "style tokens": (lambda: Linear(style_tokens=-1.0), "environment.style_tokens = -1.0; allowed: 0 to 1000"),
     "style tokens many": (lambda: Linear(style_tokens=1001.0), "environment.style_tokens = 1001.0; allowed: 0 to 1000"),
     "by style": (lambda: Linear(length_by_style=1.5), "environment.length_by_style = 1.5; allowed: 0 to 1"),
@@ -262,6 +357,13 @@ def test_bad_input_is_named_with_what_is_allowed(name):
 
 def test_what_borders_on_bad_input_is_allowed():
     assert Design(8, 2, sampling=Sampling(tries=9, keep=2, budget="difficulty")).smallest_set == 1
-    assert Design(8, 4, 1, replay_window=4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))).smallest_set == 5
+    assert (
+        Design(8, 4, 1, replay_window=4, estimator=Estimator(Advantage("none", credit="pass_at_k", k=5))).smallest_set
+        == 5
+    )
     assert Design(8, 4, sampling=Sampling(keep=2), estimator=Estimator(Advantage(singleton="error"))).smallest_set == 2
-    assert Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0) and Simulation(critic_learning_rate=1.99) and Sampler(0, 0.0) == Sampler()
+    assert (
+        Linear(style_tokens=1000.0, length_by_style=1.0, length_jitter=1.0)
+        and Simulation(critic_learning_rate=1.99)
+        and Sampler(0, 0.0) == Sampler()
+    )

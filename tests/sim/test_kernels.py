@@ -34,11 +34,16 @@ def test_kernels_own_no_arrays():
     ]
     kernels = [function for function in functions if not function.targetoptions["_nrt"]]
     assert rftlab.sim.round.plain.policy_forward in kernels and rftlab.sim.lanes.random.uniforms in kernels
-    assert not any(isinstance(found.signature.return_type, types.Array) for kernel in kernels for found in kernel.overloads.values())
+    assert not any(
+        isinstance(found.signature.return_type, types.Array)
+        for kernel in kernels
+        for found in kernel.overloads.values()
+    )
 
 
 def test_kernels_use_no_methods_of_arrays():
-    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what was compiled before."""
+    """numba compiles these as the caller is compiled, without room for arrays; whether that fails depends on what
+    was compiled before."""
     modules = (
         rftlab.sim.round.plain,
         rftlab.sim.round.rollouts,
@@ -49,7 +54,12 @@ def test_kernels_use_no_methods_of_arrays():
         rftlab.sim.round.noise,
         rftlab.sim.policy.forgetting,
     )
-    calls = [node.func for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
+    calls = [
+        node.func
+        for module in modules
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call)
+    ]
     used = {call.attr for call in calls if isinstance(call, ast.Attribute)}
     assert "isfinite" in used and not METHODS & used
 

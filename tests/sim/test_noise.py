@@ -77,13 +77,16 @@ def test_in_float64_it_is_equal_to_its_slow_twin(problem, name):
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_batches_of_several_chunks_follow_their_slow_twin(name):
-    run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(PROBLEMS["all"], n_train=600), rounds=4, seed=5)
+    run = run_of(
+        replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(PROBLEMS["all"], n_train=600), rounds=4, seed=5
+    )
     world = build(run.environment)
     np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
 
 
 def variance(change):
-    """A twin whose nuisance has `change(share, distances)` for its relative variance; distances (T,): |e - pi|^2 of each token."""
+    """A twin whose nuisance has `change(share, distances)` for its relative variance; distances (T,): |e - pi|^2 of
+    each token."""
 
     def method(self, p, arms):
         return change(self.world.surprise, (self.answer_score(p, arms) ** 2).reshape(len(arms), -1).sum(axis=1))
@@ -92,7 +95,8 @@ def variance(change):
 
 
 def others(key):
-    """A twin that interferes with the context drawn under `key(round, context, place in the batch)`: stream, round, context."""
+    """A twin that interferes with the context drawn under `key(round, context, place in the batch)`: stream, round,
+    context."""
 
     def method(self, round_index, batch):
         u = [self.draw(*key(round_index, context, place), 1)[0, 0] for place, context in enumerate(batch)]
@@ -103,7 +107,9 @@ def others(key):
 
 def forgetful_reference(self, batch, arms, forms):
     f = sigmoid(self.remembered(self.h0[batch]))[:, None]
-    return self.answer_logp(self.softmax(self.remembered(self.z0[batch])), arms) + np.log(np.where(forms == 1, f, 1 - f))
+    return self.answer_logp(self.softmax(self.remembered(self.z0[batch])), arms) + np.log(
+        np.where(forms == 1, f, 1 - f)
+    )
 
 
 def faded(distance):
@@ -113,8 +119,12 @@ def faded(distance):
 
 WRONG = {
     "one right token is enough": {"right": lambda self, bits: bits.any(axis=-1)},
-    "tokens share their draw": {"answers": lambda self, p, v: NaiveRun.answers(self, p, np.repeat(v[:, :1], v.shape[1], axis=1))},
-    "log-probability of the first token": {"answer_logp": lambda self, p, arms: NaiveRun.answer_logp(self, p, arms[:, :, :1])},
+    "tokens share their draw": {
+        "answers": lambda self, p, v: NaiveRun.answers(self, p, np.repeat(v[:, :1], v.shape[1], axis=1))
+    },
+    "log-probability of the first token": {
+        "answer_logp": lambda self, p, arms: NaiveRun.answer_logp(self, p, arms[:, :, :1])
+    },
     "score of the last token": {"answer_score": lambda self, p, arms: NaiveRun.answer_score(self, p, arms[1:])},
     "one softmax over all tokens": {
         "softmax": lambda self, z: NaiveRun.softmax(self, z) / self.world.answer_tokens,
@@ -131,9 +141,13 @@ WRONG = {
     "others by place in the batch": others(lambda r, context, place: (INTERFERENCE, r, place)),
     "the reference forgets too": {"base_logp": forgetful_reference},
     "nothing is forgotten": {"remembered": lambda self, logits: logits},
-    "only the format is remembered": {"remembered": lambda self, logits: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)},
+    "only the format is remembered": {
+        "remembered": lambda self, logits: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)
+    },
     "fading with the distance, not its square": faded(lambda self: np.sqrt((self.w**2).sum() / self.world.n_arms)),
-    "fading with the format's parameter too": faded(lambda self: ((self.w**2).sum() + self.theta_f**2) / self.world.n_arms),
+    "fading with the format's parameter too": faded(
+        lambda self: ((self.w**2).sum() + self.theta_f**2) / self.world.n_arms
+    ),
     "fading with every parameter's mean square": faded(lambda self: (self.w**2).mean()),
     "others by the draws of rollouts": others(lambda r, context, place: (ROLLOUT, r, context)),
 }
@@ -185,11 +199,16 @@ def test_probabilities_of_all_answers_sum_to_one_and_those_of_right_ones_to_pass
 
 
 PAIRS = tabular(3, 2, 3, nuisance=0.0)._replace(format_scale=0.0)
-PAIRS = PAIRS._replace(train=contexts_of(np.zeros((0, 0)), PAIRS.train.base_logits, np.full(3, np.inf), np.tile([1, 0, 0, 0, 1, 1], (3, 1)) == 1, 2))
+PAIRS = PAIRS._replace(
+    train=contexts_of(
+        np.zeros((0, 0)), PAIRS.train.base_logits, np.full(3, np.inf), np.tile([1, 0, 0, 0, 1, 1], (3, 1)) == 1, 2
+    )
+)
 
 
 def exact_gradient(world, enough):
-    """d/dlogits of the mean chance of the answers of which `enough` (all or any) tokens are right, by the score function over all answers."""
+    """d/dlogits of the mean chance of the answers of which `enough` (all or any) tokens are right, by the score
+    function over all answers."""
     answers, grad = answers_of(world), np.zeros(world.train.base_logits.shape)
     right = enough((world.train.correct[:, None, None] >> answers.astype(np.uint32)) & 1, axis=2)
     p = NaiveRun.softmax(type("", (), {"world": world}), world.train.base_logits)
@@ -215,7 +234,10 @@ def test_a_random_answer_of_two_tokens_is_right_once_in_64():
 
 def test_sampled_pass_at_1_agrees_with_the_exact_one():
     environment = replace(PROBLEMS["all"], n_train=7000, n_test=5000, base_format=2.0)
-    exact, sampled = (simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve for kind in ("exact", "sampled"))
+    exact, sampled = (
+        simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve
+        for kind in ("exact", "sampled")
+    )
     for column, n in (("train_pass_at_1", 7000), ("test_pass_at_1", 5000)):
         p = getattr(exact, column)
         z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
@@ -228,7 +250,16 @@ def test_sampled_pass_at_1_agrees_with_the_exact_one():
 def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
     norms = {}
     for surprise in (0.0, 1.0):
-        environment = Linear(n_train=500, n_test=10, n_features=32, n_styles=1, align=1.0, kappa=300.0, base_format=20.0, surprise=surprise)
+        environment = Linear(
+            n_train=500,
+            n_test=10,
+            n_features=32,
+            n_styles=1,
+            align=1.0,
+            kappa=300.0,
+            base_format=20.0,
+            surprise=surprise,
+        )
         outcome = simulate(run_of(Design(400, 1, estimator=DESIGNS["raw"].estimator), environment), build(environment))
         assert outcome.diverged_at is None
         norms[surprise] = outcome.curve.grad_norm[1:].mean()
@@ -237,8 +268,19 @@ def test_a_sure_policy_keeps_its_nuisance_only_where_that_ignores_surprise():
 
 def test_a_distance_that_rounds_to_below_zero_is_none():
     world = tabular(400, 3, 4, surprise=1.0)
-    world = world._replace(train=contexts_of(np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3))
-    learner = Plain(Simulation(Tabular(400), Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer(learning_rate=0.0)), world)
+    world = world._replace(
+        train=contexts_of(
+            np.zeros((0, 0)), 20 * world.train.base_logits, np.full(400, np.inf), np.ones((400, 12), dtype=bool), 3
+        )
+    )
+    learner = Plain(
+        Simulation(
+            Tabular(400),
+            Design(400, 1, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
+            Optimizer(learning_rate=0.0),
+        ),
+        world,
+    )
     assert learner.advance(0, 1, np.zeros(9)) == 1 and np.all(np.isfinite(learner.state.mean))
     _look(world.train, learner.plan, learner.state.theta, np.arange(400), learner.work)
     p, distance = learner.work.probs[:400], np.full(400, 3.0)
@@ -263,7 +305,12 @@ def first_gradient(interference, rollouts, round_index=0):
     contexts = contexts_of(np.zeros((0, 0)), logits, np.full(40, np.inf), right)
     world = World(contexts, contexts, 4, 0.0, 0.0, interference=interference)
     learner = Plain(
-        Simulation(Tabular(40), Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1), Optimizer("sgd", learning_rate=1.0)), world
+        Simulation(
+            Tabular(40),
+            Design(40, rollouts, estimator=DESIGNS["raw"].estimator, rounds=1, eval_every=1),
+            Optimizer("sgd", learning_rate=1.0),
+        ),
+        world,
     )
     assert learner.advance(round_index, 1, np.zeros(9)) == 1
     return learner.state.theta[:-1].reshape(40, 4)
@@ -298,7 +345,17 @@ def test_runs_do_not_depend_on_threads_or_on_their_company():
 @pytest.mark.parametrize("margin", [0.0, 0.3])
 def test_every_token_of_every_context_has_the_margin(margin):
     """Base logits of 1000 are the scores, but for noise of 0.0005; without a margin some differences are tiny."""
-    environment = Linear(n_train=2000, n_test=1000, n_features=16, n_styles=1, answer_tokens=2, rho=0.8, align=1.0, kappa=1000.0, margin=margin)
+    environment = Linear(
+        n_train=2000,
+        n_test=1000,
+        n_features=16,
+        n_styles=1,
+        answer_tokens=2,
+        rho=0.8,
+        align=1.0,
+        kappa=1000.0,
+        margin=margin,
+    )
     world = build(environment)
     for contexts in (world.train, world.test):
         scores = contexts.base_logits[:, :16].reshape(-1, 2, 8) / 1000
@@ -345,9 +402,13 @@ GENERAL = {
     "environment.style_tokens": lambda run: replace(run, environment=replace(run.environment, style_tokens=4.0)),
     "estimator.entropy": lambda run: replace(run, design=with_estimator(run.design, entropy=0.1)),
     "estimator.mask": lambda run: replace(run, design=with_estimator(run.design, mask=Drift(0.1))),
-    "kl.anchor = old": lambda run: replace(run, design=with_estimator(run.design, kl=replace(run.design.estimator.kl, anchor="old"))),
+    "kl.anchor = old": lambda run: replace(
+        run, design=with_estimator(run.design, kl=replace(run.design.estimator.kl, anchor="old"))
+    ),
     **{
-        f"advantage.baseline = {kind}": lambda run, kind=kind: replace(run, design=with_estimator(run.design, advantage=Advantage(kind)))
+        f"advantage.baseline = {kind}": lambda run, kind=kind: replace(
+            run, design=with_estimator(run.design, advantage=Advantage(kind))
+        )
         for kind in ("greedy", "value", "moving_average", "optimal")
     },
 }
@@ -357,7 +418,9 @@ GENERAL = {
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_no_round_does_together_is_refused(field, general):
     run = run_of(DESIGNS["group"], replace(SMALL, n_answers=3, **{field: FIELDS[field]}))
-    with pytest.raises(UserError, match=f"environment.{field} = {FIELDS[field]} with {general}; allowed: one or the other"):
+    with pytest.raises(
+        UserError, match=f"environment.{field} = {FIELDS[field]} with {general}; allowed: one or the other"
+    ):
         GENERAL[general](run)
 
 

@@ -5,7 +5,20 @@ import pytest
 from scipy import stats
 
 from rftlab.shared.jit import jit
-from rftlab.sim.lanes.random import EVALUATION, INTERFERENCE, LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, STYLE, key_of, normals, philox, uniforms
+from rftlab.sim.lanes.random import (
+    EVALUATION,
+    INTERFERENCE,
+    LENGTH,
+    MASKING,
+    MISMATCH,
+    NUISANCE,
+    ROLLOUT,
+    STYLE,
+    key_of,
+    normals,
+    philox,
+    uniforms,
+)
 from rftlab.sim.lanes.simd import LANES, load, splat, store
 from rftlab.sim.lanes.vectormath import cos_turns, exp, log
 
@@ -58,7 +71,11 @@ ONES = 0xFFFFFFFF
 KNOWN = [
     (0, (0, 0, 0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((ONES << 32) | ONES, (ONES,) * 4, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    ((0x299F31D0 << 32) | 0xA4093822, (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+    (
+        (0x299F31D0 << 32) | 0xA4093822,
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
 ]
 
 
@@ -74,7 +91,9 @@ def test_lanes_are_consecutive_counters():
 
 
 def test_streams_rounds_and_contexts_differ():
-    blocks = [draw(1, r, [c], 8, s)[0, 0] for r in range(3) for c in range(3) for s in (ROLLOUT, EVALUATION, INTERFERENCE)]
+    blocks = [
+        draw(1, r, [c], 8, s)[0, 0] for r in range(3) for c in range(3) for s in (ROLLOUT, EVALUATION, INTERFERENCE)
+    ]
     assert len({tuple(block) for block in blocks}) == 27
     assert len({ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE}) == 8
 
@@ -90,7 +109,9 @@ def test_a_draw_depends_on_its_context_round_and_number_alone():
 
 
 def test_the_first_draws_are_the_words_of_philox():
-    np.testing.assert_array_equal(draw(7, 1, [2], 16)[:, 0], (words(7, 1, 2, 0, 0)[:2, :16] >> 8).astype(np.float32) * np.float32(2**-24))
+    np.testing.assert_array_equal(
+        draw(7, 1, [2], 16)[:, 0], (words(7, 1, 2, 0, 0)[:2, :16] >> 8).astype(np.float32) * np.float32(2**-24)
+    )
 
 
 def test_uniforms_are_uniform_and_below_one():
@@ -114,7 +135,12 @@ def test_normals_are_normal_and_independent_across_lanes():
     ("kind", "x", "reference", "error"),
     [
         (0, np.linspace(-87, 20, 1 << 14), np.exp, lambda y, r: np.abs(y / r - 1).max()),
-        (1, np.exp(np.linspace(-17, 4, 1 << 14)), np.log, lambda y, r: (np.abs(y - r) / np.maximum(np.abs(r), 1)).max()),
+        (
+            1,
+            np.exp(np.linspace(-17, 4, 1 << 14)),
+            np.log,
+            lambda y, r: (np.abs(y - r) / np.maximum(np.abs(r), 1)).max(),
+        ),
         (2, np.arange(1 << 14) / (1 << 14), lambda u: np.cos(2 * np.pi * u), lambda y, r: np.abs(y - r).max()),
     ],
 )

@@ -1,4 +1,5 @@
-"""A sampler that is not the trainer: what importance correction repairs, what is lost without it, and how stale and noisy it is."""
+"""A sampler that is not the trainer: what importance correction repairs, what is lost without it, and how stale and
+noisy it is."""
 
 from dataclasses import replace
 
@@ -69,7 +70,9 @@ def test_corrected_gradients_are_those_of_the_trainers_policy(name, sampler):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("correction", [Correction(), Correction("truncate", high=1.1), Correction("mask", low=0.9, high=1.1)])
+@pytest.mark.parametrize(
+    "correction", [Correction(), Correction("truncate", high=1.1), Correction("mask", low=0.9, high=1.1)]
+)
 def test_without_or_with_half_a_correction_they_are_not(correction, sampler):
     assert z_scores(average(raw(correction), SAMPLERS[sampler]), ON_POLICY).max() > 6
 
@@ -79,10 +82,18 @@ def test_uncorrected_gradients_of_a_stale_sampler_are_those_of_its_arms():
 
 
 def test_corrections_of_whole_responses_repair_several_tokens_too():
-    """The weight of a whole response repairs all of it; weights of its tokens leave style tokens with reward and no score, on average."""
+    """The weight of a whole response repairs all of it; weights of its tokens leave style tokens with reward and no
+    score, on average."""
     for level in ("sequence", "token"):
-        assert z_limit(average(raw(replace(WHOLE, level=level)), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY) < 4.5
-    assert z_scores(average(raw(replace(WHOLE, level="geometric")), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY).max() > 4.5
+        assert (
+            z_limit(average(raw(replace(WHOLE, level=level)), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY) < 4.5
+        )
+    assert (
+        z_scores(
+            average(raw(replace(WHOLE, level="geometric")), SAMPLERS["lag"], rounds=400, tokens=4), ON_POLICY
+        ).max()
+        > 4.5
+    )
 
 
 def test_leave_one_out_stays_unbiased_where_its_baseline_is_the_samplers():
@@ -112,7 +123,11 @@ def test_a_lag_is_counted_in_rounds(lag):
             expected = np.log([softmax(LOGITS + behind[row])[arm] for row, arm in zip(rows, found.arm, strict=True)])
             if holds or round_index > lag:
                 assert np.allclose(sampled_logp(learner, found), expected, atol=1e-12) == holds
-        np.testing.assert_allclose(found.old, np.log([softmax(LOGITS + past[-1][row])[arm] for row, arm in zip(rows, found.arm, strict=True)]), atol=1e-12)
+        np.testing.assert_allclose(
+            found.old,
+            np.log([softmax(LOGITS + past[-1][row])[arm] for row, arm in zip(rows, found.arm, strict=True)]),
+            atol=1e-12,
+        )
 
 
 def test_noise_has_the_stated_deviation_and_is_new_in_every_round_and_context():
@@ -127,7 +142,10 @@ def test_noise_has_the_stated_deviation_and_is_new_in_every_round_and_context():
     noise = np.array(noise)  # the difference of two logits' noises
     assert z_scores(noise.ravel(), 0.0) < 4.5 and z_scores(noise.ravel() ** 2, 2 * 0.3**2) < 4.5
     assert z_scores(noise.ravel() ** 2, 2 * 0.33**2) > 4.5
-    assert z_scores((noise[1:] * noise[:-1]).ravel(), 0.0) < 4.5 and z_scores((noise[:, 1:] * noise[:, :-1]).ravel(), 0.0) < 4.5
+    assert (
+        z_scores((noise[1:] * noise[:-1]).ravel(), 0.0) < 4.5
+        and z_scores((noise[:, 1:] * noise[:, :-1]).ravel(), 0.0) < 4.5
+    )
 
 
 # --- what makes no difference ---

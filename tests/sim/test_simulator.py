@@ -20,12 +20,24 @@ from rftlab.sim.run import Plain, Stopped, batches, simulate
 from rftlab.sim.world import NO_ARM
 from rftlab.studies.cards import preset
 from tests.support.naive.simulator import naive_curve
-from tests.support.simulations import CORRECT, DESIGNS, LOGITS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
+from tests.support.simulations import (
+    CORRECT,
+    DESIGNS,
+    LOGITS,
+    SMALL,
+    TOLERANCE,
+    UNBIASED,
+    mean_gradient,
+    run_of,
+    z_scores,
+)
 
 
 def same(a, b):
     """Bitwise equality of two curves, times aside."""
-    return all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name != "seconds")
+    return all(
+        np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name != "seconds"
+    )
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -67,7 +79,10 @@ def test_the_twin_tells_runs_apart(change):
         "window": replace(run, design=replace(run.design, replay_window=2)),
     }[change]
     world = build(run.environment)
-    assert np.abs(simulate(run, world).curve.train_pass_at_1 - naive_curve(other, build(other.environment))).max() > 5 * TOLERANCE
+    assert (
+        np.abs(simulate(run, world).curve.train_pass_at_1 - naive_curve(other, build(other.environment))).max()
+        > 5 * TOLERANCE
+    )
 
 
 def exact_gradient():
@@ -118,27 +133,36 @@ def test_designs_share_their_random_numbers():
     world, still = build(SMALL), Optimizer(learning_rate=0.0)
     rewards = []
     for design in (Design(8, 1, estimator=preset("minimalist")), Design(8, 1, 7, estimator=preset("paper_text"))):
-        rewards.append(simulate(Simulation(SMALL, replace(design, rounds=20, eval_every=1), still), world).curve.reward[1:])
+        rewards.append(
+            simulate(Simulation(SMALL, replace(design, rounds=20, eval_every=1), still), world).curve.reward[1:]
+        )
     np.testing.assert_array_equal(*rewards)
 
 
 def test_several_updates_move_ratios_and_clip():
     world = build(SMALL)
     runs = [replace(DESIGNS["group"], epochs=epochs) for epochs in (1, 6)]
-    once, often = (simulate(replace(run_of(design), optimizer=Optimizer(learning_rate=0.05)), world).curve for design in runs)
+    once, often = (
+        simulate(replace(run_of(design), optimizer=Optimizer(learning_rate=0.05)), world).curve for design in runs
+    )
     assert np.all(once.clip_fraction[1:] == 0)
     assert often.clip_fraction[1:].max() > 0.01
 
 
 def test_paper_text_and_paper_code_coincide_with_one_token_and_one_update():
     world, design = build(SMALL), DESIGNS["window"]
-    text, code = (simulate(run_of(replace(design, estimator=preset(name))), world).curve for name in ("paper_text", "paper_code"))
+    text, code = (
+        simulate(run_of(replace(design, estimator=preset(name))), world).curve for name in ("paper_text", "paper_code")
+    )
     assert same(text, code)
 
 
 def test_sampled_pass_at_1_agrees_with_the_exact_one():
     environment = replace(SMALL, n_train=7000, n_test=5000, base_format=2.0)
-    exact, sampled = (simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve for kind in ("exact", "sampled"))
+    exact, sampled = (
+        simulate(run_of(DESIGNS["raw"], environment, rounds=4, evaluation=kind), build(environment)).curve
+        for kind in ("exact", "sampled")
+    )
     for column, n in (("train_pass_at_1", 7000), ("test_pass_at_1", 5000)):
         p = getattr(exact, column)
         z = (getattr(sampled, column) - p) / np.sqrt(p * (1 - p) / n)
@@ -192,7 +216,8 @@ def test_a_run_whose_weights_are_not_finite_diverged_though_its_gradients_were(e
 
 @pytest.mark.parametrize("field", ["kappa", "base_format"])
 def test_logits_that_float32_cannot_hold_are_refused(field):
-    """When they are named, so that no results folder is made for them; the largest that are allowed stay far from arms that do not exist."""
+    """When they are named, so that no results folder is made for them; the largest that are allowed stay far from
+    arms that do not exist."""
     for value in (1.01e20, 1e39):
         with pytest.raises(UserError, match=rf"environment.{field} = .*; allowed: a size of at most 1e\+20"):
             replace(SMALL, **{field: value})
@@ -240,7 +265,10 @@ BAD = {
     "beta": (lambda: Optimizer(beta1=1.0), "optimizer.beta1 = 1.0; allowed: 0 to below 1"),
     "optimizer": (lambda: Optimizer("adamw"), "optimizer.kind = 'adamw' is unknown; allowed: adam, sgd"),
     "arms": (lambda: Linear(n_answers=9), "= 18; allowed: at most 16"),
-    "arms of all tokens": (lambda: Linear(n_answers=5, answer_tokens=2), "n_answers x .*n_styles x .*answer_tokens = 20; allowed: at most 16"),
+    "arms of all tokens": (
+        lambda: Linear(n_answers=5, answer_tokens=2),
+        "n_answers x .*n_styles x .*answer_tokens = 20; allowed: at most 16",
+    ),
     "answer tokens": (lambda: Linear(answer_tokens=0), "environment.answer_tokens = 0; allowed: 1 or more"),
     "surprise": (lambda: Linear(surprise=1.1), "environment.surprise = 1.1; allowed: 0 to 1"),
     "interference": (lambda: Linear(interference=-0.1), "environment.interference = -0.1; allowed: 0 or more"),
@@ -250,8 +278,14 @@ BAD = {
     "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
     "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
     "seed": (lambda: Simulation(seed=-1), "seed = -1; allowed"),
-    "a seed that no curve can hold": (lambda: Simulation(seed=2**63), r"seed = 9223372036854775808; allowed: 0 to 2\^63 - 1"),
-    "evaluation": (lambda: Simulation(evaluation="greedy"), "evaluation = 'greedy' is unknown; allowed: exact, sampled"),
+    "a seed that no curve can hold": (
+        lambda: Simulation(seed=2**63),
+        r"seed = 9223372036854775808; allowed: 0 to 2\^63 - 1",
+    ),
+    "evaluation": (
+        lambda: Simulation(evaluation="greedy"),
+        "evaluation = 'greedy' is unknown; allowed: exact, sampled",
+    ),
 }
 
 

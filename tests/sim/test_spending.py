@@ -55,14 +55,22 @@ def differ(found):
 def test_every_rollout_of_every_try_is_charged():
     run = RUNS["many tries"]
     found = list(rounds_of(run, WORLD, run.design.rounds))
-    charged, tries = np.array([rollouts for _, _, rollouts, _ in found]), np.array([len(tried) for _, tried, _, _ in found])
+    charged, tries = (
+        np.array([rollouts for _, _, rollouts, _ in found]),
+        np.array([len(tried) for _, tried, _, _ in found]),
+    )
     np.testing.assert_array_equal(charged, tries * 6 * 4)
     assert tries.max() > 1
     curve = simulate(run, WORLD).curve
     np.testing.assert_array_equal(curve.rollouts, np.cumsum([0, *charged])[:: run.design.eval_every])
-    np.testing.assert_array_equal(curve.tokens, np.cumsum([0, *(tokens for *_, tokens in found)])[:: run.design.eval_every])
+    np.testing.assert_array_equal(
+        curve.tokens, np.cumsum([0, *(tokens for *_, tokens in found)])[:: run.design.eval_every]
+    )
     trained = np.array([found.starts[-1] for found, *_ in found])
-    assert all((tokens == kept) == (n == 1) and tokens >= kept for (*_, tokens), kept, n in zip(found, trained, tries, strict=True))
+    assert all(
+        (tokens == kept) == (n == 1) and tokens >= kept
+        for (*_, tokens), kept, n in zip(found, trained, tries, strict=True)
+    )
 
 
 def test_with_many_tries_every_trained_group_has_rewards_that_differ():
@@ -75,7 +83,9 @@ def test_with_many_tries_every_trained_group_has_rewards_that_differ():
 
 @pytest.mark.parametrize("name", ["tries", "many tries"])
 def test_trained_contexts_stand_in_the_order_of_their_epochs(name):
-    found = [(latest.context.tolist(), tried.ravel().tolist()) for latest, tried, *_ in rounds_of(RUNS[name], WORLD, 12)]
+    found = [
+        (latest.context.tolist(), tried.ravel().tolist()) for latest, tried, *_ in rounds_of(RUNS[name], WORLD, 12)
+    ]
     assert all(in_order(trained, tried) for trained, tried in found)
     assert not any(in_order(trained[::-1], tried) for trained, tried in found)
     assert sum(len(tried) > 6 and trained != tried[:6] for trained, tried in found) > 3
@@ -137,7 +147,9 @@ def test_the_kept_are_the_shortest_and_the_others_have_no_advantage():
     run = styled_run(sampling=Sampling(keep=3), design=replace(BASE, rollouts=5))
     held = 0
     for found, *_ in rounds_of(run, WORLD, 9):
-        for lengths, rewards, advantages in zip(*(rows(found, values) for values in (found.length, found.reward, found.advantage)), strict=True):
+        for lengths, rewards, advantages in zip(
+            *(rows(found, values) for values in (found.length, found.reward, found.advantage)), strict=True
+        ):
             kept = sorted(range(5), key=lambda i: (lengths[i], i))[:3]
             expected = np.where(np.isin(np.arange(5), kept), rewards - rewards[kept].mean(), 0.0)
             np.testing.assert_allclose(advantages, expected, atol=1e-12)
@@ -170,7 +182,9 @@ def test_filtering_makes_responses_shorter():
 
 def test_budgets_follow_the_difficulty_within_their_limits():
     rate = np.linspace(0, 1, 256)
-    learner = learner_of(equal_world(np.zeros(4), [True, True, False, False]), CENTRED, 4, sampling=Sampling(budget="difficulty"))
+    learner = learner_of(
+        equal_world(np.zeros(4), [True, True, False, False]), CENTRED, 4, sampling=Sampling(budget="difficulty")
+    )
     learner.memory.averages[:-1] = 1e6 * np.stack([rate, np.ones(256)], axis=1)
     learner.advance(0, 1, np.zeros(9))
     found = seen(learner)
@@ -205,11 +219,14 @@ def test_penalties_that_leave_the_unit_interval_do_not_break_budgets():
 
 @pytest.mark.parametrize("tries", [4, 30])
 def test_tries_of_uneven_budgets_find_room(tries):
-    """One context of eight takes half of every batch and is the only one that ever differs, so that a round holds many large groups."""
+    """One context of eight takes half of every batch and is the only one that ever differs, so that a round holds
+    many large groups."""
     world = equal_world(np.array([0.0, 0.0]), [True, False])
     hard = np.arange(256) % 8 != 0
     train = world.train._replace(correct=np.where(hard, 0, world.train.correct).astype(np.uint32))
-    learner = learner_of(world._replace(train=train), CENTRED, 8, batch_size=8, sampling=Sampling(tries=tries, budget="difficulty"))
+    learner = learner_of(
+        world._replace(train=train), CENTRED, 8, batch_size=8, sampling=Sampling(tries=tries, budget="difficulty")
+    )
     learner.memory.averages[:-1, 1] = 1e6
     learner.memory.averages[:-1, 0] = np.where(hard, 0, 5e5)
     for _ in range(3):
@@ -222,9 +239,12 @@ def test_tries_of_uneven_budgets_find_room(tries):
 @pytest.mark.parametrize("p", [(0.5, 0.1, 0.02), (0.5, 0.5, 0.001), (0.9, 0.3, 0.6, 0.05), (0.0, 1.0, 0.2)])
 @pytest.mark.parametrize("mean", [2, 4])
 def test_allocations_are_nearly_the_best_of_all(p, mean):
-    """No other allocation brings the neediest context nearer to its part, and hardly any a lower sum of variances p (1-p) / n (Neyman)."""
+    """No other allocation brings the neediest context nearer to its part, and hardly any a lower sum of variances p
+    (1-p) / n (Neyman)."""
     spread = np.sqrt(np.array(p) * (1 - np.array(p)))
-    counts = (np.array(c) for c in itertools.product(range(1, MAX * mean + 1), repeat=len(p)) if sum(c) == mean * len(p))
+    counts = (
+        np.array(c) for c in itertools.product(range(1, MAX * mean + 1), repeat=len(p)) if sum(c) == mean * len(p)
+    )
     every = [((spread / c).max(), (spread**2 / c).sum()) for c in counts]
     found = allocate(p, mean)
     neediest, variance = (spread / found).max(), (spread**2 / found).sum()

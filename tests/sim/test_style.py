@@ -72,7 +72,10 @@ def test_scores_of_a_response_have_the_stated_covariance(tokens):
 def test_many_tokens_are_the_gaussian_nuisance_at_a_moved_policy(estimator, rollouts):
     world = equal_world(LOGITS, SOME, NUISANCE)
     worlds = {"gaussian": world, "tokens": styled(world, 400), "few tokens": styled(world, 2)}
-    found = {name: gradients(learner_of(other, estimator, rollouts), 60 if name != "tokens" else 40, MOVED) for name, other in worlds.items()}
+    found = {
+        name: gradients(learner_of(other, estimator, rollouts), 60 if name != "tokens" else 40, MOVED)
+        for name, other in worlds.items()
+    }
     assert two_sample_z(found["gaussian"], found["tokens"]).max() < 4.5
     assert two_sample_z(products(found["gaussian"]), products(found["tokens"])).max() < 4.5
     assert two_sample_z(products(found["gaussian"]), products(found["few tokens"])).max() > 6
@@ -146,7 +149,11 @@ def test_three_styles_have_three_lengths():
     learner = learner_of(styled(equal_world(np.zeros(6), np.ones(6)), 10, 0.5, n_styles=3), RAW, 8)
     gradients(learner, 1)
     found = seen(learner)
-    assert {(arm % 3, length - 1) for arm, length in zip(found.arm, found.length, strict=True)} == {(0, 5), (1, 10), (2, 15)}
+    assert {(arm % 3, length - 1) for arm, length in zip(found.arm, found.length, strict=True)} == {
+        (0, 5),
+        (1, 10),
+        (2, 15),
+    }
 
 
 def test_an_update_moves_the_ratios_of_style_tokens():
@@ -155,7 +162,10 @@ def test_an_update_moves_the_ratios_of_style_tokens():
         learner = learner_of(world, LEAVE_ONE_OUT, 4, epochs=epochs, rate=256.0)
         gradients(learner, 1)
         found = seen(learner)
-        taught = np.repeat(np.repeat([found.advantage[a:b].any() for a, b in zip(found.first, found.first[1:], strict=False)], 4), found.length)
+        taught = np.repeat(
+            np.repeat([found.advantage[a:b].any() for a, b in zip(found.first, found.first[1:], strict=False)], 4),
+            found.length,
+        )
         moved = found.now != found.old
         assert moved[found.style & taught].mean() > 0.99 if epochs == 2 else not moved.any()
 
@@ -164,15 +174,22 @@ def test_an_update_moves_the_ratios_of_style_tokens():
 
 
 def exact_gradient(world, theta, per_length=False):
-    """d/dlogits of the expected reward; per_length: of a response's reward over its number of tokens, with that number held fixed."""
+    """d/dlogits of the expected reward; per_length: of a response's reward over its number of tokens, with that
+    number held fixed."""
     z = world.train.base_logits[0] + theta
     p, reward = softmax(z), ((world.train.correct[0] >> np.arange(z.size, dtype=np.uint32)) & 1).astype(float)
     side = 2.0 * (np.arange(z.size) % 2) - 1
-    credit = (reward - (p @ reward if per_length == "centred" else 0)) / (1 + world.style.tokens * (1 + world.style.by_style * side) if per_length else 1)
+    credit = (reward - (p @ reward if per_length == "centred" else 0)) / (
+        1 + world.style.tokens * (1 + world.style.by_style * side) if per_length else 1
+    )
     return p * (credit - p @ credit)
 
 
-UNBIASED = {"raw": (RAW, 1, 1.0), "leave one out": (LEAVE_ONE_OUT, 4, 1.0), "group mean": (Estimator(Advantage("group_mean"), Clip()), 4, 0.75)}
+UNBIASED = {
+    "raw": (RAW, 1, 1.0),
+    "leave one out": (LEAVE_ONE_OUT, 4, 1.0),
+    "group mean": (Estimator(Advantage("group_mean"), Clip()), 4, 0.75),
+}
 BY_LENGTH = Aggregation("seq_mean_token_mean")
 
 
@@ -189,7 +206,9 @@ def test_average_gradient_is_the_exact_gradient_of_the_expected_reward(name):
     assert z_scores(divided * 5, expected).max() > 4.5
 
 
-@pytest.mark.parametrize(("estimator", "rollouts", "kind", "factor"), [(RAW, 1, True, 1.0), (UNBIASED["group mean"][0], 4, "centred", 0.75)])
+@pytest.mark.parametrize(
+    ("estimator", "rollouts", "kind", "factor"), [(RAW, 1, True, 1.0), (UNBIASED["group mean"][0], 4, "centred", 0.75)]
+)
 def test_token_means_divide_the_gradient_by_the_length(estimator, rollouts, kind, factor):
     world = styled(equal_world(LOGITS[:4], SOME[:4], NUISANCE), 8, by_style=0.75)
     found = gradients(learner_of(world, replace(estimator, aggregation=BY_LENGTH), rollouts), 150, MOVED[:4])
@@ -199,9 +218,15 @@ def test_token_means_divide_the_gradient_by_the_length(estimator, rollouts, kind
 
 @pytest.mark.parametrize("aggregation", [Aggregation(), BY_LENGTH])
 def test_dividing_by_the_length_makes_wrong_answers_longer_and_right_ones_shorter(aggregation):
-    """Dr. GRPO's point (2503.20783): a long wrong response is punished less per token, a short right one rewarded more."""
+    """Dr. GRPO's point (2503.20783): a long wrong response is punished less per token, a short right one rewarded
+    more."""
     world = styled(equal_world(np.zeros(4), [True, True, False, False], 0.3), 8, by_style=0.75)
-    learner = learner_of(world, replace(UNBIASED["group mean"][0], aggregation=aggregation), 4, rate=256 * (1.0 if aggregation.kind.endswith("sum") else 9.0))
+    learner = learner_of(
+        world,
+        replace(UNBIASED["group mean"][0], aggregation=aggregation),
+        4,
+        rate=256 * (1.0 if aggregation.kind.endswith("sum") else 9.0),
+    )
     assert learner.advance(0, 6, np.zeros(9)) == 6
     logits = learner.state.theta[:-1].reshape(256, 4)
     drift = {"right": logits[:, 1] - logits[:, 0], "wrong": logits[:, 3] - logits[:, 2]}
@@ -257,7 +282,9 @@ def entropy_gradient(run, world, w, theta_f, part):
 def test_the_entropy_bonus_is_the_gradient_of_the_entropy(environment, aggregation):
     world = mixed_world() if environment == "tabular" else build(LINEAR)
     design = with_estimator(replace(BASE, epochs=1, minibatches=1), aggregation=aggregation)
-    run = Simulation(Tabular(15, 5) if environment == "tabular" else LINEAR, design, Optimizer("sgd", learning_rate=1.0), seed=3)
+    run = Simulation(
+        Tabular(15, 5) if environment == "tabular" else LINEAR, design, Optimizer("sgd", learning_rate=1.0), seed=3
+    )
     d, a = (15, 5) if environment == "tabular" else (32, 6)
     rng = np.random.default_rng(1)
     w, theta_f = 0.2 * rng.standard_normal((d, a)) * (np.arange(d) < 19)[:, None], 0.02

@@ -23,7 +23,8 @@ from tests.support.isa import NUMBA, can_run, numpy_beyond_avx2
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Linear(n_train=70, n_test=19, n_features=48)
-"""As few as make every kind of tile, a last one that is not full too; without fused multiply-add a round takes sixty times as long."""
+"""As few as make every kind of tile, a last one that is not full too; without fused multiply-add a round takes sixty
+times as long."""
 DESIGNS = {
     "raw": Design(batch_size=32, rollouts=1, estimator=preset("minimalist")),
     "groups": Design(batch_size=3, rollouts=37, estimator=preset("paper_text")),
@@ -48,7 +49,14 @@ def digests() -> str:
 def _weighed(estimator):
     rng, n = np.random.default_rng(0), 600
     old = -rng.random(n)
-    batch = prepare(estimator, rng.integers(0, 2, n // 3), np.arange(n // 3) // 8, np.arange(0, n + 1, 3), old, old + 0.3 * rng.standard_normal(n))
+    batch = prepare(
+        estimator,
+        rng.integers(0, 2, n // 3),
+        np.arange(n // 3) // 8,
+        np.arange(0, n + 1, 3),
+        old,
+        old + 0.3 * rng.standard_normal(n),
+    )
     found = objective_and_weights(estimator, batch, old + 0.1 * rng.standard_normal(n))
     return np.float64(found.objective), found.weight, np.float64(found.kl)
 
@@ -60,7 +68,9 @@ def _digest(*arrays) -> str:
 def elsewhere(environment: dict[str, str]) -> str:
     """What `digests` finds in a process with this environment."""
     code = "from tests.sim.test_targets import digests; print(digests())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
 
@@ -78,7 +88,9 @@ def test_the_worlds_of_other_processors_are_the_same():
         pytest.skip("NumPy and OpenBLAS can be told to use other kernels on x86 alone")
     other = {"OPENBLAS_CORETYPE": "Sandybridge", "NPY_DISABLE_CPU_FEATURES": numpy_beyond_avx2()}
     code = "from tests.sim.test_targets import digests; print(digests().splitlines()[0])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **other}, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, **other}, check=True
+    )
     assert done.stdout.strip() == digests().splitlines()[0]
 
 

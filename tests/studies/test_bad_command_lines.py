@@ -1,4 +1,5 @@
-"""Wrong command lines (tests/studies/bad_command_lines.txt): one line that says what is wrong, status 2, and nothing written."""
+"""Wrong command lines (tests/studies/bad_command_lines.txt): one line that says what is wrong, status 2, and nothing
+written."""
 
 import shlex
 from pathlib import Path
@@ -10,9 +11,17 @@ from rftlab.studies.cli.terminal import guarded
 from rftlab.studies.runs.limits import has_llm
 
 TABLE = Path(__file__).with_name("bad_command_lines.txt").read_text().splitlines()
-LINES = [line for line in TABLE if not line.startswith("#")] + ["run\u00a0cell", "'\x1b[31m'", "'\u00e9'", "run 'a\nb'", "report --results 'a\nb'"]
+LINES = [line for line in TABLE if not line.startswith("#")] + [
+    "run\u00a0cell",
+    "'\x1b[31m'",
+    "'\u00e9'",
+    "run 'a\nb'",
+    "report --results 'a\nb'",
+]
 
-TRAIN = pytest.param("train", marks=pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first"))
+TRAIN = pytest.param(
+    "train", marks=pytest.mark.skipif(not has_llm(), reason="the trainer is not installed, which is said first")
+)
 
 
 @pytest.mark.parametrize("line", LINES, ids=ascii)
@@ -21,14 +30,18 @@ def test_a_wrong_command_line_is_one_line_and_leaves_nothing(line, tmp_path, mon
     status = guarded(lambda: run(shlex.split(line)))
     said = capsys.readouterr()
     assert (status, said.out, list(tmp_path.iterdir())) == (2, "", [])
-    assert said.err.startswith("rftlab: ") and said.err.count("\n") == 1 and "\x1b" not in said.err and len(said.err) > 20
+    assert (
+        said.err.startswith("rftlab: ") and said.err.count("\n") == 1 and "\x1b" not in said.err and len(said.err) > 20
+    )
 
 
 def test_the_table_is_long_and_repeats_nothing():
     assert len(LINES) >= 300 and len(set(LINES)) == len(LINES)
 
 
-@pytest.mark.parametrize("command", ["report", "status", "doctor", "reproduce", "run cell", "pilot", "calibrate", "predict", "score", TRAIN])
+@pytest.mark.parametrize(
+    "command", ["report", "status", "doctor", "reproduce", "run cell", "pilot", "calibrate", "predict", "score", TRAIN]
+)
 def test_a_link_that_leads_to_itself_is_one_line(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")

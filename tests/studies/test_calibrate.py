@@ -13,7 +13,17 @@ from rftlab.sim.environments import build
 from rftlab.studies.forecast import calibrate as module
 from rftlab.studies.forecast.calibrate import calibrate, log_likelihood
 from rftlab.studies.forecast.evidence import DISCREPANCY, Evidence, Observed, evidence_of, observe
-from rftlab.studies.forecast.knobs import LONG, SHORT, Effort, Facts, SimulatorKnob, answer_rates, informed, paced, world_of
+from rftlab.studies.forecast.knobs import (
+    LONG,
+    SHORT,
+    Effort,
+    Facts,
+    SimulatorKnob,
+    answer_rates,
+    informed,
+    paced,
+    world_of,
+)
 from rftlab.studies.forecast.paper import paper_evidence
 from rftlab.studies.forecast.posterior import _sum, calibrated, identity
 from rftlab.studies.paper.pairs import PAIRS
@@ -27,12 +37,17 @@ from tests.support.planted import CENTRE, FACTS, TINY, planted
 def curve_of(rounds, train, test) -> Curve:
     n = len(rounds)
     other = {name: np.zeros(n) for name in Curve._fields}
-    return Curve(**other | {"round": np.array(rounds), "train_pass_at_1": np.array(train), "test_pass_at_1": np.array(test)})
+    return Curve(
+        **other | {"round": np.array(rounds), "train_pass_at_1": np.array(train), "test_pass_at_1": np.array(test)}
+    )
 
 
 def test_weights_give_the_exact_posterior_of_a_normal_likelihood(monkeypatch):
-    """One observation of the first coordinate, deviation 0.3: posterior mean 1.5 / (1 + 0.09), variance 0.09 / 1.09; the others keep their prior."""
-    monkeypatch.setattr(module, "log_likelihood", lambda evidence, coordinates, seed: -0.5 * ((1.5 - coordinates[0]) / 0.3) ** 2)
+    """One observation of the first coordinate, deviation 0.3: posterior mean 1.5 / (1 + 0.09), variance 0.09 / 1.09;
+    the others keep their prior."""
+    monkeypatch.setattr(
+        module, "log_likelihood", lambda evidence, coordinates, seed: -0.5 * ((1.5 - coordinates[0]) / 0.3) ** 2
+    )
     family = replace(SHORT, effort=Effort(1024, 512, 4))
     found = calibrate(Evidence(replace(FACTS, family=family), ()), 0, 1)
     own, weights = found.particles.coordinates, found.weights
@@ -46,7 +61,11 @@ def test_weights_give_the_exact_posterior_of_a_normal_likelihood(monkeypatch):
 
 
 def test_a_likelihood_that_few_particles_meet_is_annealed(monkeypatch):
-    monkeypatch.setattr(module, "log_likelihood", lambda evidence, coordinates, seed: -1e4 * float((coordinates - 0.5) @ (coordinates - 0.5)))
+    monkeypatch.setattr(
+        module,
+        "log_likelihood",
+        lambda evidence, coordinates, seed: -1e4 * float((coordinates - 0.5) @ (coordinates - 0.5)),
+    )
     found = calibrate(Evidence(FACTS, ()), 0, 1)
     assert found.temperature < 1 and found.effective == pytest.approx(module.ENOUGH, rel=0.01)
 
@@ -76,13 +95,17 @@ def test_the_truth_is_likelier_than_what_is_far_away():
 
 
 def test_points_of_a_run_share_what_the_simulator_leaves_out():
-    """Equal residuals are likelier than residuals of the same size with changing signs; a curve that ended early counts as 0."""
+    """Equal residuals are likelier than residuals of the same size with changing signs; a curve that ended early
+    counts as 0."""
     design = replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10)
     rounds = np.arange(0, 70, 10)
     observed = observe(design, curve_of(rounds, np.full(7, 0.5), np.full(7, 0.5)), (500, 500))
     assert observed.rounds.tolist() == [10, 20, 30, 40, 50, 60] and observed.design.eval_every == 10
     signs = np.array([1, -1, 1, -1, 1, -1, 1])
-    same, changing = (observed.log_likelihood(curve_of(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s), 4.0) for s in (np.ones(7), signs))
+    same, changing = (
+        observed.log_likelihood(curve_of(rounds, 0.5 + 2 * DISCREPANCY * s, 0.5 + 2 * DISCREPANCY * s), 4.0)
+        for s in (np.ones(7), signs)
+    )
     assert same > changing
     np.testing.assert_allclose(observed.residual(curve_of(rounds[:4], np.full(4, 0.5), np.full(4, 0.5)))[3:], 0.5)
 
@@ -102,7 +125,10 @@ def test_what_no_base_policy_can_be_has_no_likelihood_and_is_refused():
     facts = Facts(TINY, 96, 64, 0.005, 0.98)
     assert world_of(facts, CENTRE, 0) is None
     assert log_likelihood(Evidence(facts, ()), CENTRE, 0) == -np.inf
-    with pytest.raises(UserError, match=r"right in 0\.50% of its responses and well formed in 98\.00%; allowed: what a simulated base policy"):
+    with pytest.raises(
+        UserError,
+        match=r"right in 0\.50% of its responses and well formed in 98\.00%; allowed: what a simulated base policy",
+    ):
         calibrate(Evidence(facts, ()), 0, 1)
 
 
@@ -116,7 +142,9 @@ def test_the_rate_s_prior_is_that_of_the_rounds():
     """A tenth of the rounds, ten times the rate; all else stays."""
     fast = paced(SHORT, 60)
     rates, others = ([knob for knob in fast.knobs if (knob.name == "rate") == which] for which in (True, False))
-    assert [knob.median for knob in rates] == pytest.approx([10 * SHORT.knobs[0].median]) and SHORT.knobs[0].name == "rate"
+    assert [knob.median for knob in rates] == pytest.approx([10 * SHORT.knobs[0].median]) and SHORT.knobs[
+        0
+    ].name == "rate"
     assert others == list(SHORT.knobs[1:]) and paced(SHORT, SHORT.rounds) == SHORT
 
 
@@ -124,7 +152,9 @@ def test_the_prior_of_a_published_pair_does_not_know_its_own_preset():
     found = {knob.name: knob.median for knob in paper_evidence("qwen-gsm8k").facts.family.knobs}
     others = [PAIRS[name].sim for name in ("llama-gsm8k", "olmo-gsm8k")]
     assert found == {knob.name: knob.median for knob in informed(LONG, others).knobs}
-    assert found["rate"] == pytest.approx(np.sqrt(others[0].optimizer.learning_rate * others[1].optimizer.learning_rate))
+    assert found["rate"] == pytest.approx(
+        np.sqrt(others[0].optimizer.learning_rate * others[1].optimizer.learning_rate)
+    )
 
 
 def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
@@ -140,7 +170,9 @@ def test_a_stored_calibration_is_read_and_a_damaged_one_is_named(tmp_path):
     assert len(remarks) == 1 and str(file) in remarks[0]
     np.testing.assert_array_equal(first.weights, third.weights)
     moved = Observed(*evidence.runs[0][:2], evidence.runs[0].values + 0.01, evidence.runs[0].errors)
-    assert identity(evidence._replace(runs=(moved, evidence.runs[1])), 0) != identity(evidence, 0) != identity(evidence, 1)
+    assert (
+        identity(evidence._replace(runs=(moved, evidence.runs[1])), 0) != identity(evidence, 0) != identity(evidence, 1)
+    )
 
 
 def test_evidence_of_a_pilot_has_its_base_model_and_runs():
@@ -164,7 +196,9 @@ GARBAGE = {
     "of another seed": lambda file, other: file.write_bytes(other.read_bytes()),
     "cut": lambda file, other: file.write_bytes(file.read_bytes()[:-3]),
     "no numbers": lambda file, other: file.write_bytes(_sum(file, b"abc") + b"abc"),
-    "nan": lambda file, other: file.write_bytes(_sum(file, np.full(3, np.nan).tobytes()) + np.full(3, np.nan).tobytes()),
+    "nan": lambda file, other: file.write_bytes(
+        _sum(file, np.full(3, np.nan).tobytes()) + np.full(3, np.nan).tobytes()
+    ),
     "folder": lambda file, other: folder_at(file),
     "pipe": lambda file, other: (file.unlink(), os.mkfifo(file)),
     "link": lambda file, other: (file.unlink(), file.symlink_to(other)),
@@ -189,5 +223,7 @@ def test_a_file_that_is_no_calibration_is_named_and_made_again(calibrations, tmp
 def calibrations(tmp_path_factory):
     """A folder with the calibrations of two seeds, their evidence, and the first of them."""
     folder, evidence = tmp_path_factory.mktemp("calibrations"), planted()
-    found = [calibrated(folder, "tiny-mix97", evidence, seed, 1, lambda done, total: None, pytest.fail) for seed in (0, 1)]
+    found = [
+        calibrated(folder, "tiny-mix97", evidence, seed, 1, lambda done, total: None, pytest.fail) for seed in (0, 1)
+    ]
     return folder, evidence, found[0]

@@ -1,4 +1,5 @@
-"""Estimator cards: what they say is what the estimators do, every knob is shown, and the page's worked example works."""
+"""Estimator cards: what they say is what the estimators do, every knob is shown, and the page's worked example
+works."""
 
 import io
 import json
@@ -72,7 +73,8 @@ def test_a_card_is_complete(card):
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
 def test_knobs_say_the_whole_estimator(card):
-    """The knobs that are printed, put onto the defaults, give the card's estimator and sampling; and all of them are printed."""
+    """The knobs that are printed, put onto the defaults, give the card's estimator and sampling; and all of them are
+    printed."""
     design = {"estimator": Estimator(), "sampling": Sampling(), "replay_window": 0}
     kinds = {kind.__name__: kind for union in (surrogate.Surrogate, mask.Mask) for kind in get_args(union)}
     text = printed(card.name)
@@ -80,11 +82,16 @@ def test_knobs_say_the_whole_estimator(card):
         value = kinds[knob.value]() if knob.path in ("estimator.surrogate", "estimator.mask") else knob.value
         design = with_value(design, knob.path.split("."), value)
         assert f"{knob.path} {knob.value} (default {knob.default})" in text
-    assert design == {"estimator": card.estimator or Estimator(), "sampling": card.sampling, "replay_window": card.replay_window}
+    assert design == {
+        "estimator": card.estimator or Estimator(),
+        "sampling": card.sampling,
+        "replay_window": card.replay_window,
+    }
 
 
 def with_value(whole, path: list[str], value):
-    """`whole`, a dict or a dataclass, with the field at `path` replaced; half of the knobs may be no valid combination, so nothing is checked."""
+    """`whole`, a dict or a dataclass, with the field at `path` replaced; half of the knobs may be no valid
+    combination, so nothing is checked."""
     old = whole[path[0]] if isinstance(whole, dict) else getattr(whole, path[0])
     new = value if len(path) == 1 else with_value(old, path[1:], value)
     if isinstance(whole, dict):
@@ -106,7 +113,10 @@ def test_labels_tell_estimators_apart():
 
 
 def test_a_custom_label_is_fixed_and_the_same_for_equal_estimators():
-    a, b = (Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted)) for length, weighted in ((77, True), (77.0, 1)))
+    a, b = (
+        Estimator(aggregation=Aggregation("token_sum", length=length), kl=KL(weighted=weighted))
+        for length, weighted in ((77, True), (77.0, 1))
+    )
     assert a == b and name_of(a) == name_of(b) == "group_mean_custom_b8d5bce1"
 
 
@@ -123,7 +133,8 @@ def test_an_unknown_name_lists_the_known_ones_and_an_absent_method_says_why():
 
 
 class Tokens:
-    """Responses of unequal lengths in groups of four to six with 0/1 rewards: one with a single winner, no group all right or all wrong."""
+    """Responses of unequal lengths in groups of four to six with 0/1 rewards: one with a single winner, no group all
+    right or all wrong."""
 
     def __init__(self, seed: int, spread: float):
         rng = np.random.default_rng(seed)
@@ -140,7 +151,16 @@ class Tokens:
 
     def prepared(self, estimator: Estimator, sampler_logp=None):
         baseline = self.given.get(estimator.advantage.baseline)
-        return prepare(estimator, self.rewards, self.group, self.starts, self.old, self.ref, baseline=baseline, sampler_logp=sampler_logp)
+        return prepare(
+            estimator,
+            self.rewards,
+            self.group,
+            self.starts,
+            self.old,
+            self.ref,
+            baseline=baseline,
+            sampler_logp=sampler_logp,
+        )
 
     def weights(self, estimator: Estimator) -> np.ndarray:
         """Weights off-policy, with a sampler that is not the trainer."""
@@ -150,28 +170,39 @@ class Tokens:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_weights_are_finite_and_have_the_sign_of_the_advantage(name):
-    """On-policy a positive advantage raises the log-probability; off-policy it never lowers it, but for DRO's pull. Penalties off."""
+    """On-policy a positive advantage raises the log-probability; off-policy it never lowers it, but for DRO's pull.
+    Penalties off."""
     estimator = replace(PRESETS[name], kl=replace(PRESETS[name].kl, coef=0.0))
     for tokens in (Tokens(seed, spread=0.8) for seed in range(5)):
         batch = tokens.prepared(estimator)
         assert np.isfinite(tokens.weights(PRESETS[name])).all() and np.any(batch.advantage > 0)
-        np.testing.assert_array_equal(np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage))
-        off_policy = objective_and_weights(estimator, apply_mask(estimator, batch, tokens.logp, tokens.keys), tokens.logp).weight
+        np.testing.assert_array_equal(
+            np.sign(objective_and_weights(estimator, batch, tokens.old).weight), np.sign(batch.advantage)
+        )
+        off_policy = objective_and_weights(
+            estimator, apply_mask(estimator, batch, tokens.logp, tokens.keys), tokens.logp
+        ).weight
         assert isinstance(estimator.surrogate, Dro) or (off_policy * batch.advantage >= 0).all()
 
 
 def test_presets_differ_in_effect_or_say_of_what_they_are_an_alias():
     batches = [Tokens(seed, spread) for seed in range(3) for spread in (1e-4, 0.5, 2.0)]
-    effects = {name: np.concatenate([tokens.weights(estimator) for tokens in batches]) for name, estimator in PRESETS.items()}
+    effects = {
+        name: np.concatenate([tokens.weights(estimator) for tokens in batches]) for name, estimator in PRESETS.items()
+    }
     for i, a in enumerate(map(CARDS.get, PRESETS)):
         for b in list(map(CARDS.get, PRESETS))[i + 1 :]:
-            aliases, one_round = (a.alias or a.name) == (b.alias or b.name), (a.sampling, a.replay_window) == (b.sampling, b.replay_window)
+            aliases, one_round = (
+                (a.alias or a.name) == (b.alias or b.name),
+                (a.sampling, a.replay_window) == (b.sampling, b.replay_window),
+            )
             same = np.allclose(effects[a.name], effects[b.name], rtol=1e-6, atol=1e-9 if aliases else 0.0) and one_round
             assert same == aliases, f"{a.name} and {b.name}"
 
 
 def slope_of(spec: Advantage, p: float, k: int) -> float:
-    """W(p): mean gradient of a group of k over that of the pass rate, by the master formula E[a(1, 1+S') - a(0, S')] (T1)."""
+    """W(p): mean gradient of a group of k over that of the pass rate, by the master formula E[a(1, 1+S') - a(0, S')]
+    (T1)."""
     total, group = 0.0, np.zeros(k, dtype=np.int64)
     for s in range(k):
         for own in (1.0, 0.0):
@@ -189,8 +220,13 @@ def grpo_slope(p: float, k: int) -> float:
 
 SLOPES = {
     **dict.fromkeys(("minimalist", "reinforce", "rloo"), lambda p, k: 1.0),
-    **dict.fromkeys(["dr_grpo", "opo", "dro", "deepseek_v32", "dppo_tv", "replay", "grpo_open_instruct", "dr_grpo_oat"], lambda p, k: (k - 1) / k),
-    **dict.fromkeys(["grpo", "paper_text", "dapo", "gspo", "tis", "grpo_verl", "grpo_trl", "grpo_openrlhf"], grpo_slope),
+    **dict.fromkeys(
+        ["dr_grpo", "opo", "dro", "deepseek_v32", "dppo_tv", "replay", "grpo_open_instruct", "dr_grpo_oat"],
+        lambda p, k: (k - 1) / k,
+    ),
+    **dict.fromkeys(
+        ["grpo", "paper_text", "dapo", "gspo", "tis", "grpo_verl", "grpo_trl", "grpo_openrlhf"], grpo_slope
+    ),
     "grpo_nano_aha": lambda p, k: np.sqrt(k / (k - 1)) * grpo_slope(p, k),
     "group_mean_reward": lambda p, k: 1 / k,
     "best_minus_second": lambda p, k: (1 - p) ** (k - 1),
@@ -203,7 +239,9 @@ SLOPES = {
 def test_bias_is_what_the_card_says(name):
     spec = PRESETS[name].advantage
     for p, k in ((p, k) for p in (0.1, 0.5, 0.8) for k in (4, 7)):
-        assert slope_of(spec, p, k) == pytest.approx(SLOPES[name](p, k), rel=1e-12 + (5 * spec.eps if spec.scale == "group_std" else 0.0))
+        assert slope_of(spec, p, k) == pytest.approx(
+            SLOPES[name](p, k), rel=1e-12 + (5 * spec.eps if spec.scale == "group_std" else 0.0)
+        )
     if name == "grpo":
         assert slope_of(spec, 1e-7, 8) == pytest.approx(7 / np.sqrt(8), rel=1e-5)  # the ceiling (K-1)/√K
 
@@ -225,15 +263,23 @@ def test_constants_of_libraries(name):
     e, (scale, ddof, eps, singleton, aggregation, kl, expected) = PRESETS[name], PEERS[name]
     assert e.advantage == Advantage("group_mean", scale, ddof=ddof, eps=eps, singleton=singleton)
     assert (e.aggregation.kind, e.surrogate) == (aggregation, expected)
-    assert (e.kl.kind, e.kl.coef if e.kl.kind != "none" else 0.0) == kl and e.kl.place == ("reward" if name == "grpo_openrlhf" else "loss")
+    assert (e.kl.kind, e.kl.coef if e.kl.kind != "none" else 0.0) == kl and e.kl.place == (
+        "reward" if name == "grpo_openrlhf" else "loss"
+    )
 
 
 def test_agg_modes_are_those_of_each_version():
     """Against the reference vectors: the mean loss of every case whose version has the mode."""
-    columns, compared = {"verl 0.9.1": "verl_0.9.1", "verl 0.8.0.dev": "verl_0.8.0.dev", "paper's fork 0.7.0.dev": "fork_0.7.0.dev"}, 0
+    columns, compared = (
+        {"verl 0.9.1": "verl_0.9.1", "verl 0.8.0.dev": "verl_0.8.0.dev", "paper's fork 0.7.0.dev": "fork_0.7.0.dev"},
+        0,
+    )
     for case in json.loads((ROOT / "tests" / "golden" / "estimators" / "agg_modes.json").read_text())["cases"]:
         params, kept = case["params"], np.array(case["inputs"]["mask"]) != 0
-        loss, starts = np.array(case["inputs"]["loss_mat"], dtype=np.float64)[kept], np.concatenate([[0], np.cumsum(kept.sum(1))])
+        loss, starts = (
+            np.array(case["inputs"]["loss_mat"], dtype=np.float64)[kept],
+            np.concatenate([[0], np.cumsum(kept.sum(1))]),
+        )
         for version, column in columns.items():
             expected, spec = (case["outputs"].get(column) or {}).get("loss"), AGG_MODES[version].get(params["agg_mode"])
             if expected is not None:
@@ -250,9 +296,19 @@ def test_agg_modes_are_those_of_each_version():
 
 def test_one_card_and_all():
     card, everything = printed("dapo"), printed(None, width=400)
-    for words in ("(r - mean) / (std + 1e-06)", "low 0.2, high 0.28", "rftlab theory T3 T4 T5", "2503.14476", "--rollouts 8 --sampling.tries 10"):
+    for words in (
+        "(r - mean) / (std + 1e-06)",
+        "low 0.2, high 0.28",
+        "rftlab theory T3 T4 T5",
+        "2503.14476",
+        "--rollouts 8 --sampling.tries 10",
+    ):
         assert words in card
-    assert all(f" {name} " in everything for name in CARDS) and "seq-mean-token-sum-norm" in everything and "cannot exist here" in printed("vapo")
+    assert (
+        all(f" {name} " in everything for name in CARDS)
+        and "seq-mean-token-sum-norm" in everything
+        and "cannot exist here" in printed("vapo")
+    )
 
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
@@ -260,18 +316,30 @@ def test_the_command_of_a_card_is_one_that_exists(name):
     from rftlab.studies.cli.commands import _parse
 
     design, card = _parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
-    assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (card.estimator, card.sampling, card.replay_window, card.rollouts)
+    assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (
+        card.estimator,
+        card.sampling,
+        card.replay_window,
+        card.rollouts,
+    )
 
 
 def test_the_readme_counts_them():
-    counts = re.search(r"# (\d+) estimators .*; (\d+) more cannot exist here", (ROOT / "README.md").read_text()).groups()
+    counts = re.search(
+        r"# (\d+) estimators .*; (\d+) more cannot exist here", (ROOT / "README.md").read_text()
+    ).groups()
     assert tuple(map(int, counts)) == (len(PRESETS), len(CARDS) - len(PRESETS))
 
 
 def test_cards_load_little():
     heavy = ("torch", "pandas", "matplotlib", "rftlab.sim", "rftlab.studies.theory")
     code = f"import sys, rftlab.studies.cards.show; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 # --- the page ---
@@ -281,8 +349,14 @@ def paths_of(value, prefix: str = ""):
     """Every knob's path, with the choices of its type."""
     for field in fields(value):
         own, hint = getattr(value, field.name), get_type_hints(type(value))[field.name]
-        choices = [kind.__name__ for kind in get_args(hint) if is_dataclass(kind)] or [word for word in get_args(hint) if isinstance(word, str)]
-        yield from paths_of(own, f"{prefix}{field.name}.") if is_dataclass(own) and not choices else [(f"{prefix}{field.name}", choices)]
+        choices = [kind.__name__ for kind in get_args(hint) if is_dataclass(kind)] or [
+            word for word in get_args(hint) if isinstance(word, str)
+        ]
+        yield from (
+            paths_of(own, f"{prefix}{field.name}.")
+            if is_dataclass(own) and not choices
+            else [(f"{prefix}{field.name}", choices)]
+        )
 
 
 def test_the_page_names_every_knob_and_choice():
@@ -301,11 +375,14 @@ def test_the_page_s_combination_runs():
 
 
 def apply(diff: str, root: Path) -> str:
-    """Apply a diff of one file under `root`, each hunk where its old lines stand, which must be one place; the file's path."""
+    """Apply a diff of one file under `root`, each hunk where its old lines stand, which must be one place; the
+    file's path."""
     path = re.search(r"^\+\+\+ (.*)$", diff, re.MULTILINE)[1]
     source = (root / path).read_text()
     for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
-        old, new = ("".join(line[1:] + "\n" for line in hunk.splitlines() if line[:1] in signs) for signs in (" -", " +"))
+        old, new = (
+            "".join(line[1:] + "\n" for line in hunk.splitlines() if line[:1] in signs) for signs in (" -", " +")
+        )
         assert source.count(old) == 1, f"docs/estimators.md: not one place for\n{old}"
         source = source.replace(old, new)
     (root / path).write_text(source)
@@ -313,15 +390,32 @@ def apply(diff: str, root: Path) -> str:
 
 
 def test_the_worked_example_works(tmp_path):
-    """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the command shows the card."""
+    """Two files of `shared` and one card, as the page says: the page's check of the derivative passes and the
+    command shows the card."""
     copy = shutil.copytree(ROOT / "rftlab", tmp_path / "rftlab", ignore=shutil.ignore_patterns("__pycache__"))
-    assert [apply(diff, copy) for diff in blocks_of("diff")] == ["shared/config/surrogate.py", "shared/surrogate.py", "studies/cards/ratios.py"]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert [apply(diff, copy) for diff in blocks_of("diff")] == [
+        "shared/config/surrogate.py",
+        "shared/surrogate.py",
+        "studies/cards/ratios.py",
+    ]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache")
+    }
 
     def run(*arguments):
-        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
+        return subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment
+        )
 
     done = run("-c", "from rftlab import shared; print(shared.__file__)\n" + blocks_of("python")[1])
     assert done.returncode == 0 and done.stdout.strip() == str(copy / "shared" / "__init__.py"), done.stderr
     shown = " ".join(run("-m", "rftlab.studies.cli.main", "estimators", "tanh").stdout.split())
-    assert all(words in shown for words in ("tanh: Tanh gate", "estimator.surrogate Tanh (default Clip)", "tau 5", "rftlab run cell --preset tanh")), shown
+    assert all(
+        words in shown
+        for words in (
+            "tanh: Tanh gate",
+            "estimator.surrogate Tanh (default Clip)",
+            "tau 5",
+            "rftlab run cell --preset tanh",
+        )
+    ), shown

@@ -31,7 +31,12 @@ def tables_of(folder):
 
 
 def configuration_of(folder):
-    return (folder / "report" / "report.html").read_text().partition("<h2>Configuration</h2>")[2].partition("</section>")[0]
+    return (
+        (folder / "report" / "report.html")
+        .read_text()
+        .partition("<h2>Configuration</h2>")[2]
+        .partition("</section>")[0]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +52,15 @@ BAD = {
     "unknown pair": (("reproduce", "--pairs", "gpt"), "pair = 'gpt' is unknown; allowed: qwen-gsm8k"),
     "pair twice": (("reproduce", "--pairs", "qwen-gsm8k", "qwen-gsm8k"), "names one twice"),
     "unknown study": (("run", "everything"), "study = 'everything' is unknown; allowed: baseline"),
-    "unknown estimator": (("run", "rollouts", "--preset", "best"), "estimator = 'best' is unknown; allowed: minimalist"),
+    "unknown estimator": (
+        ("run", "rollouts", "--preset", "best"),
+        "estimator = 'best' is unknown; allowed: minimalist",
+    ),
     "unknown card": (("estimators", "best"), "estimator = 'best' is unknown; allowed: minimalist"),
-    "large batch": (("run", "cell", "--batch-size", 8000), "batch_size = 8000 is larger than the training set; allowed: 1 to 7473"),
+    "large batch": (
+        ("run", "cell", "--batch-size", 8000),
+        "batch_size = 8000 is larger than the training set; allowed: 1 to 7473",
+    ),
     "no rollouts": (("run", "cell", "--rollouts", 0), "rollouts = 0; allowed: 1 or more"),
     "too many contexts": (("run", "cell", "--environment.n-train", 10**9), "not enough memory: Unable to allocate"),
     "too many rollouts": (("run", "cell", "--rollouts", 10**9), "not enough memory: Unable to allocate"),
@@ -59,19 +70,43 @@ BAD = {
     "no rounds": (("reproduce", "--rounds", 0), "rounds = 0; allowed: 1 or more"),
     "negative threads": (("reproduce", "--threads", -1), "threads = -1; allowed: 0 (all) or more"),
     "field that the study sets": (("run", "rollouts", "--batch-size", 64), "batch_size = 64: study rollouts sets it"),
-    "filter that keeps all": (("run", "batch", "--preset", "gfpo"), "sampling.keep = 8 of rollouts = 8 filters nothing; allowed: fewer than rollouts, or 0"),
-    "filter of one design": (("run", "cell", "--preset", "gfpo", "--rollouts", 8), "sampling.keep = 8 of rollouts = 8 filters nothing"),
-    "filter of a trained run": (("train", "--preset", "gfpo", "--rollouts", 8, "--dry-run"), "sampling.keep = 8 of rollouts = 8 filters nothing"),
+    "filter that keeps all": (
+        ("run", "batch", "--preset", "gfpo"),
+        "sampling.keep = 8 of rollouts = 8 filters nothing; allowed: fewer than rollouts, or 0",
+    ),
+    "filter of one design": (
+        ("run", "cell", "--preset", "gfpo", "--rollouts", 8),
+        "sampling.keep = 8 of rollouts = 8 filters nothing",
+    ),
+    "filter of a trained run": (
+        ("train", "--preset", "gfpo", "--rollouts", 8, "--dry-run"),
+        "sampling.keep = 8 of rollouts = 8 filters nothing",
+    ),
     "no pair named": (("reproduce", "--pairs"), "pairs names none; allowed: one or more of qwen-gsm8k"),
-    "no pair named, by its other name": (("reproduce", "--pair", "--quiet"), "pairs names none; allowed: one or more of qwen-gsm8k"),
-    "pair of another level": (("reproduce", "--pair", "tiny-mix97"), "pair = 'tiny-mix97' does not run at level sim; allowed: qwen-gsm8k"),
-    "pair without a simulation": (("run", "cell", "--level", "sim", "--pair", "smollm2-words"), "does not run at level sim; allowed: qwen-gsm8k"),
+    "no pair named, by its other name": (
+        ("reproduce", "--pair", "--quiet"),
+        "pairs names none; allowed: one or more of qwen-gsm8k",
+    ),
+    "pair of another level": (
+        ("reproduce", "--pair", "tiny-mix97"),
+        "pair = 'tiny-mix97' does not run at level sim; allowed: qwen-gsm8k",
+    ),
+    "pair without a simulation": (
+        ("run", "cell", "--level", "sim", "--pair", "smollm2-words"),
+        "does not run at level sim; allowed: qwen-gsm8k",
+    ),
     "level of a run": (("run", "cell", "--level", "gpu"), "level = 'gpu' is unknown; allowed: sim, llm"),
     "no results": (("report",), "is not a results folder of rftlab"),
     "unknown option": (("reproduce", "--sead", 3), "rftlab: Unrecognized options: --sead, 3; "),
-    "wrong type": (("reproduce", "--seeds", "many"), "--seeds: invalid literal for int() with base 10: 'many'; --seeds INT "),
+    "wrong type": (
+        ("reproduce", "--seeds", "many"),
+        "--seeds: invalid literal for int() with base 10: 'many'; --seeds INT ",
+    ),
     "unknown level": (("reproduce", "--level", "gpu"), "'gpu' for argument '--level'. Expected one of ('sim', 'llm')"),
-    "unknown tracker": (("train", "--tracker", "pencil"), "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb')"),
+    "unknown tracker": (
+        ("train", "--tracker", "pencil"),
+        "'pencil' for argument '--tracker'. Expected one of ('none', 'tensorboard', 'wandb')",
+    ),
     "unknown command": (("reprodcue",), "reprodcue"),
 }
 
@@ -86,11 +121,16 @@ def test_bad_input_is_status_2_and_says_what_is_allowed(name, tmp_path):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("environment", [{}, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}, {"COLUMNS": "40"}])
+@pytest.mark.parametrize(
+    "environment", [{}, {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}, {"COLUMNS": "40"}]
+)
 def test_errors_of_the_command_line_need_no_frame(environment, tmp_path):
     done = rftlab("run", "cell", "--sampler.lag", "often", cwd=tmp_path, env=os.environ | environment)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert "--sampler.lag: invalid literal for int() with base 10: 'often'; --sampler.lag INT " in done.stderr and done.stderr.endswith("--help\n")
+    assert (
+        "--sampler.lag: invalid literal for int() with base 10: 'often'; --sampler.lag INT " in done.stderr
+        and done.stderr.endswith("--help\n")
+    )
 
 
 @pytest.mark.parametrize("wrong", [("--batch-size", 8000), ("--sampler.lag", 10**8)])
@@ -103,7 +143,11 @@ def test_our_own_errors_are_one_line(wrong, tmp_path):
 def test_of_a_repeated_flag_the_last_counts():
     twice = ["--pair=qwen-gsm8k", "--pair", "olmo-math", "--preset", "grpo", "--preset=rloo"]
     once = parse_run(["cell", *twice])
-    assert (once.pair, once.environment, once.optimizer) == ("olmo-math", start_at("olmo-math", "sim").environment, start_at("olmo-math", "sim").optimizer)
+    assert (once.pair, once.environment, once.optimizer) == (
+        "olmo-math",
+        start_at("olmo-math", "sim").environment,
+        start_at("olmo-math", "sim").optimizer,
+    )
     assert (once.preset, once.design.estimator) == ("rloo", preset("rloo"))
     assert parse_train(["--pair", "tiny-mod97", "--pair=tiny-mix97"]).run.task == start_at("tiny-mix97", "llm").task
 
@@ -117,12 +161,18 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 def test_help_teaches(tmp_path):
     done = rftlab(cwd=tmp_path)
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("reproduce", "run", "report", "estimators", "doctor", "qwen-gsm8k", "tradeoff", "dr_grpo"))
+    assert all(
+        word in done.stdout
+        for word in ("reproduce", "run", "report", "estimators", "doctor", "qwen-gsm8k", "tradeoff", "dr_grpo")
+    )
 
 
 def test_cards_show_formula_constants_and_source(tmp_path):
     printed = " ".join(rftlab("estimators", "paper_code", cwd=tmp_path).stdout.split())
-    assert all(word in printed for word in ("(r - mean) / (std + 1e-06)", "ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3"))
+    assert all(
+        word in printed
+        for word in ("(r - mean) / (std + 1e-06)", "ddof 1", "raw reward", "3 A where A < 0", "2601.22532", "k3")
+    )
 
 
 def test_reproduce_writes_report_and_tables(uninterrupted):
@@ -172,7 +222,12 @@ def test_two_runs_into_one_folder_at_once(uninterrupted, tmp_path):
 def test_an_interrupt_is_one_line_and_resumable(tmp_path):
     slow = ("reproduce", "--pairs", "llama-gsm8k", "--seeds", "3", "--quiet", "--results", tmp_path / "results")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, "-m", "rftlab.studies.cli.main", *map(str, slow)], cwd=tmp_path, preexec_fn=hear_interrupts, **pipes)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, slow)],
+        cwd=tmp_path,
+        preexec_fn=hear_interrupts,
+        **pipes,
+    )
     while not list(tmp_path.glob("results/sim/*/*/done.json")):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -190,7 +245,10 @@ def test_packages_of_a_user_may_bear_the_names_of_our_folders(tmp_path):
     """They stay the user's own, and ours are found beside them."""
     for name in ("shared", "sim", "llm", "studies"):
         (tmp_path / f"{name}.py").write_text("MINE = True")
-    code = "import shared, sim, llm, studies, rftlab.sim, rftlab.studies.cards; print(shared.MINE, sim.MINE, llm.MINE, studies.MINE)"
+    code = (
+        "import shared, sim, llm, studies, rftlab.sim, rftlab.studies.cards; print(shared.MINE, sim.MINE, "
+        "llm.MINE, studies.MINE)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "True True True True\n"), done.stderr
     done = rftlab("estimators", "grpo", cwd=tmp_path)
@@ -212,7 +270,11 @@ def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(unint
     shutil.rmtree(third)
     os.mkfifo(third)
     refused = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
-    assert refused.returncode == 2 and any(str(damaged) in refused.stderr for damaged in (first, third)) and refused.stderr.count("\n") == 1
+    assert (
+        refused.returncode == 2
+        and any(str(damaged) in refused.stderr for damaged in (first, third))
+        and refused.stderr.count("\n") == 1
+    )
     told = rftlab("status", "--results", folder, cwd=tmp_path)
     assert told.returncode == 0 and str(first) in told.stdout and str(third) in told.stdout
     done = rftlab("reproduce", *FEW, "--results", folder, cwd=tmp_path)
@@ -222,5 +284,9 @@ def test_a_damaged_study_is_redone_and_a_link_is_refused_as_a_user_sees_it(unint
     (folder / "report").symlink_to(tmp_path / "outside")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}
     linked = rftlab("report", "--results", folder, "--quiet", cwd=tmp_path)
-    assert linked.returncode == 2 and f"{folder / 'report'} is a symbolic link; allowed: a folder" in linked.stderr and linked.stderr.count("\n") == 1
+    assert (
+        linked.returncode == 2
+        and f"{folder / 'report'} is a symbolic link; allowed: a folder" in linked.stderr
+        and linked.stderr.count("\n") == 1
+    )
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "outside").rglob("*")}

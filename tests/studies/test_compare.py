@@ -1,4 +1,5 @@
-"""Levels against each other: what agreement, best designs and signs say on planted numbers, and the command as a user meets it."""
+"""Levels against each other: what agreement, best designs and signs say on planted numbers, and the command as a
+user meets it."""
 
 import re
 
@@ -28,7 +29,9 @@ CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
 def level(name, values, responses=0, rounding=0.0):
     """A level of made-up endpoints: values (seeds, cells), or one row; its base model is at 0.05."""
     table = pd.DataFrame(np.atleast_2d(values), columns=CELLS[: np.shape(values)[-1]]).assign(base=0.05)
-    return CurveSet(CurveSetName("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, "")
+    return CurveSet(
+        CurveSetName("llm", name), pd.DataFrame(), Finals(table, table), dict.fromkeys(SPLITS, responses), rounding, ""
+    )
 
 
 def agreement_of(first, second):
@@ -53,20 +56,33 @@ def test_equal_levels_agree_and_a_reversed_one_does_not():
     turned = agreement_of(level("a", values), level("b", values[:, ::-1]))
     assert turned.kendall.value == turned.spearman.value == -1 and turned.kendall.high < 0
     shifted = agreement_of(level("a", values), level("b", values + 0.1))
-    assert shifted.error.value == pytest.approx(0.1) and shifted.gain_error.value == pytest.approx(0.1) and shifted.kendall.value == 1
+    assert (
+        shifted.error.value == pytest.approx(0.1)
+        and shifted.gain_error.value == pytest.approx(0.1)
+        and shifted.kendall.value == 1
+    )
 
 
 def test_rank_agreement_needs_three_designs_and_a_common_one_is_enough_for_errors():
     two = agreement_of(level("a", [[0.1, 0.2]]), level("b", [[0.2, 0.4]]))
     assert two.error.value == pytest.approx(0.15) and np.isnan(two.kendall.value)
-    assert agree(level("a", [[0.1]]), level("b", [[0.2]])._replace(finals=Finals(*[pd.DataFrame({"other": [0.1], "base": [0.0]})] * 2)), {}) == []
+    assert (
+        agree(
+            level("a", [[0.1]]),
+            level("b", [[0.2]])._replace(finals=Finals(*[pd.DataFrame({"other": [0.1], "base": [0.0]})] * 2)),
+            {},
+        )
+        == []
+    )
 
 
 def test_draws_of_a_difference_have_the_t_interval_over_seeds():
     values = np.array([[0.4, 0.52, 0.7], [0.41, 0.5, 0.71], [0.45, 0.53, 0.69]])
     drawn = resample(level("a", values), np.random.default_rng(0), 200_000).test
     known = interval(values[:, 1] - values[:, 0])
-    assert (drawn[CELLS[1]] - drawn[CELLS[0]]).quantile([0.025, 0.975]).to_numpy() == pytest.approx([known.low, known.high], abs=0.01)
+    assert (drawn[CELLS[1]] - drawn[CELLS[0]]).quantile([0.025, 0.975]).to_numpy() == pytest.approx(
+        [known.low, known.high], abs=0.01
+    )
     assert drawn.mean().to_numpy()[:3] == pytest.approx(values.mean(axis=0), abs=1e-9)
 
 
@@ -93,7 +109,10 @@ def test_intervals_cover_the_truth():
     expected = {"error": mean_error(*truths), "kendall": kendall(*truths), "spearman": spearman(*truths)}
     held = dict.fromkeys(expected, 0)
     for _ in range(100):
-        runs = [np.clip(generator.binomial(400, np.clip(t + 0.02 * generator.normal(size=(3, 12)), 0, 1)) / 400, 0, 1) for t in truths]
+        runs = [
+            np.clip(generator.binomial(400, np.clip(t + 0.02 * generator.normal(size=(3, 12)), 0, 1)) / 400, 0, 1)
+            for t in truths
+        ]
         first, second = level("a", runs[0], 400), level("b", runs[1], 400)
         found = agree(first, second, {own.name: resample(own, generator, 400) for own in (first, second)})[1]
         for name in held:
@@ -120,7 +139,14 @@ def test_the_best_design_is_named_with_how_often_it_is_ahead():
 
 
 def test_signs_decide_whether_levels_agree():
-    verdicts = {("+", "+"): AGREE, ("+", "-"): DISAGREE, ("+", "0"): UNDECIDED, ("0", "0"): UNDECIDED, ("+", ""): SINGLE, ("-", "0", "+"): DISAGREE}
+    verdicts = {
+        ("+", "+"): AGREE,
+        ("+", "-"): DISAGREE,
+        ("+", "0"): UNDECIDED,
+        ("0", "0"): UNDECIDED,
+        ("+", ""): SINGLE,
+        ("-", "0", "+"): DISAGREE,
+    }
     assert {signs: verdict_of(list(signs)) for signs in verdicts} == verdicts
     assert verdict_of(["+", "+", ""]) == AGREE and verdict_of(["+", "+", "0"]) == UNDECIDED
 
@@ -129,7 +155,10 @@ def test_a_claim_whose_sign_flips_is_called_disagree():
     values = np.linspace(0.3, 0.7, len(CELLS)) + 0.002 * np.random.default_rng(0).normal(size=(4, len(CELLS)))
     flipped = values.copy()
     raw, small = CELLS.index("256x1-paper_text"), CELLS.index("32x8-paper_text")
-    values[:, [raw, small]], flipped[:, [raw, small]] = values[:, [small, raw]] + [0, 0.2], values[:, [small, raw]] + [0.4, 0]
+    values[:, [raw, small]], flipped[:, [raw, small]] = (
+        values[:, [small, raw]] + [0, 0.2],
+        values[:, [small, raw]] + [0.4, 0],
+    )
     levels = [level("a", values), level("b", flipped)]
     found = compared(levels, 0, 400)
     row = next(row for row in found.rows if row.name == "32x8 - 256x1")
@@ -169,11 +198,23 @@ def test_a_name_that_is_none_is_refused_in_a_line(names, message):
 
 
 def load_all(root, *names, **more):
-    return load(Console(quiet=True), parse(list(names)), open_store(root), more.get("seeds"), more.get("rounds"), 1, True, "local")
+    return load(
+        Console(quiet=True),
+        parse(list(names)),
+        open_store(root),
+        more.get("seeds"),
+        more.get("rounds"),
+        1,
+        True,
+        "local",
+    )
 
 
 def test_a_language_model_without_runs_is_named_with_the_command_that_makes_them(tmp_path):
-    with pytest.raises(UserError, match=r"rftlab reproduce --level llm --pair qwen-gsm8k .*tiny-mix97, tiny-mod97, tiny-sign97 come with rftlab"):
+    with pytest.raises(
+        UserError,
+        match=r"rftlab reproduce --level llm --pair qwen-gsm8k .*tiny-mix97, tiny-mod97, tiny-sign97 come with rftlab",
+    ):
         load_all(tmp_path, "llm:qwen-gsm8k", "published:qwen-gsm8k")
 
 
@@ -181,7 +222,11 @@ def test_levels_know_how_their_numbers_were_measured(tmp_path):
     tiny, smol, reported = load_all(tmp_path, "llm:tiny-mix97", "llm:smollm2-words", "published:qwen-math")
     assert tiny.responses == {"train": 500, "test": 500} and tiny.seeds == 3 and len(tiny.cells) == 25
     assert smol.responses == {"train": 400, "test": 400} and smol.seeds == 1 and len(smol.cells) == 2
-    assert reported.responses == {"train": 7500, "test": 5000} and reported.cells == ["32x1-minimalist"] and reported.rounding == 0.01
+    assert (
+        reported.responses == {"train": 7500, "test": 5000}
+        and reported.cells == ["32x1-minimalist"]
+        and reported.rounding == 0.01
+    )
 
 
 def test_simulated_language_and_published_levels_make_a_page(tmp_path):
@@ -196,7 +241,12 @@ def test_simulated_language_and_published_levels_make_a_page(tmp_path):
     assert set(table["cells"]) == {25, 8} and len(table) == 3 * 2 * 4
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     claims = pd.read_csv(path.parent / "claims.csv", keep_default_na=False)
-    assert set(claims["level"]) == {own.name for own in levels} and set(claims["verdict"]) <= {AGREE, DISAGREE, UNDECIDED, SINGLE}
+    assert set(claims["level"]) == {own.name for own in levels} and set(claims["verdict"]) <= {
+        AGREE,
+        DISAGREE,
+        UNDECIDED,
+        SINGLE,
+    }
     assert pd.read_csv(path.parent / "figures" / "tradeoff-curves.csv")["x"].max() == 1
 
 
@@ -205,11 +255,20 @@ def test_a_trade_off_stands_where_every_design_has_spent_as_much(tmp_path):
     rollouts = at_budget(tiny, EXPERIMENTS["rollouts"], "rollouts").query("split == 'test'").set_index("tick")
     assert set(rollouts["budget"]) == {600 * 32 * 8}
     after = at_budget(tiny, EXPERIMENTS["rollouts"], "rounds").query("split == 'test'").set_index("tick")
-    assert rollouts.loc["8", "mean"] == after.loc["8", "mean"] == pytest.approx(tiny.finals.test["32x8-paper_text"].mean())
+    assert (
+        rollouts.loc["8", "mean"] == after.loc["8", "mean"] == pytest.approx(tiny.finals.test["32x8-paper_text"].mean())
+    )
     own = tiny.curves[(tiny.curves["cell"] == "32x64-paper_text")].groupby("round")["test_pass_at_1"].mean()
-    assert rollouts.loc["64", "mean"] == pytest.approx(own[50] + (own[100] - own[50]) * 0.5)  # 75 rounds of 2048 rollouts
+    assert rollouts.loc["64", "mean"] == pytest.approx(
+        own[50] + (own[100] - own[50]) * 0.5
+    )  # 75 rounds of 2048 rollouts
     assert at_budget(reported, EXPERIMENTS["rollouts"], "seconds")["mean"].isna().all()
-    assert at_budget(reported, EXPERIMENTS["rollouts"], "fraction").query("tick == '64' and split == 'test'")["mean"].item() == 0.63
+    assert (
+        at_budget(reported, EXPERIMENTS["rollouts"], "fraction")
+        .query("tick == '64' and split == 'test'")["mean"]
+        .item()
+        == 0.63
+    )
 
 
 def test_the_command_compares_shipped_runs(tmp_path):
@@ -236,7 +295,9 @@ def test_folders_with_endless_seeds_for_names_are_no_runs(tmp_path):
 
 
 def test_a_language_model_s_run_that_is_no_folder_is_not_passed_over(tmp_path):
-    point = _llm_points(CurveSetName("llm", "tiny-mix97"), open_store(tmp_path)) or points_of([EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None)
+    point = _llm_points(CurveSetName("llm", "tiny-mix97"), open_store(tmp_path)) or points_of(
+        [EXPERIMENTS["baseline"]], "llm", ["tiny-mix97"], 1, None
+    )
     folder = folder_of(tmp_path, point[0])
     folder.parent.mkdir(parents=True)
     (folder.parent / "x-s0-ab").mkdir()

@@ -1,4 +1,5 @@
-"""Whatever is done to a file of a results folder: it is named, redone, or refused in one line. Never a traceback, a hang, another number, a touch outside."""
+"""Whatever is done to a file of a results folder: it is named, redone, or refused in one line. Never a traceback, a
+hang, another number, a touch outside."""
 
 import io
 import json
@@ -55,7 +56,10 @@ def patched(patch):
     patch.setattr(compare, "compared", partial(compare.compared, draws=20))
     patch.setattr(reproduce, "_theory", lambda *asked: ("", ""))
     patch.setattr("rftlab.studies.runs.finish.has_llm", lambda: True)
-    patch.setattr("rftlab.studies.runs.finish.run_llm_points", lambda root, todo, threads, told: [trained(root, point) for point in todo])
+    patch.setattr(
+        "rftlab.studies.runs.finish.run_llm_points",
+        lambda root, todo, threads, told: [trained(root, point) for point in todo],
+    )
     patch.setattr(pilot_run, "has_llm", lambda: True)
     patch.setattr(pilot_run, "_probe", lambda *asked: None)
     patch.setattr(pilot_run, "base_from", lambda pair, found: pilot_store.shipped_base(pair))
@@ -65,11 +69,25 @@ def patched(patch):
 def trained(root, point):
     """What the trainer leaves of a run."""
     folder, rng = store.folder_of(root, point), np.random.default_rng(len(point.id) + point.run.seed)
-    rounds, batch = np.arange(3), point.run.design.batch_size * (point.run.design.rollouts + point.run.design.support_rollouts)
-    whole = {"seed": np.full(3, point.run.seed), "round": rounds, "rollouts": batch * rounds, "tokens": 5 * batch * rounds}
+    rounds, batch = (
+        np.arange(3),
+        point.run.design.batch_size * (point.run.design.rollouts + point.run.design.support_rollouts),
+    )
+    whole = {
+        "seed": np.full(3, point.run.seed),
+        "round": rounds,
+        "rollouts": batch * rounds,
+        "tokens": 5 * batch * rounds,
+    }
     curve = {name: whole.get(name, rng.uniform(size=3)) for name in Curve._fields}
-    metrics = {name: whole[name] for name in ("seed", "round")} | {f"{split}_flexible": rng.uniform(size=3) for split in ("train", "test")}
-    rollouts = {"round": np.repeat([1, 2], 16), "prompt": np.tile(np.arange(4), 8), "strict": rng.integers(2, size=32) * 1.0}
+    metrics = {name: whole[name] for name in ("seed", "round")} | {
+        f"{split}_flexible": rng.uniform(size=3) for split in ("train", "test")
+    }
+    rollouts = {
+        "round": np.repeat([1, 2], 16),
+        "prompt": np.tile(np.arange(4), 8),
+        "strict": rng.integers(2, size=32) * 1.0,
+    }
     tables = {"curve": curve, "metrics": metrics, "rollouts/000001-000002": rollouts}
     for name, table in tables.items():
         data = io.BytesIO()
@@ -105,7 +123,14 @@ def tables_of(folder):
 
 def compare_levels(console, root):
     asked = levels.parse([f"sim:{SIM}", f"llm:{LLM}"])
-    page = compare.write(console, levels.load(console, asked, store.open_store(root), None, None, 1, True, "local"), root, "rounds", 0, True)
+    page = compare.write(
+        console,
+        levels.load(console, asked, store.open_store(root), None, None, 1, True, "local"),
+        root,
+        "rounds",
+        0,
+        True,
+    )
     return tables_of(page.parent), pass_rates(console, root)
 
 
@@ -113,7 +138,10 @@ def pass_rates(console, root):
     """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
     points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
     try:
-        return [str(compare.pass_rates(levels._measured(levels.CurveSetName("llm", LLM), points, root), point.cell, root)) for point in points]
+        return [
+            str(compare.pass_rates(levels._measured(levels.CurveSetName("llm", LLM), points, root), point.cell, root))
+            for point in points
+        ]
     except store.DamagedPoint as damage:
         return console.print(f"damaged: {damage}")
 
@@ -129,7 +157,9 @@ COMMANDS = {
     "compare": compare_levels,
     "pilot": lambda console, root: repr(pilot_run.pilot(console, WANTED, root, 1, True)),
     "predict": lambda console, root: repr(pilot_of(store.open_store(root), LLM)),
-    "calibrate": lambda console, root: calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print).draws.tolist(),
+    "calibrate": lambda console, root: calibrated(
+        root, LLM, EVIDENCE, 0, 1, lambda *done: None, console.print
+    ).draws.tolist(),
 }
 PARTS = {
     "status": ("", "sim", "llm", "study"),
@@ -163,7 +193,11 @@ def whole(tmp_path_factory):
         patched(patch)
         for level in STUDIES:
             reproduce.reproduce(SILENT, STUDIES[level], root, 1, True)
-        pilot_store.write(pilot_store.file_of(root, LLM), pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS), WANTED.config())
+        pilot_store.write(
+            pilot_store.file_of(root, LLM),
+            pilot_from(shipped(), pilot_store.shipped_base(LLM), PILOT_CELLS),
+            WANTED.config(),
+        )
         pilot_store.write(pilot_store.file_of(root, LLM, "base"), pilot_store.shipped_base(LLM), WANTED.base_config())
         calibrated(root, LLM, EVIDENCE, 0, 1, lambda *done: None, pytest.fail)
         calibrated(root, LLM, EVIDENCE, 1, 1, lambda *done: None, pytest.fail)
@@ -185,7 +219,13 @@ def run_command(name, root):
 @st.composite
 def damage(draw):
     name = draw(st.sampled_from(sorted(COMMANDS)))
-    return name, draw(st.sampled_from(KINDS)), draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6)), draw(st.integers(0, 10**6))
+    return (
+        name,
+        draw(st.sampled_from(KINDS)),
+        draw(st.integers(0, 10**6)),
+        draw(st.integers(0, 10**6)),
+        draw(st.integers(0, 10**6)),
+    )
 
 
 def check(whole, folder, name, kind, number, at, beside):
@@ -194,7 +234,11 @@ def check(whole, folder, name, kind, number, at, beside):
     shutil.copytree(whole.root, hurt_root)
     outside.mkdir()
     old_files(outside)
-    mine = [place for place in places(hurt_root) if place.startswith(PARTS[name])] if PARTS[name] != ("",) else places(hurt_root)
+    mine = (
+        [place for place in places(hurt_root) if place.startswith(PARTS[name])]
+        if PARTS[name] != ("",)
+        else places(hurt_root)
+    )
     place, other = mine[at % len(mine)], mine[beside % len(mine)]
     hurt(hurt_root, outside, place, other, kind, number)
     before = content(outside)

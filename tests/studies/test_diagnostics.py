@@ -8,7 +8,16 @@ import pytest
 
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
-from rftlab.studies.compare.diagnostics import BINS, EDGES, decomposed, relatives, sampled_rates, shares_of, signal_to_noise, simulated_rates
+from rftlab.studies.compare.diagnostics import (
+    BINS,
+    EDGES,
+    decomposed,
+    relatives,
+    sampled_rates,
+    shares_of,
+    signal_to_noise,
+    simulated_rates,
+)
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.points import Point
@@ -17,22 +26,39 @@ from rftlab.studies.runs.store import DamagedPoint, folder_of, seal
 
 def test_relatives_differ_in_the_batch_size_alone():
     assert relatives("32x8-paper_text") == ["32x8-paper_text", "64x8-paper_text", "128x8-paper_text"]
-    assert relatives("256x1-paper_text") == ["32x1-minimalist", "256x1-paper_text"]  # a group of one trains on the raw reward
+    assert relatives("256x1-paper_text") == [
+        "32x1-minimalist",
+        "256x1-paper_text",
+    ]  # a group of one trains on the raw reward
     assert relatives("32x1+7-paper_text") == ["32x1+7-paper_text"]
     assert relatives("256x1w8-paper_text") == []
 
 
 def planted(signal, noise, cells):
     """Curves of designs whose squared norm is signal + noise / B, at rewards that grow with the round."""
-    rows = [(cell, seed, at, at / 100, np.sqrt(signal + noise / int(cell.split("x")[0]))) for cell in cells for seed in (0, 1) for at in range(0, 60, 10)]
+    rows = [
+        (cell, seed, at, at / 100, np.sqrt(signal + noise / int(cell.split("x")[0])))
+        for cell in cells
+        for seed in (0, 1)
+        for at in range(0, 60, 10)
+    ]
     return pd.DataFrame(rows, columns=["cell", "seed", "round", "reward", "grad_norm"])
 
 
 def test_planted_signal_and_noise_are_found():
     curves = planted(2.0, 640.0, relatives("32x8-paper_text"))
     found = signal_to_noise(curves, "64x8-paper_text")
-    assert found["signal_to_noise"].to_numpy() == pytest.approx(2.0 / (640 / 64)) and set(found["reward"].round(2)) == {0.1, 0.2, 0.3, 0.4, 0.5}
-    assert signal_to_noise(planted(0.0, 640.0, relatives("32x8-paper_text")), "32x8-paper_text")["signal_to_noise"].max() < 1e-9
+    assert found["signal_to_noise"].to_numpy() == pytest.approx(2.0 / (640 / 64)) and set(found["reward"].round(2)) == {
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+    }
+    assert (
+        signal_to_noise(planted(0.0, 640.0, relatives("32x8-paper_text")), "32x8-paper_text")["signal_to_noise"].max()
+        < 1e-9
+    )
     assert signal_to_noise(curves, "32x1+7-paper_text").empty
 
 
@@ -43,7 +69,8 @@ def test_designs_are_compared_at_equal_reward_and_not_beyond():
 
 
 def test_the_law_of_norms_holds_in_the_simulator():
-    """At a policy that stays (rate 0), the norm at 64 contexts follows from those at 32 and 128, up to what squaring a mean leaves out."""
+    """At a policy that stays (rate 0), the norm at 64 contexts follows from those at 32 and 128, up to what squaring
+    a mean leaves out."""
     start = start_at("qwen-gsm8k", "sim")
     world, squares = build(start.environment), {}
     for size in (32, 64, 128):
@@ -74,7 +101,13 @@ def test_rollouts_of_a_language_model_tell_pass_rates_of_prompts_with_enough_res
     assert sampled_rates(point, tmp_path) == {}
     folder = folder_of(tmp_path, point) / "rollouts"
     folder.mkdir(parents=True)
-    rows = pd.DataFrame({"round": [1] * 4 + [10] * 3 + [11] * 4, "prompt": [5] * 4 + [6] * 3 + [5] * 4, "strict": [1.0, 0, 0, 0] + [1.0] * 3 + [1.0] * 4})
+    rows = pd.DataFrame(
+        {
+            "round": [1] * 4 + [10] * 3 + [11] * 4,
+            "prompt": [5] * 4 + [6] * 3 + [5] * 4,
+            "strict": [1.0, 0, 0, 0] + [1.0] * 3 + [1.0] * 4,
+        }
+    )
     rows[rows["round"] <= 10].to_parquet(folder / "000001-000010.parquet")
     rows[rows["round"] > 10].to_parquet(folder / "000011-000020.parquet")
     for table in ("curve", "metrics"):

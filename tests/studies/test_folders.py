@@ -9,7 +9,17 @@ import pytest
 from rftlab.shared import folders
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import sweep, verify_folder, write_file, write_folder
-from rftlab.shared.folders import below, entries, file_below, folder_below, kind_of, numbered, read_file, read_json, remove
+from rftlab.shared.folders import (
+    below,
+    entries,
+    file_below,
+    folder_below,
+    kind_of,
+    numbered,
+    read_file,
+    read_json,
+    remove,
+)
 
 
 def put(kind, place, outside):
@@ -21,7 +31,12 @@ def put(kind, place, outside):
             bound.bind(place.name)
         os.chdir(here)
     else:
-        makers = {"a file": place.touch, "a folder": place.mkdir, "a pipe": lambda: os.mkfifo(place), "a symbolic link": lambda: place.symlink_to(outside)}
+        makers = {
+            "a file": place.touch,
+            "a folder": place.mkdir,
+            "a pipe": lambda: os.mkfifo(place),
+            "a symbolic link": lambda: place.symlink_to(outside),
+        }
         makers[kind]()
 
 
@@ -47,12 +62,17 @@ def root(tmp_path):
 def test_a_place_is_below_folders_alone(kind, root, outside):
     put(kind, root / "x", outside)
     assert kind_of(root / "x") == kind and below(root, "x") == root / "x"
-    places = {"a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")], "a file": lambda: [file_below(root, "x")]}
+    places = {
+        "a folder": lambda: [below(root, "x", "y"), folder_below(root, "x"), folder_below(root, "x", "y")],
+        "a file": lambda: [file_below(root, "x")],
+    }
     for allowed, found in places.items():
         if kind == allowed:
             assert all(root in place.parents for place in found())
         else:
-            with pytest.raises(UserError, match=f"^{root / 'x'} is {kind}; allowed: {allowed}, or nothing of that name; remove it$"):
+            with pytest.raises(
+                UserError, match=f"^{root / 'x'} is {kind}; allowed: {allowed}, or nothing of that name; remove it$"
+            ):
                 found()
 
 
@@ -121,7 +141,9 @@ def test_a_folder_replaces_what_has_its_name(kind, root, outside):
     put(kind, root / "x", outside)
     write_folder(root / "x", {"a": b"new"})
     verify_folder(root / "x", ("a",))
-    assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"} and [path.name for path in entries(outside)] == ["mine.json"]
+    assert {path.name for path in entries(root / "x")} == {"a", "checksums.json"} and [
+        path.name for path in entries(outside)
+    ] == ["mine.json"]
 
 
 def test_what_was_half_written_goes_and_nothing_outside(root, outside):

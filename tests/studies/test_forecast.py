@@ -17,7 +17,17 @@ from rftlab.studies.forecast.figures import grid_figure, score_figure
 from rftlab.studies.forecast.forecast import Grid, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.predict import covariance, ends_of, predict
-from rftlab.studies.forecast.score import RAW, check_split, language_case, language_cases, paper_cases, partial_cases, score, split, summary
+from rftlab.studies.forecast.score import (
+    RAW,
+    check_split,
+    language_case,
+    language_cases,
+    paper_cases,
+    partial_cases,
+    score,
+    split,
+    summary,
+)
 from rftlab.studies.forecast.show import show_grid, show_posterior, show_scores
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.results.reference import shipped
@@ -28,7 +38,9 @@ FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
 
 def observed(cell: str, ends: float, rounds: int = 40) -> Observed:
     at = np.array([rounds // 2, rounds])
-    return Observed(replace(CELLS[cell], rounds=rounds, eval_every=rounds // 2), at, np.full((2, 2), ends), np.full((2, 2), 0.01))
+    return Observed(
+        replace(CELLS[cell], rounds=rounds, eval_every=rounds // 2), at, np.full((2, 2), ends), np.full((2, 2), 0.01)
+    )
 
 
 def posterior_at(runs: tuple[Observed, ...], sets: int = 4) -> Posterior:
@@ -51,19 +63,26 @@ def test_a_forecast_without_a_residual_is_the_simulation():
 
 
 def test_a_residual_is_carried_over_to_designs_like_its_own():
-    """Measured 0.2 above what is simulated at (32, 8): what is not noise goes to (32, 8), most of it to (32, 16), next to nothing to (1, 256)."""
+    """Measured 0.2 above what is simulated at (32, 8): what is not noise goes to (32, 8), most of it to (32, 16),
+    next to nothing to (1, 256)."""
     names = ["32x8-paper_text", "32x16-paper_text", "1x256-paper_text"]
     cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
     simulated = np.mean([ends_of(posterior_at(()), i, [replace(cells[0], eval_every=40)]) for i in range(4)])
     found = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
     moved = found.mean - found.simulated.mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
-    assert moved[0] == pytest.approx(0.2 * share, abs=0.02) and 0.5 * moved[0] < moved[1] < moved[0] and abs(moved[2]) < 0.02
+    assert (
+        moved[0] == pytest.approx(0.2 * share, abs=0.02)
+        and 0.5 * moved[0] < moved[1] < moved[0]
+        and abs(moved[2]) < 0.02
+    )
 
 
 def test_forecasts_do_not_depend_on_threads_and_depend_on_the_seed():
     runs = (observed(PILOT_CELLS[0], 0.2),)
-    a, b, c = (predict(posterior_at(runs), DESIGNS[:4], 500, seed, threads) for seed, threads in ((0, 1), (0, 2), (1, 1)))
+    a, b, c = (
+        predict(posterior_at(runs), DESIGNS[:4], 500, seed, threads) for seed, threads in ((0, 1), (0, 2), (1, 1))
+    )
     np.testing.assert_array_equal(a.single, b.single)
     assert not np.array_equal(a.single, c.single)
 
@@ -72,12 +91,19 @@ def test_the_discrepancy_has_its_variance_at_each_design_and_less_between_unlike
     found = covariance(DESIGNS, DESIGNS)
     np.testing.assert_allclose(np.diag(found), DISCREPANCY**2)
     assert np.linalg.eigvalsh(found).min() > -1e-12
-    raw, grpo = (next(d for d in DESIGNS if (d.batch_size, d.rollouts, d.support_rollouts, d.replay_window) == key) for key in ((256, 1, 0, 0), (256, 1, 0, 8)))
-    assert covariance([raw], [grpo])[0, 0] < DISCREPANCY**2  # a group of one has the raw reward, with a window it has not
+    raw, grpo = (
+        next(d for d in DESIGNS if (d.batch_size, d.rollouts, d.support_rollouts, d.replay_window) == key)
+        for key in ((256, 1, 0, 0), (256, 1, 0, 8))
+    )
+    assert (
+        covariance([raw], [grpo])[0, 0] < DISCREPANCY**2
+    )  # a group of one has the raw reward, with a window it has not
 
 
 def test_still_takes_the_nearest_run_and_averages_equally_near_ones():
-    evidence = Evidence(FACTS, (observed("32x1-minimalist", 0.2), observed("32x8-paper_text", 0.5), observed("256x1-paper_text", 0.7)))
+    evidence = Evidence(
+        FACTS, (observed("32x1-minimalist", 0.2), observed("32x8-paper_text", 0.5), observed("256x1-paper_text", 0.7))
+    )
     cells = tuple(CELLS[name] for name in ("32x2w8-paper_text", "1x256-paper_text", "2048x1w8-paper_text"))
     np.testing.assert_allclose(plain.still(evidence, cells), [0.2, 0.6, 0.6])
 
@@ -98,10 +124,16 @@ def test_the_saturating_curve_is_found_where_it_is_planted():
     runs = []
     for cell in ("32x1-minimalist", "32x8-paper_text"):
         values = truth(at * plain.per_round(CELLS[cell]))
-        runs.append(Observed(replace(CELLS[cell], rounds=600), at, np.stack([values, values], axis=1), np.full((6, 2), 0.01)))
+        runs.append(
+            Observed(replace(CELLS[cell], rounds=600), at, np.stack([values, values], axis=1), np.full((6, 2), 0.01))
+        )
     cells = tuple(replace(CELLS[name], rounds=600) for name in ("64x8-paper_text", "32x4w8-paper_text"))
-    np.testing.assert_allclose(plain.sigmoid(Evidence(FACTS, tuple(runs)), cells), truth(600 * np.array([512, 128])), atol=1e-3)
-    assert np.isnan(plain.sigmoid(Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),)), cells)).all()
+    np.testing.assert_allclose(
+        plain.sigmoid(Evidence(FACTS, tuple(runs)), cells), truth(600 * np.array([512, 128])), atol=1e-3
+    )
+    assert np.isnan(
+        plain.sigmoid(Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),)), cells)
+    ).all()
 
 
 def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
@@ -112,7 +144,8 @@ def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
 
 
 def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
-    """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is refused."""
+    """Other truths give the same forecasts, bit for bit, and other errors. A case that knows a held-out cell is
+    refused."""
     pairs, few = ["tiny-mix97", "tiny-mod97"], ("32x16-paper_text", "64x4-paper_text")
     monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
     true = shipped()
@@ -137,7 +170,9 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.others) >= 1
     (part,) = partial_cases(shipped())
     check_split(part)
-    assert (part.pair, part.known, part.held_out) == ("smollm2-words", (RAW,), ("32x8-paper_text",)) and len(part.evidence.runs) == 1
+    assert (part.pair, part.known, part.held_out) == ("smollm2-words", (RAW,), ("32x8-paper_text",)) and len(
+        part.evidence.runs
+    ) == 1
     for case in paper_cases():
         check_split(case)
         assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
@@ -163,7 +198,9 @@ def test_a_summary_knows_errors_ranks_regret_and_paired_intervals():
     found = summary(made_up_scores()).set_index("forecast")
     assert found.loc["forecast", "mae"] == pytest.approx(0.01) and found.loc["forecast", "spearman"] == pytest.approx(1)
     assert found.loc["gain", "spearman"] == pytest.approx(-1) and found.loc["gain", "regret"] == pytest.approx(0.8)
-    assert found.loc["sigmoid", "excess"] == pytest.approx(0.01) and found.loc["sigmoid", "excess_low"] == pytest.approx(0.01)
+    assert found.loc["sigmoid", "excess"] == pytest.approx(0.01) and found.loc[
+        "sigmoid", "excess_low"
+    ] == pytest.approx(0.01)
     assert found.loc["still", "excess_low"] > 0
 
 
@@ -185,13 +222,17 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     assert table.loc[grid.recommended, "in_budget"] and not table.loc["2048x1w8-paper_text", "in_budget"]
     assert np.isnan(table.loc["2048x1w8-paper_text", "best"]) and 0 <= table.loc[grid.recommended, "best"] <= 1
     unpaid = 0.0 if grid.recommended in PILOT_CELLS else table.loc[grid.recommended, "share"]
-    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(1 - pilot.fraction - unpaid)
+    assert table.loc["2048x1w8-paper_text", "share"] == pytest.approx(2048 / 12288) and grid.saved == pytest.approx(
+        1 - pilot.fraction - unpaid
+    )
     assert set(table["measured"].dropna().index) == set(PILOT_CELLS)
     with pytest.raises(UserError, match="budget = 5 rollouts; allowed: 1280 or more"):
         grid_of(posterior, pilot, 5, 0, 1, console, True)
     show_grid(console, grid, pilot)
     rows = console.export_text(clear=False).splitlines()[2 : 2 + len(CELLS)]
-    assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], "a row each, on a terminal of 80 columns"
+    assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], (
+        "a row each, on a terminal of 80 columns"
+    )
     show_posterior(console, posterior, pilot._replace(runs=pilot.runs[:2]))
     assert isinstance(grid, Grid) and "recommended" in console.export_text()
 
@@ -233,7 +274,10 @@ def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):
 
 def test_a_base_model_that_is_never_right_is_refused(tmp_path):
     pilot = pilot_of(tmp_path, "tiny-mix97")
-    none = {split: getattr(pilot.base, split)._replace(strict=np.zeros_like(getattr(pilot.base, split).strict)) for split in ("train", "test")}
+    none = {
+        split: getattr(pilot.base, split)._replace(strict=np.zeros_like(getattr(pilot.base, split).strict))
+        for split in ("train", "test")
+    }
     with pytest.raises(UserError, match="nothing to calibrate"):
         forecasting.posterior_of(Console(), pilot._replace(base=pilot.base._replace(**none)), tmp_path, 0, 1, True)
 

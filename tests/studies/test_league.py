@@ -36,17 +36,25 @@ def row_of(ranked: pd.DataFrame, name: str, budget: str = "rollouts"):
 
 
 def test_every_card_with_an_estimator_takes_part():
-    assert [entrant.card.name for entrant in entrants(SMALL)] == [name for name, card in CARDS.items() if card.estimator is not None]
+    assert [entrant.card.name for entrant in entrants(SMALL)] == [
+        name for name, card in CARDS.items() if card.estimator is not None
+    ]
 
 
-@pytest.mark.parametrize("arguments", ["league --seeds 3 --quiet", "--seeds 3 --quiet league", "--seeds=3 league --quiet", "--quiet --seeds 3 league"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["league --seeds 3 --quiet", "--seeds 3 --quiet league", "--seeds=3 league --quiet", "--quiet --seeds 3 league"],
+)
 def test_the_word_may_stand_anywhere(arguments):
     found = parse_run(arguments.split())
     assert isinstance(found, League) and found.rules.seeds == 3 and found.quiet
 
 
 def test_a_folder_of_that_name_is_not_the_word():
-    assert (parse_run(["cell", "--results", "league"]).study, parse_run(["--results", "league"]).results) == ("cell", Path("league"))
+    assert (parse_run(["cell", "--results", "league"]).study, parse_run(["--results", "league"]).results) == (
+        "cell",
+        Path("league"),
+    )
 
 
 def test_budgets_are_equal():
@@ -72,7 +80,11 @@ def curves_of(pass_at_1, rollouts, budget_rules: Rules) -> pd.DataFrame:
     for entrant in entrants(budget_rules):
         for design in entrant.designs.values():
             for seed in range(budget_rules.seeds):
-                columns = {"round": np.linspace(0, budget_rules.rounds, len(rollouts)).astype(int), "rollouts": rollouts, "test_pass_at_1": pass_at_1}
+                columns = {
+                    "round": np.linspace(0, budget_rules.rounds, len(rollouts)).astype(int),
+                    "rollouts": rollouts,
+                    "test_pass_at_1": pass_at_1,
+                }
                 frames.append(pd.DataFrame({"pair": "qwen-gsm8k", "cell": label(design), "seed": seed, **columns}))
     return pd.concat(frames)
 
@@ -93,19 +105,37 @@ def test_differences_and_verdicts():
     rng = np.random.default_rng(0)
     grpo = 0.5 + 0.2 * np.arange(3)[:, None] + 0.05 * rng.standard_normal((3, 6))
     noise = 0.001 * rng.standard_normal((3, 6))
-    ranked = ranked_of({"grpo": grpo, "minimalist": grpo - 0.1 + noise, "rloo": grpo + 0.02 + noise, "opo": grpo + noise - noise.mean(), "gspo": grpo})
+    ranked = ranked_of(
+        {
+            "grpo": grpo,
+            "minimalist": grpo - 0.1 + noise,
+            "rloo": grpo + 0.02 + noise,
+            "opo": grpo + noise - noise.mean(),
+            "gspo": grpo,
+        }
+    )
     row = row_of(ranked, "rloo")
     assert row.vs_grpo == pytest.approx((0.02 + noise).mean()) and row.vs_grpo_low < row.vs_grpo < row.vs_grpo_high
     verdicts = {name: verdict(row_of(ranked, name), "grpo") for name in ("grpo", "minimalist", "rloo", "opo", "gspo")}
     assert verdicts == {"grpo": "", "minimalist": "worse", "rloo": "better", "opo": "level", "gspo": "same"}
     assert verdict(row_of(ranked, "grpo"), "minimalist") == "better"
-    assert list(ranked[ranked["budget"] == "rollouts"]["value"]) == sorted(ranked[ranked["budget"] == "rollouts"]["value"], reverse=True)
+    assert list(ranked[ranked["budget"] == "rollouts"]["value"]) == sorted(
+        ranked[ranked["budget"] == "rollouts"]["value"], reverse=True
+    )
 
 
 def test_findings_count_what_the_table_says():
     grpo = np.full((2, 3), 0.5)
     wobble = np.array([[0.001, -0.001, 0.0], [0.0, 0.001, -0.001]])
-    ranked = ranked_of({"grpo": grpo, "minimalist": grpo - 0.2 + wobble, "rloo": grpo + 0.1 + wobble, "gspo": grpo + wobble, "opo": np.full((2, 3), np.nan)})
+    ranked = ranked_of(
+        {
+            "grpo": grpo,
+            "minimalist": grpo - 0.2 + wobble,
+            "rloo": grpo + 0.1 + wobble,
+            "gspo": grpo + wobble,
+            "opo": np.full((2, 3), np.nan),
+        }
+    )
     text = findings(ranked)[1]
     assert "1 is (rloo +0.100) better than grpo" in text and "1 is (minimalist -0.200) worse" in text
     assert "1 cannot be told from it" in text and "Runs diverged for opo" in text and "0.600 (rloo)" in text
@@ -133,7 +163,12 @@ def test_pooled_intervals_hold_together():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"pairs": ()}, "pairs"), ({"pairs": ("qwen-gsm8k",) * 2}, "pairs"), ({"seeds": 1}, "seeds = 1; allowed: 2 or more"), ({"rollouts": 1}, "rollouts = 1")],
+    [
+        ({"pairs": ()}, "pairs"),
+        ({"pairs": ("qwen-gsm8k",) * 2}, "pairs"),
+        ({"seeds": 1}, "seeds = 1; allowed: 2 or more"),
+        ({"rollouts": 1}, "rollouts = 1"),
+    ],
 )
 def test_bad_rules_are_refused(change, message):
     with pytest.raises(UserError, match=message):
@@ -143,7 +178,15 @@ def test_bad_rules_are_refused(change, message):
 def test_a_small_league_runs(tmp_path):
     console = Console(width=100, record=True)
     folder = run_league(console, SMALL, tmp_path, 1, True)
-    assert {path.name for path in folder.iterdir()} == {"league.png", "league.svg", "league.csv", "scores.csv", "findings.txt"}
+    assert {path.name for path in folder.iterdir()} == {
+        "league.png",
+        "league.svg",
+        "league.csv",
+        "scores.csv",
+        "findings.txt",
+    }
     ranked, scored = pd.read_csv(folder / "league.csv"), pd.read_csv(folder / "scores.csv")
-    assert set(ranked["entrant"]) == {entrant.card.name for entrant in entrants(SMALL)} and len(ranked) == 2 * len(entrants(SMALL))
+    assert set(ranked["entrant"]) == {entrant.card.name for entrant in entrants(SMALL)} and len(ranked) == 2 * len(
+        entrants(SMALL)
+    )
     assert scored["value"].between(0, 1).all() and "At equal rollouts:" in console.export_text()

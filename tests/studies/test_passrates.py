@@ -5,7 +5,18 @@ import pytest
 from scipy import stats
 
 from rftlab.shared.errors import UserError
-from rftlab.studies.pilot.passrates import EDGES, GAP, BetaBinomial, beta_binomial, binomials, goodness, histogram, moments, naive_histogram, nonparametric
+from rftlab.studies.pilot.passrates import (
+    EDGES,
+    GAP,
+    BetaBinomial,
+    beta_binomial,
+    binomials,
+    goodness,
+    histogram,
+    moments,
+    naive_histogram,
+    nonparametric,
+)
 from rftlab.studies.pilot.passrates import zero_inflated as counts_of
 
 M = 16
@@ -25,7 +36,9 @@ def drawn(name, seed, n, m=M):
 def test_probabilities_of_counts_are_those_of_scipy():
     c = np.arange(M + 1)
     np.testing.assert_allclose(counts_of(M, 0.7, 3.1, 0.0), stats.betabinom.pmf(c, M, 0.7, 3.1), rtol=1e-10)
-    np.testing.assert_allclose(counts_of(M, 0.7, 3.1, 0.2), 0.8 * stats.betabinom.pmf(c, M, 0.7, 3.1) + 0.2 * (c == 0), rtol=1e-10)
+    np.testing.assert_allclose(
+        counts_of(M, 0.7, 3.1, 0.2), 0.8 * stats.betabinom.pmf(c, M, 0.7, 3.1) + 0.2 * (c == 0), rtol=1e-10
+    )
     rates = np.array([0.0, 0.3, 1.0])
     np.testing.assert_allclose(binomials(M, rates), stats.binom.pmf(c[:, None], M, rates), atol=1e-12)
 
@@ -34,7 +47,12 @@ def test_probabilities_of_counts_are_those_of_scipy():
 @pytest.mark.parametrize("m", [4, 16])
 def test_moments_are_unbiased_and_the_naive_variance_is_not(name, m):
     found = [(moments(counts, m), rates) for rates, counts in (drawn(name, seed, 60, m) for seed in range(800))]
-    errors = np.array([(known.mean - rates.mean(), known.variance - rates.var(ddof=1), known.naive_variance - rates.var(ddof=1)) for known, rates in found])
+    errors = np.array(
+        [
+            (known.mean - rates.mean(), known.variance - rates.var(ddof=1), known.naive_variance - rates.var(ddof=1))
+            for known, rates in found
+        ]
+    )
     z = errors.mean(axis=0) / errors.std(axis=0) * np.sqrt(len(errors))
     assert abs(z[0]) < 4 and abs(z[1]) < 4 and z[2] > 10
     left = errors[:, 2] - [(rates * (1 - rates)).mean() / m for _, rates in found]
@@ -49,7 +67,9 @@ def test_a_planted_beta_comes_back(a, b):
     counts = rng.binomial(M, rng.beta(a, b, 20_000))
     fit = beta_binomial(counts, M)
     assert fit.zero == 0 and fit.a == pytest.approx(a, rel=0.06) and fit.b == pytest.approx(b, rel=0.06)
-    assert fit.mean == pytest.approx(a / (a + b), abs=0.005) and fit.variance == pytest.approx(stats.beta.var(a, b), rel=0.03)
+    assert fit.mean == pytest.approx(a / (a + b), abs=0.005) and fit.variance == pytest.approx(
+        stats.beta.var(a, b), rel=0.03
+    )
     assert goodness(fit, counts, M).p_value > 0.001
 
 

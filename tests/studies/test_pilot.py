@@ -22,7 +22,17 @@ from rftlab.studies.pilot.noise import analysed, parts_of
 from rftlab.studies.pilot.pilot import Gradient, PilotMeasurements, pilot_from, rollouts_of
 from rftlab.studies.pilot.run import answers_of, wanted
 from rftlab.studies.pilot.show import show, spark
-from rftlab.studies.pilot.store import DamagedPilot, discard, file_of, read, read_pilot, ship, shipped_base, shipped_pairs, write
+from rftlab.studies.pilot.store import (
+    DamagedPilot,
+    discard,
+    file_of,
+    read,
+    read_pilot,
+    ship,
+    shipped_base,
+    shipped_pairs,
+    write,
+)
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.seal import sealed
@@ -41,18 +51,29 @@ def pilot():
 def test_the_usual_designs_are_a_twentieth_of_the_grid():
     assert len(CELLS) == 25 and sum(rollouts_of(cell) for cell in CELLS.values()) == 12_288
     assert sum(rollouts_of(CELLS[cell]) for cell in PILOT_CELLS) == 576
-    assert CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2] and CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
+    assert (
+        CELLS["256x1-paper_text"] == EXPERIMENTS["tradeoff"].cells[-2]
+        and CELLS["32x1-minimalist"] == EXPERIMENTS["baseline"].cells[0]
+    )
     assert pilot_from(shipped(), shipped_base(PAIR)).fraction < 0.05
 
 
 def test_shipped_runs_make_a_pilot(pilot):
     usual = start_at(PAIR, "llm").design
-    assert (pilot.rounds, pilot.eval_every) == (usual.rounds, usual.eval_every) and [run.cell for run in pilot.runs] == list(PILOT_CELLS)
+    assert (pilot.rounds, pilot.eval_every) == (usual.rounds, usual.eval_every) and [
+        run.cell for run in pilot.runs
+    ] == list(PILOT_CELLS)
     curves = shipped().query("pair == @PAIR and seed == 0")
     for run in pilot.runs:
         own = curves[curves["cell"] == run.cell]
-        assert run.curve.test_pass_at_1.tolist() == own["test_pass_at_1"].tolist() and run.test_flexible.tolist() == own["test_flexible"].tolist()
-        assert run.design == replace(CELLS[run.cell], rounds=usual.rounds, eval_every=usual.eval_every) and not run.diverged
+        assert (
+            run.curve.test_pass_at_1.tolist() == own["test_pass_at_1"].tolist()
+            and run.test_flexible.tolist() == own["test_flexible"].tolist()
+        )
+        assert (
+            run.design == replace(CELLS[run.cell], rounds=usual.rounds, eval_every=usual.eval_every)
+            and not run.diverged
+        )
         assert (run.train_questions, run.test_questions, run.responses, run.evaluated) == (500, 500, 1, 13 * 1000 * 2)
         assert run.spent.rollouts == usual.rounds * rollouts_of(run.design) == own["rollouts"].max()
     assert pilot.total.rollouts == 576 * 600 + 16 * 1012 == sum(spent.rollouts for spent in pilot.spent.values())
@@ -71,11 +92,14 @@ def test_the_base_model_answers_as_the_curves_begin(pilot):
 
 
 def test_the_gradients_of_the_base_model_are_as_long_as_those_of_a_run():
-    """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and noise at the base policy predict."""
+    """Norms of the first 50 rounds of (32, 1) with the raw reward, which hardly moves, are those that signal and
+    noise at the base policy predict."""
     pilots = {pair: pilot_from(shipped(), shipped_base(pair)) for pair in whole_pairs(shipped())}
     for pilot in pilots.values():
         assert pilot.runs[0].curve.grad_norm[1] == pytest.approx(pilot.base.raw.norm(32, 1), rel=0.25)
-        assert pilot.base.raw.signal == pytest.approx(pilot.base.centred.signal, abs=3 * pilot.base.centred.signal_error)
+        assert pilot.base.raw.signal == pytest.approx(
+            pilot.base.centred.signal, abs=3 * pilot.base.centred.signal_error
+        )
 
 
 def test_runs_that_are_missing_or_unknown_are_named(pilot):
@@ -105,7 +129,11 @@ def products_of(halves, n, blocks=8):
     means, block = halves.mean(axis=1), np.arange(len(halves)) * blocks // len(halves)
     sums = np.array([means[block == b].sum(axis=0) for b in range(blocks)])
     return SimpleNamespace(
-        group=n, block=block, gram=sums @ sums.T, squares=(means**2).sum(axis=1), differences=((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1)
+        group=n,
+        block=block,
+        gram=sums @ sums.T,
+        squares=(means**2).sum(axis=1),
+        differences=((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1),
     )
 
 
@@ -153,7 +181,13 @@ def test_a_file_comes_back(pilot, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda text: text[: len(text) // 2], lambda text: text.replace('"samples": 16', '"samples": 17'), lambda text: "[]", lambda text: "[" * 100_000]
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"samples": 16', '"samples": 17'),
+        lambda text: "[]",
+        lambda text: "[" * 100_000,
+    ],
 )
 def test_a_damaged_file_is_named(pilot, tmp_path, damage):
     place = file_of(tmp_path, PAIR)
@@ -168,16 +202,23 @@ def test_a_damaged_file_is_named(pilot, tmp_path, damage):
 def test_a_pilot_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match=f"pilot.json is missing; run `rftlab pilot --pair {PAIR} --results .*` first"):
         read_pilot(tmp_path, PAIR)
-    with pytest.raises(UserError, match=r"pair = 'qwen-math' has no measurements of its base model in the package; allowed: .*tiny-mod97"):
+    with pytest.raises(
+        UserError,
+        match=r"pair = 'qwen-math' has no measurements of its base model in the package; allowed: .*tiny-mod97",
+    ):
         shipped_base("qwen-math")
 
 
 def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
     base, run, place = pilot.base, pilot.runs[0], tmp_path / "x.json"
     wrong = {
-        r"test\.strict must be 500 whole numbers from 0 to 16": base._replace(test=base.test._replace(strict=base.test.strict + 17)),
+        r"test\.strict must be 500 whole numbers from 0 to 16": base._replace(
+            test=base.test._replace(strict=base.test.strict + 17)
+        ),
         "train: 512 questions; allowed: 1 to 511": base._replace(n_train=511),
-        "more right answers in the format": base._replace(train=base.train._replace(well_formed=np.zeros(512, dtype=np.int64))),
+        "more right answers in the format": base._replace(
+            train=base.train._replace(well_formed=np.zeros(512, dtype=np.int64))
+        ),
         "rounds must rise from 0 to 10": pilot._replace(runs=(run._replace(planned_rounds=10),)),
         "columns of unequal lengths": pilot._replace(runs=(run._replace(test_flexible=run.test_flexible[1:]),)),
         "design y is none of the grid's": pilot._replace(runs=(run._replace(cell="y"),)),
@@ -232,9 +273,12 @@ def test_runs_of_a_pilot_are_those_of_the_grid():
     grid = {point.id for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)}
     assert {point.id for point in wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).points()} < grid
     short = wanted(PAIR, PILOT_CELLS, 20, ProbeConfig())
-    assert not {point.id for point in short.points()} & grid and {point.run.design.rounds for point in short.points()} == {20}
+    assert not {point.id for point in short.points()} & grid and {
+        point.run.design.rounds for point in short.points()
+    } == {20}
     assert (
-        short.config() != wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).config() and short.base_config() == wanted(PAIR, (), None, ProbeConfig()).base_config()
+        short.config() != wanted(PAIR, PILOT_CELLS, None, ProbeConfig()).config()
+        and short.base_config() == wanted(PAIR, (), None, ProbeConfig()).base_config()
     )
     assert short.base_config() != wanted(PAIR, (), None, ProbeConfig(samples=8)).base_config()
     assert json.loads(json.dumps(short.config())) == short.config()
@@ -244,12 +288,22 @@ def test_responses_are_counted():
     rng = np.random.default_rng(0)
     strict, flexible, form, finished = (rng.random((6, 4)) < share for share in (0.3, 0.5, 0.8, 0.9))
     lengths = rng.integers(1, 9, (6, 4))
-    found = answers_of(SimpleNamespace(strict=strict * 1.0, flexible=flexible * 1.0, well_formed=form, finished=finished, lengths=lengths))
-    assert found.samples == 4 and found.strict.tolist() == strict.sum(1).tolist() and found.well_formed.tolist() == form.sum(1).tolist()
+    found = answers_of(
+        SimpleNamespace(
+            strict=strict * 1.0, flexible=flexible * 1.0, well_formed=form, finished=finished, lengths=lengths
+        )
+    )
+    assert (
+        found.samples == 4
+        and found.strict.tolist() == strict.sum(1).tolist()
+        and found.well_formed.tolist() == form.sum(1).tolist()
+    )
     assert found.rate("flexible") == pytest.approx(flexible.mean()) and found.lengths.mean == lengths.mean()
     assert found.lengths.right == lengths[strict].mean() and found.lengths.wrong == lengths[~strict].mean()
     assert found.lengths.cut == pytest.approx(1 - finished.mean()) and found.lengths.quantiles[2] == np.median(lengths)
-    none = answers_of(SimpleNamespace(strict=0.0 * strict, flexible=flexible, well_formed=form, finished=finished, lengths=lengths))
+    none = answers_of(
+        SimpleNamespace(strict=0.0 * strict, flexible=flexible, well_formed=form, finished=finished, lengths=lengths)
+    )
     assert math.isnan(none.lengths.right)
 
 
@@ -264,14 +318,23 @@ def printed(pilot):
 
 def test_what_was_measured_is_printed(pilot):
     text = printed(pilot)
-    for part in ("512 of 2048", "without sampling noise", "noise scale", "run 256x1-paper_text", "7,372,800 rollouts", f"{pilot.fraction:.2%}"):
+    for part in (
+        "512 of 2048",
+        "without sampling noise",
+        "noise scale",
+        "run 256x1-paper_text",
+        "7,372,800 rollouts",
+        f"{pilot.fraction:.2%}",
+    ):
         assert part in text
     silent = pilot.base.raw._replace(signal=-0.1, signal_error=0.5)
     assert f"> {silent.variance(1):,.0f}" in printed(pilot._replace(base=pilot.base._replace(raw=silent), runs=()))
     assert spark(np.array([0.0, 0.25, 0.5])) == "▁▄█"
 
 
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "dangling link", "another pair", "base for pilot", "other types"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "pipe", "link", "dangling link", "another pair", "base for pilot", "other types"]
+)
 def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
     place, other = file_of(tmp_path, PAIR), file_of(tmp_path, "tiny-mix97")
     write(other, pilot, {})
@@ -283,7 +346,9 @@ def test_what_is_no_pilot_is_named_and_removed(pilot, tmp_path, kind):
         "dangling link": lambda: place.symlink_to("nowhere"),
         "another pair": lambda: write(place, pilot._replace(base=pilot.base._replace(pair="tiny-mix97")), {}),
         "base for pilot": lambda: write(place, pilot.base, {}),
-        "other types": lambda: place.write_bytes(sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])),
+        "other types": lambda: place.write_bytes(
+            sealed({"config": {}, "content": {"base": 3, "runs": None, "rounds": "x"}}, [2, "PilotMeasurements"])
+        ),
     }
     makers[kind]()
     with pytest.raises(DamagedPilot, match=r"pilot\.json"):

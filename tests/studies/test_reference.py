@@ -48,9 +48,14 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
     for point in points:
         folder, rounds = store.folder_of(root, point), np.array([0, 1, 2])
         folder.mkdir(parents=True)
-        columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {"seed": np.full(3, point.run.seed), "round": rounds}
+        columns = {name: np.arange(3.0) / 2 for name in Curve._fields} | {
+            "seed": np.full(3, point.run.seed),
+            "round": rounds,
+        }
         columns |= {"rollouts": 32 * rounds, "tokens": 32 * rounds}
-        metrics = {"seed": columns["seed"], "round": rounds} | {name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name}
+        metrics = {"seed": columns["seed"], "round": rounds} | {
+            name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name
+        }
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))
@@ -75,7 +80,9 @@ def test_a_rate_is_judged_on_the_validation_split_by_all_its_cells():
     start = start_at("tiny-mix97", "llm")
     (slow, fast) = points_at("tiny-mix97", [1e-5, 1e-2], 2)
     assert {point.run.evaluation.split for point in slow + fast} == {"validation"} and start.evaluation.split == "test"
-    assert {point.run.optimizer.learning_rate for point in fast} == {1e-2} and {point.run.design.batch_size for point in fast} == {1, 32, 256}
+    assert {point.run.optimizer.learning_rate for point in fast} == {1e-2} and {
+        point.run.design.batch_size for point in fast
+    } == {1, 32, 256}
     assert replace(slow[0].run, optimizer=start.optimizer, evaluation=start.evaluation, design=start.design) == start
     rows = [(label(cell), seed, at, 600, 0.1 * at / 600) for cell in CELLS for seed in (0, 1) for at in (0, 600)]
     curves = pd.DataFrame(rows, columns=["cell", "seed", "round", "planned_rounds", "test_pass_at_1"])

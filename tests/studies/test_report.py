@@ -41,7 +41,8 @@ def curves_of(pairs, seeds):
 
 
 def with_metrics(curves):
-    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to it after."""
+    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to
+    it after."""
     flexible = curves["test_pass_at_1"] + 0.1 * (curves["round"] == 0)
     phases = {f"{kind}_{phase}": at for at, phase in enumerate(PHASES, 1) for kind in ("seconds", "peak_mb")}
     return curves.assign(train_flexible=flexible, test_flexible=flexible, **phases)
@@ -49,12 +50,16 @@ def with_metrics(curves):
 
 def part(curves, text="plain", level="sim", **changes):
     pairs = list(dict.fromkeys(curves["pair"]))
-    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(**changes)
+    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(
+        **changes
+    )
 
 
 def findings_of(pairs, text="a < b"):
     return [
-        SimpleNamespace(claim=f"claim {i}", statement=text, pair=pair, published="" if i else text, measured=text, verdict=verdict)
+        SimpleNamespace(
+            claim=f"claim {i}", statement=text, pair=pair, published="" if i else text, measured=text, verdict=verdict
+        )
         for i, verdict in enumerate(VERDICTS)
         for pair in pairs
     ]
@@ -71,7 +76,8 @@ def short_run(table):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A report of three pairs and two seeds, one of whose runs diverged, with hostile text wherever text comes from outside."""
+    """A report of three pairs and two seeds, one of whose runs diverged, with hostile text wherever text comes from
+    outside."""
     curves = curves_of(PAIRS, seeds=2)
     curves = curves.drop(short_run(curves).query("seed == 1 and round == 2000").index)
     return write(tmp_path_factory.mktemp("report"), curves, HOSTILE), curves
@@ -105,7 +111,9 @@ def test_outside_text_is_escaped(written):
 def test_a_diverged_run_leaves_its_curve_short_and_its_endpoint_to_the_others(written):
     path, curves = written
     names = ["figures/tradeoff-curves.csv", "endpoints.csv"]
-    drawn, endpoints, kept = (short_run(table) for table in (*(pd.read_csv(path.parent / name) for name in names), curves))
+    drawn, endpoints, kept = (
+        short_run(table) for table in (*(pd.read_csv(path.parent / name) for name in names), curves)
+    )
     assert set(drawn["round"]) == {0, 1000}
     endpoint = endpoints[endpoints["split"] == "test"].iloc[0]
     assert endpoint["seeds"] == 1
@@ -115,7 +123,9 @@ def test_a_diverged_run_leaves_its_curve_short_and_its_endpoint_to_the_others(wr
 def test_files_hold_the_numbers_they_were_given(written):
     path, curves = written
     endpoints = endpoint_table(curves, CHOSEN, PAIRS)
-    pd.testing.assert_frame_equal(pd.read_csv(path.parent / "endpoints.csv"), endpoints, check_exact=False, atol=1e-6, check_dtype=False)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(path.parent / "endpoints.csv"), endpoints, check_exact=False, atol=1e-6, check_dtype=False
+    )
     drawn = pd.read_csv(path.parent / "figures" / "tradeoff-endpoints.csv")
     expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
     pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
@@ -145,7 +155,15 @@ def test_equal_inputs_give_equal_files(tmp_path):
 def test_one_pair_and_one_seed(tmp_path):
     curves = curves_of(PAIRS[:1], seeds=1)
     seen = []
-    path = write_report(tmp_path, EXPERIMENTS.values(), part(curves), None, {}, [], progress=lambda done, total: seen.append((done, total)))
+    path = write_report(
+        tmp_path,
+        EXPERIMENTS.values(),
+        part(curves),
+        None,
+        {},
+        [],
+        progress=lambda done, total: seen.append((done, total)),
+    )
     assert "±" not in path.read_text()
     assert seen[0][0] == 0
     assert seen[-1][0] == seen[-1][1] == len(list((tmp_path / "figures").glob("*.svg")))
@@ -163,7 +181,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
     figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
     before = save(figure, tmp_path, "figure", numbers).read_bytes()
-    monkeypatch.setattr("rftlab.studies.report.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr(
+        "rftlab.studies.report.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full"))
+    )
     with pytest.raises(OSError, match="disk full"):
         save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
     assert (tmp_path / "figure.svg").read_bytes() == before
@@ -207,7 +227,9 @@ def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, 
         terminal_summary([main], Console(width=200))
         page = write_report(tmp_path, CHOSEN, main, None, {}, []).read_text()
         for shown in (capsys.readouterr().out, page):
-            assert (f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison" in shown) == said
+            assert (
+                f"trains for {rounds} rounds and the paper for 2000: its numbers are no fair comparison" in shown
+            ) == said
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +254,11 @@ def test_gains_are_split_into_format_and_reasoning(both):
     table = gains(both[1].curves)
     assert table["gain"].to_numpy() == pytest.approx((table["reasoning"] + table["format"]).to_numpy())
     assert table["format"].to_numpy() == pytest.approx(0.1)
-    own = both[1].curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'").pivot(index="seed", columns="round", values="test_pass_at_1")
+    own = (
+        both[1]
+        .curves.query(f"pair == '{TINY[0]}' and cell == '{table['cell'][0]}'")
+        .pivot(index="seed", columns="round", values="test_pass_at_1")
+    )
     known = interval((own[2000] - own[0]).to_numpy())
     assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.mean, known.high - known.mean))
     assert "Format and reasoning" in both[0].read_text()

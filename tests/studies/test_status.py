@@ -1,4 +1,5 @@
-"""`rftlab status`: what is done, running, interrupted and to do, from the files and locks that are there, without writing one."""
+"""`rftlab status`: what is done, running, interrupted and to do, from the files and locks that are there, without
+writing one."""
 
 import fcntl
 import io
@@ -58,7 +59,9 @@ def hold():
     children = []
 
     def start(folder):
-        child = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        child = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
         children.append(child)
         assert child.stdout.readline() == "held\n"
 
@@ -82,7 +85,11 @@ def printed(root):
 def rows(text):
     """Cells of the tables by pair."""
     lines = [line.split() for line in text.splitlines()]
-    return {words[0]: words[1:] for words in lines if words and words[0] in ("qwen-gsm8k", "tiny-mix97", "tiny-mod97", "all")}
+    return {
+        words[0]: words[1:]
+        for words in lines
+        if words and words[0] in ("qwen-gsm8k", "tiny-mix97", "tiny-mod97", "all")
+    }
 
 
 def test_each_state_is_seen_and_nothing_is_written(root, hold):
@@ -107,7 +114,10 @@ def test_each_state_is_seen_and_nothing_is_written(root, hold):
     left = seconds_left(found)
     assert rows(text)["tiny-mix97"] == ["1", "2", "2", str(len(todo) - 5), *duration(left).split()]
     assert rows(text)["tiny-mod97"] == ["0", "0", "0", str(len(todo)), "unknown"] and rows(text)["all"][-1] == "unknown"
-    assert f"running: {todo[1].name}, round 150 of 600" in text and f"interrupted: {todo[4].name}, round unknown of 600" in text
+    assert (
+        f"running: {todo[1].name}, round 150 of 600" in text
+        and f"interrupted: {todo[4].name}, round unknown of 600" in text
+    )
 
 
 def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, hold):
@@ -119,7 +129,9 @@ def test_time_left_is_that_of_finished_runs_in_proportion_to_their_cost(root, ho
     left = 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost + sum(point.cost for point in todo[3:]))
     assert seconds_left(found) == pytest.approx(left)
     assert seconds_left_now(found) == pytest.approx(left / 2)
-    assert seconds_left_now(found[:3]) == pytest.approx(max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2))
+    assert seconds_left_now(found[:3]) == pytest.approx(
+        max(3 * 0.75 * todo[1].cost, 3 * (0.75 * todo[1].cost + 0.25 * todo[2].cost) / 2)
+    )
 
 
 def test_what_is_not_known_is_not_guessed(root):
@@ -130,7 +142,11 @@ def test_what_is_not_known_is_not_guessed(root):
     for damaged in ("{}", "[" * 100_000, '{"seconds": NaN}', '{"seconds": -1}', '{"seconds": 1%s}' % ("0" * 400)):
         (store.folder_of(root, todo[0]) / "done.json").write_text(damaged)
         found = [run_status(root, point) for point in todo]
-        assert found[0].state == "interrupted" and str(store.folder_of(root, todo[0])) in found[0].damage and seconds_left(found) is None
+        assert (
+            found[0].state == "interrupted"
+            and str(store.folder_of(root, todo[0])) in found[0].damage
+            and seconds_left(found) is None
+        )
 
 
 def test_simulations_are_done_or_to_do(root):
@@ -157,7 +173,10 @@ def test_a_look_takes_no_lock_away_and_a_start_beside_it_is_not_refused(tmp_path
         assert held(folder)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(None, "unknown"), (0.0, "0 s"), (59.4, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, "unknown"), (0.0, "0 s"), (59.4, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min")],
+)
 def test_durations(seconds, words):
     assert duration(seconds) == words
 
@@ -187,7 +206,10 @@ def test_a_folder_without_a_study_is_one_line(tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.parametrize("place", ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"])
+@pytest.mark.parametrize(
+    "place",
+    ["sim/qwen-gsm8k/point", "llm/tiny-mix97/point", "llm/tiny-mix97/point/done.json", "llm/tiny-mix97/point/lock"],
+)
 @pytest.mark.parametrize("kind", ["file", "pipe", "link", "dangling link"])
 def test_what_lies_in_the_place_of_a_run_is_no_run(root, kind, place, tmp_path):
     level, pair, _, *rest = place.split("/")

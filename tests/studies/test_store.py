@@ -23,7 +23,9 @@ from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.runner import collect, split
 from rftlab.studies.runs.seal import sealed
 from rftlab.studies.runs.study import manifest_of, read_study, study_of, write_study
-from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, root, run_all  # noqa: F401
+
+# noqa: F401
+from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, root, run_all
 
 
 def test_a_point_comes_back_as_it_was_written(root):
@@ -149,7 +151,11 @@ def test_a_folder_of_somebody_else_is_refused_and_untouched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("marker", ["", "{", "[]", '{"format": 99}', DEEP, nested(900)], ids=["empty", "half", "list", "format", "deep", "rather deep"])
+@pytest.mark.parametrize(
+    "marker",
+    ["", "{", "[]", '{"format": 99}', DEEP, nested(900)],
+    ids=["empty", "half", "list", "format", "deep", "rather deep"],
+)
 def test_a_folder_of_another_format_is_refused(root, marker):
     (root / store.MARKER).write_text(marker)
     with pytest.raises(UserError, match=r"rftlab\.json"):
@@ -215,7 +221,9 @@ def test_a_damaged_study_is_one_line_that_names_its_file(root, kind):
     write_study(root, study)
     assert read_study(root, "sim") == study
     manifest.write_bytes(damage.encode() if isinstance(damage, str) else sealed(study._asdict() | damage, "sim"))
-    with pytest.raises(UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce") as found:
+    with pytest.raises(
+        UserError, match=r"^\S*study-sim\.json cannot be read \([^\n]*\); run `rftlab reproduce"
+    ) as found:
         read_study(root, "sim")
     assert message in str(found.value)
 

@@ -1,4 +1,5 @@
-"""Points that are not what they seem: tables of other points, facts of other types, links and pipes in their places. All are named and redone, or refused."""
+"""Points that are not what they seem: tables of other points, facts of other types, links and pipes in their places.
+All are named and redone, or refused."""
 
 import io
 import json
@@ -133,7 +134,9 @@ def test_what_lies_in_the_place_of_a_folder_of_points_is_refused_by_name(done, o
     root, _ = done
     shutil.rmtree(root / part)
     IN_PLACE[kind](root / part, outside)
-    with pytest.raises(UserError, match=f"^{root / part} is a .*; allowed: a folder, or nothing of that name; remove it$"):
+    with pytest.raises(
+        UserError, match=f"^{root / part} is a .*; allowed: a folder, or nothing of that name; remove it$"
+    ):
         split(store.open_store(root), points(2), print)
     assert (outside / "done.json").read_text() == "mine"
 

@@ -112,13 +112,23 @@ FINAL = {
 
 
 def curves_of(values, base=0.02, seeds=4, spread=0.001, pair_name="qwen-gsm8k"):
-    """Curves of every cell whose final test Pass@1 is as given (0.575 elsewhere), with small differences between seeds."""
+    """Curves of every cell whose final test Pass@1 is as given (0.575 elsewhere), with small differences between
+    seeds."""
     rows = []
     for seed in range(seeds):
         for i, cell in enumerate(label(c) for c in cells_of(list(EXPERIMENTS.values()))):
             final = values.get(cell, 0.575) + spread * np.sin(7 * seed + i)
             for step, test in ((0, base), (2000, final)):
-                rows.append({"pair": pair_name, "cell": cell, "seed": seed, "round": step, "train_pass_at_1": test * 1.2, "test_pass_at_1": test})
+                rows.append(
+                    {
+                        "pair": pair_name,
+                        "cell": cell,
+                        "seed": seed,
+                        "round": step,
+                        "train_pass_at_1": test * 1.2,
+                        "test_pass_at_1": test,
+                    }
+                )
     return pd.DataFrame(rows).assign(planned_rounds=2000)
 
 
@@ -199,7 +209,10 @@ def test_endpoint_table_and_agreement():
     known = agreement(table).set_index("split")
     assert known.loc["test", "cells"] == 9
     expected = [
-        abs(finals(curves, "qwen-gsm8k", "test")[label(c)].mean() - published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c))
+        abs(
+            finals(curves, "qwen-gsm8k", "test")[label(c)].mean()
+            - published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c)
+        )
         for c in cells_of(list(EXPERIMENTS.values()))
         if published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c) is not None
     ]
@@ -215,15 +228,34 @@ SHORT = ("--rounds", "2", "--eval-every", "2")
         ((), ""),
         (("--preset", "dapo", *SHORT), "nothing published"),
         (SHORT, "rounds"),
-        ((*SHORT, "--environment.n-train", "200", "--optimizer.learning-rate", "1e-3"), "rounds, environment, optimizer"),
+        (
+            (*SHORT, "--environment.n-train", "200", "--optimizer.learning-rate", "1e-3"),
+            "rounds, environment, optimizer",
+        ),
         ((*SHORT, "--sampling.tries", "2", "--sampler.lag", "1"), "rounds, sampling, sampler"),
     ],
 )
 def test_published_numbers_stand_beside_runs_that_can_be_compared(flags, changed, tmp_path):
     written = StringIO()
-    command = parse_run(["cell", "--batch-size", "32", "--rollouts", "8", "--seeds", "1", "--quiet", "--results", str(tmp_path / "results"), *flags])
+    command = parse_run(
+        [
+            "cell",
+            "--batch-size",
+            "32",
+            "--rollouts",
+            "8",
+            "--seeds",
+            "1",
+            "--quiet",
+            "--results",
+            str(tmp_path / "results"),
+            *flags,
+        ]
+    )
     assert command.execute(Console(file=written, width=120)) == 0
     shown = written.getvalue()
     assert ("0.78" in shown) == (not changed)
     assert ("published" in shown.splitlines()[2]) == (not changed)
-    assert (f"published numbers are left out: not the pair's own are {changed}\n" in shown) == (changed.startswith("rounds"))
+    assert (f"published numbers are left out: not the pair's own are {changed}\n" in shown) == (
+        changed.startswith("rounds")
+    )

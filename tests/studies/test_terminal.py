@@ -1,4 +1,5 @@
-"""The command as a process: encodings, widths, closed pipes, interrupts while it starts, limits on memory, the line where code is compiled."""
+"""The command as a process: encodings, widths, closed pipes, interrupts while it starts, limits on memory, the line
+where code is compiled."""
 
 import errno
 import os
@@ -35,7 +36,9 @@ PARSED = (
 
 
 def rftlab(*arguments, **changes):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | changes)
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | changes
+    )
 
 
 @pytest.mark.parametrize("line", PARSED)
@@ -62,7 +65,9 @@ def test_any_encoding_will_do(command, encoding):
 @pytest.mark.parametrize("width", ["0", "-1", "", "²", "wide", "9" * 30])
 def test_a_width_that_is_none_is_as_if_it_were_not_set(width):
     plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    usual = subprocess.run([*COMMAND, "estimators", "grpo"], capture_output=True, text=True, timeout=60, cwd=ROOT, env=plain)
+    usual = subprocess.run(
+        [*COMMAND, "estimators", "grpo"], capture_output=True, text=True, timeout=60, cwd=ROOT, env=plain
+    )
     done = rftlab("estimators", "grpo", COLUMNS=width)
     assert (done.returncode, done.stdout) == (0, usual.stdout) and usual.stdout
 
@@ -72,28 +77,45 @@ def test_a_closed_pipe_is_a_quiet_end(command):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
-        done = subprocess.run([*COMMAND, *command.split()], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120, cwd=ROOT)
+        done = subprocess.run(
+            [*COMMAND, *command.split()], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=120, cwd=ROOT
+        )
     assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
-    code = f"import sys; from rftlab.studies.cli.terminal import guarded, leave; leave(guarded(lambda: (print('few'), {end})[1]))"
+    code = (
+        "import sys; from rftlab.studies.cli.terminal import guarded, leave; leave(guarded(lambda: "
+        f"(print('few'), {end})[1]))"
+    )
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as closed:
-        done = subprocess.run([sys.executable, "-c", code], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, cwd=ROOT, env=buffered)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            cwd=ROOT,
+            env=buffered,
+        )
     assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("delay", [0.15, 0.4, 0.8, 1.5, 3.0])
 def test_an_interrupt_of_the_start_is_one_line(delay, tmp_path):
-    """While it imports and compiles, into an empty cache: not at a certain place, but no place may answer with a traceback."""
+    """While it imports and compiles, into an empty cache: not at a certain place, but no place may answer with a
+    traceback."""
     cold = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     command = [*COMMAND, "run", "cell", "--quiet", "--results", str(tmp_path / "results")]
-    waiting = f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; from rftlab.studies.cli.main import main; print('ready', flush=True); main()"
+    waiting = (
+        f"import sys; sys.argv = {['rftlab', *command[3:]]!r}; from rftlab.studies.cli.main import main; "
+        "print('ready', flush=True); main()"
+    )
     process = subprocess.Popen([sys.executable, "-c", waiting], env=cold, preexec_fn=hear_interrupts, **PIPES)
     assert process.stdout.readline() == "ready\n"
     time.sleep(delay)
@@ -131,19 +153,35 @@ def test_an_interrupted_pool_does_not_wait_for_its_threads():
 
 
 def test_a_process_leaves_although_a_thread_computes():
-    code = "import threading, time; from rftlab.studies.cli.terminal import leave; threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
+    code = (
+        "import threading, time; from rftlab.studies.cli.terminal import leave; "
+        "threading.Thread(target=time.sleep, args=(100,)).start(); leave(130)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 130
 
 
 @pytest.mark.parametrize("megabytes", [100, 300, 800])
 def test_a_low_limit_on_memory_is_one_line(megabytes, tmp_path):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes * 10**6,) * 2)  # noqa: E731
-    process = subprocess.Popen([*COMMAND, "run", "cell", "--results", str(tmp_path / "results")], preexec_fn=limit, **PIPES)
+    process = subprocess.Popen(
+        [*COMMAND, "run", "cell", "--results", str(tmp_path / "results")], preexec_fn=limit, **PIPES
+    )
     printed, errors = process.communicate(timeout=60)
-    assert (process.returncode, printed, errors.count("\n")) == (2, "", 1) and "ulimit -v" in errors and "allowed: 2 GB or more" in errors
+    assert (
+        (process.returncode, printed, errors.count("\n")) == (2, "", 1)
+        and "ulimit -v" in errors
+        and "allowed: 2 GB or more" in errors
+    )
 
 
-@pytest.mark.parametrize("error", [MemoryError(), ImportError("x.so: failed to map segment from shared object"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        ImportError("x.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
 def test_memory_that_is_missing_has_a_line_that_says_so(error, capsys):
     def work():
         raise error
@@ -181,7 +219,15 @@ def event_of(module):
 
 def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tmp_path):
     announcer = Announcer(tmp_path)
-    for module in ("numba.core", "simple", "__main__", "rftlab.sim.round.plain", "rftlab.sim.lanes.random", "rftlab.sim.round.general", "rftlab.shared.kl"):
+    for module in (
+        "numba.core",
+        "simple",
+        "__main__",
+        "rftlab.sim.round.plain",
+        "rftlab.sim.lanes.random",
+        "rftlab.sim.round.general",
+        "rftlab.shared.kl",
+    ):
         announcer.on_start(event_of(module))
         announcer.on_start(event_of("rftlab.sim.lanes.random"))  # a part of it
         announcer.on_end(None)
@@ -196,12 +242,28 @@ def test_compilation_is_announced_once_for_each_purpose_and_only_ours(capsys, tm
 
 
 def test_a_compilation_in_a_fresh_cache_is_said_and_one_from_the_cache_is_not(tmp_path):
-    code = "from rftlab.shared.config.kl import KL, kl_rule; from rftlab.shared.kl import kl_penalty; kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
-    runs = [subprocess.run([sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}, timeout=200, **PIPES | {}) for _ in range(2)]
+    code = (
+        "from rftlab.shared.config.kl import KL, kl_rule; from rftlab.shared.kl import kl_penalty; "
+        "kl_penalty(kl_rule(KL('k3')), -1.0, -2.0)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}, timeout=200, **PIPES | {}
+        )
+        for _ in range(2)
+    ]
     assert [run.returncode for run in runs] == [0, 0]
-    assert runs[0].stderr.count("\n") == 1 and runs[0].stderr.startswith("rftlab: compiling the estimators") and runs[1].stderr == ""
+    assert (
+        runs[0].stderr.count("\n") == 1
+        and runs[0].stderr.startswith("rftlab: compiling the estimators")
+        and runs[1].stderr == ""
+    )
 
 
 def test_a_pilot_asks_for_its_threads_first(tmp_path):
     done = rftlab("pilot", "--threads", "-1", "--designs", PILOT_CELLS[0], "--results", str(tmp_path / "results"))
-    assert done.returncode == 2 and "threads = -1; allowed: 0 (all) or more" in done.stderr and not (tmp_path / "results").exists()
+    assert (
+        done.returncode == 2
+        and "threads = -1; allowed: 0 (all) or more" in done.stderr
+        and not (tmp_path / "results").exists()
+    )

@@ -12,8 +12,31 @@ from rftlab.shared.design import Design
 from tests.support.tiny_models import small_model
 from tests.support.tiny_runs import GRPO
 
-WORDS = ["<pad>", "<s>", "</s>", "<turn>", "user", "model", "####", *"0123456789", "+", "Let's", "think", "step", "by", "and", "output", "What", "is", "?", "."]
-TEMPLATE = "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if add_generation_prompt %}<turn> model{% endif %}"
+WORDS = [
+    "<pad>",
+    "<s>",
+    "</s>",
+    "<turn>",
+    "user",
+    "model",
+    "####",
+    *"0123456789",
+    "+",
+    "Let's",
+    "think",
+    "step",
+    "by",
+    "and",
+    "output",
+    "What",
+    "is",
+    "?",
+    ".",
+]
+TEMPLATE = (
+    "{% for m in messages %}<turn> {{ m['role'] }} {{ m['content'] }} {% endfor %}{% if "
+    "add_generation_prompt %}<turn> model{% endif %}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +45,13 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("model")
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="."))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", bos_token="<s>", additional_special_tokens=["<turn>"])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="</s>",
+        pad_token="<pad>",
+        bos_token="<s>",
+        additional_special_tokens=["<turn>"],
+    )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(place)
     model = small_model(1, vocabulary=len(WORDS))

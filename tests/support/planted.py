@@ -20,5 +20,11 @@ def planted(seed: int = 3) -> Evidence:
     """Evidence from the simulator itself at the middle of the prior."""
     start = simulation_of(Evidence(FACTS, ()), CENTRE, 1000 + seed)
     world = build(start.environment)
-    designs = (replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10), replace(CELLS[PILOT_CELLS[1]], rounds=60, eval_every=10))
-    return Evidence(FACTS, tuple(observe(design, simulate(replace(start, design=design), world).curve, (96, 64)) for design in designs))
+    designs = (
+        replace(CELLS[PILOT_CELLS[0]], rounds=60, eval_every=10),
+        replace(CELLS[PILOT_CELLS[1]], rounds=60, eval_every=10),
+    )
+    return Evidence(
+        FACTS,
+        tuple(observe(design, simulate(replace(start, design=design), world).curve, (96, 64)) for design in designs),
+    )

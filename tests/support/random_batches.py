@@ -39,11 +39,24 @@ class Batches(NamedTuple):
 def random_rewards(rng: np.random.Generator, n: int) -> np.ndarray:
     """Binary, coarse (sums are exact, ties are common) or real."""
     kind = rng.integers(3)
-    return rng.normal(size=n) if kind == 0 else rng.integers(-64, 65, n) / 32.0 if kind == 1 else rng.integers(0, 2, n).astype(np.float64)
+    return (
+        rng.normal(size=n)
+        if kind == 0
+        else rng.integers(-64, 65, n) / 32.0
+        if kind == 1
+        else rng.integers(0, 2, n).astype(np.float64)
+    )
 
 
-def random_batch(rng: np.random.Generator, shortest: int = 0, fewest: int = 1, longest: int = 4, spreads: tuple = (0.05, 0.5, 2.0, 15.0)) -> Batches:
-    """Groups of unequal sizes from `fewest`, their responses shuffled, lengths from `shortest`; some tokens are exactly on-policy."""
+def random_batch(
+    rng: np.random.Generator,
+    shortest: int = 0,
+    fewest: int = 1,
+    longest: int = 4,
+    spreads: tuple = (0.05, 0.5, 2.0, 15.0),
+) -> Batches:
+    """Groups of unequal sizes from `fewest`, their responses shuffled, lengths from `shortest`; some tokens are
+    exactly on-policy."""
     n_groups = int(rng.integers(1, 5))
     group = rng.permutation(np.repeat(np.arange(n_groups), rng.integers(fewest, 6, n_groups)))
     lengths = rng.integers(shortest, longest, group.size)
@@ -51,7 +64,9 @@ def random_batch(rng: np.random.Generator, shortest: int = 0, fewest: int = 1, l
     starts = starts_of(lengths)
     old = -rng.exponential(2.0, starts[-1])
     spread = rng.choice(spreads)
-    logp, ref, sampler = (np.where(rng.random(old.size) < 0.15, old, old + spread * rng.normal(size=old.size)) for _ in range(3))
+    logp, ref, sampler = (
+        np.where(rng.random(old.size) < 0.15, old, old + spread * rng.normal(size=old.size)) for _ in range(3)
+    )
     ref = np.where(rng.random(old.size) < 0.15, logp, ref)
     rest = sampler, rng.exponential(1.0, old.size), rng.normal(size=old.size), rng.random(old.size), n_groups
     return Batches(random_rewards(rng, group.size), group, starts, old, ref, logp, *rest)
@@ -107,7 +122,10 @@ SURROGATES: tuple[tuple[Callable, dict], ...] = (
     (Sapo, {"tau_positive": (1.0, 2.0), "tau_negative": (1.05, 3.0)}),
     (Dro, {"beta": (0.0, 0.5, 2.0)}),
     (GeometricMean, {"low": (0.0, 0.4, math.inf), "high": (0.0, 0.2, math.inf)}),
-    (Vespo, {"k_positive": (2.0, 0.5), "lam_positive": (3.0, 1.0), "k_negative": (3.0, 1.0), "lam_negative": (2.0, 0.7)}),
+    (
+        Vespo,
+        {"k_positive": (2.0, 0.5), "lam_positive": (3.0, 1.0), "k_negative": (3.0, 1.0), "lam_negative": (2.0, 0.7)},
+    ),
 )
 
 
@@ -148,11 +166,25 @@ def random_mask(rng: np.random.Generator) -> Mask:
 
 
 def random_aggregation(rng: np.random.Generator) -> Aggregation:
-    return drawn(rng, Aggregation, kind=get_args(AggregationKind), length=(None, 7.5), eps=(0.0, 1e-8, 0.5), empty=("skip", "count"))
+    return drawn(
+        rng,
+        Aggregation,
+        kind=get_args(AggregationKind),
+        length=(None, 7.5),
+        eps=(0.0, 1e-8, 0.5),
+        empty=("skip", "count"),
+    )
 
 
 def random_correction(rng: np.random.Generator) -> Correction:
-    return drawn(rng, Correction, kind=get_args(CorrectionKind), level=get_args(CorrectionLevel), low=(0.0, 0.5, 1.0), high=(1.0, 2.0, math.inf))
+    return drawn(
+        rng,
+        Correction,
+        kind=get_args(CorrectionKind),
+        level=get_args(CorrectionLevel),
+        low=(0.0, 0.5, 1.0),
+        high=(1.0, 2.0, math.inf),
+    )
 
 
 def random_length(rng: np.random.Generator) -> Length:
@@ -160,7 +192,8 @@ def random_length(rng: np.random.Generator) -> Length:
 
 
 def random_estimator(rng: np.random.Generator, **fixed: Callable) -> Estimator:
-    """Every choice of every field, independently, in combinations that are allowed; `fixed` are other ways to draw a field."""
+    """Every choice of every field, independently, in combinations that are allowed; `fixed` are other ways to draw a
+    field."""
     parts = {
         "advantage": random_advantage,
         "surrogate": random_surrogate,

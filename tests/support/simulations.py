@@ -19,22 +19,32 @@ from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.studies.cards import preset
 
 SMALL = Linear(n_train=40, n_test=30, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
-CUSTOM = Estimator(Advantage("batch_mean"), Clip(low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean"))
+CUSTOM = Estimator(
+    Advantage("batch_mean"), Clip(low=0.1, high=0.3, dual=1.5), KL("k2", 0.3, place="reward"), Aggregation("token_mean")
+)
 TOLERANCE = 1e-5
-"""float32 against float64 over 12 rounds of Adam, whose eps keeps tiny gradients from acting by their sign; the tabular twin is equal to 1e-9."""
+"""float32 against float64 over 12 rounds of Adam, whose eps keeps tiny gradients from acting by their sign; the
+tabular twin is equal to 1e-9."""
 DESIGNS = {
     "raw": Design(8, 1, estimator=preset("minimalist")),
     "support": Design(8, 1, 7, estimator=preset("paper_text")),
     "group": Design(7, 20, estimator=preset("grpo")),
     "window": Design(8, 2, 3, replay_window=5, estimator=preset("paper_text")),
     "updates": Design(8, 4, estimator=preset("paper_code"), epochs=3, minibatches=2),
-    "sequence": Design(8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), epochs=3, minibatches=2),
+    "sequence": Design(
+        8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), epochs=3, minibatches=2
+    ),
     "kl in reward": Design(8, 3, 2, replay_window=4, estimator=CUSTOM, epochs=2),
 }
 
 
 def run_of(design, environment=SMALL, rounds=12, **more):
-    return Simulation(environment, replace(design, rounds=rounds, eval_every=rounds // 4), Optimizer(learning_rate=0.02, eps=1e-3), **more)
+    return Simulation(
+        environment,
+        replace(design, rounds=rounds, eval_every=rounds // 4),
+        Optimizer(learning_rate=0.02, eps=1e-3),
+        **more,
+    )
 
 
 LOGITS = np.array([[0.3, -0.2, 0.9, 0.1], [1.2, 0.4, -0.7, 0.2], [-0.5, 0.6, 0.1, -1.0]])
@@ -42,14 +52,24 @@ CORRECT = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 1]], dtype=bool)
 
 
 def mean_gradient(estimator, rollouts, world=None, seeds=24, rounds=4000):
-    """Average gradient of the simulator (SGD with a rate too small to move the policy) in the logits of three contexts, one per seed."""
+    """Average gradient of the simulator (SGD with a rate too small to move the policy) in the logits of three
+    contexts, one per seed."""
     world, rate = world or tabular_world(LOGITS, CORRECT), 1e-9
     design = Design(3, rollouts, estimator=estimator, rounds=rounds, eval_every=rounds)
     found = []
     for seed in range(seeds):
         run = Simulation(Tabular(n_contexts=3), design, Optimizer("sgd", learning_rate=rate), seed=seed)
         state = start_state(run, world)
-        train_rounds(world.train, plan_of(run, world), rule_of(estimator), state, work_of(run, world), batches(3, 3, seed, 0, rounds), 0, np.zeros(9))
+        train_rounds(
+            world.train,
+            plan_of(run, world),
+            rule_of(estimator),
+            state,
+            work_of(run, world),
+            batches(3, 3, seed, 0, rounds),
+            0,
+            np.zeros(9),
+        )
         found.append(state.theta[:-1].reshape(3, -1) / (rate * rounds))
     return np.array(found)
 

@@ -1,4 +1,5 @@
-"""What the tests of the general round share: small float64 worlds, the gradient of each context in a round, comparisons by standard errors."""
+"""What the tests of the general round share: small float64 worlds, the gradient of each context in a round,
+comparisons by standard errors."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -31,7 +32,9 @@ def styled(world, tokens, by_style=0.0, jitter=0.0, n_styles=2):
 def mixed_world(tokens=5.0, by_style=0.6, jitter=0.3, nuisance=0.7):
     """15 contexts that differ, in float64: 5 arms, format, style tokens."""
     rng, shape = np.random.default_rng(5), (15, 5)
-    contexts = contexts_of(np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4)
+    contexts = contexts_of(
+        np.zeros((0, 0)), rng.standard_normal(shape), rng.standard_normal(15) + 0.5, rng.random(shape) < 0.4
+    )
     return styled(World(contexts, contexts, 5, 1.5, nuisance), tokens, by_style, jitter)
 
 
@@ -43,7 +46,8 @@ def equal_world(logits, correct, nuisance=0.0, base_format=np.inf, format_scale=
 
 
 def learner_of(world, estimator, rollouts=1, seed=0, theta=None, rate=1.0, **more):
-    """A learner of the general round on all contexts at once, whose SGD (of rate 1) adds the gradient to its parameters."""
+    """A learner of the general round on all contexts at once, whose SGD (of rate 1) adds the gradient to its
+    parameters."""
     n = len(world.train.base_format)
     knobs = {"batch_size": n} | {name: more.pop(name) for name in tuple(more) if name in Design.__dataclass_fields__}
     design = Design(rollouts=rollouts, estimator=estimator, rounds=1, eval_every=1, **knobs)
@@ -66,7 +70,8 @@ def put(learner, theta):
 
 
 def gradients(learner, rounds, theta=None, stale=None):
-    """Gradients (rounds x contexts, A) in the contexts' logits, of the sum over the batch of each context's mean objective.
+    """Gradients (rounds x contexts, A) in the contexts' logits, of the sum over the batch of each context's mean
+    objective.
 
     theta (A,): the policy; stale (A,): that of the round before.
     """
@@ -113,11 +118,14 @@ def with_estimator(design, **changes):
 
 def same(a, b, but=("seconds",)):
     """Bitwise equality of two curves, but for some columns."""
-    return all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name not in but)
+    return all(
+        np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a._fields, a, b, strict=True) if name not in but
+    )
 
 
 class Seen(NamedTuple):
-    """The latest round of a learner: row r of the batch has responses first[r] .. first[r+1]-1, response i tokens starts[i] .. starts[i+1]-1."""
+    """The latest round of a learner: row r of the batch has responses first[r] .. first[r+1]-1, response i tokens
+    starts[i] .. starts[i+1]-1."""
 
     context: np.ndarray
     first: np.ndarray
@@ -148,8 +156,18 @@ def seen(learner):
     signs = 2 * ((r.marks[ragged.SIGNS, tokens, None] >> np.arange(learner.world.n_arms)) & 1) - 1
     style = np.ones(starts[-1], dtype=bool)
     style[starts[:-1]] = False
-    ints = (r.ints[ragged.ARM, responses], *(r.numbers[row, responses] for row in (ragged.SCORE, ragged.GIVEN, ragged.ADVANTAGE)))
+    ints = (
+        r.ints[ragged.ARM, responses],
+        *(r.numbers[row, responses] for row in (ragged.SCORE, ragged.GIVEN, ragged.ADVANTAGE)),
+    )
     logps = (r.tokens[row, tokens].copy() for row in (ragged.OLD, ragged.NOW))
     return Seen(
-        r.rows[ragged.CONTEXT, :n].copy(), first, *(part.copy() for part in ints), starts, signs, r.marks[ragged.STYLE_TOKEN, tokens] != 0, *logps, style
+        r.rows[ragged.CONTEXT, :n].copy(),
+        first,
+        *(part.copy() for part in ints),
+        starts,
+        signs,
+        r.marks[ragged.STYLE_TOKEN, tokens] != 0,
+        *logps,
+        style,
     )

@@ -17,7 +17,10 @@ QUIET = StudyCallbacks(lambda point, outcome: None, lambda seconds: None, lambda
 
 
 def point_of(seed=0, rounds=4, **design):
-    return Point("qwen-gsm8k", Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed))
+    return Point(
+        "qwen-gsm8k",
+        Simulation(SMALL, Design(**{"batch_size": 8, "rounds": rounds, "eval_every": 2} | design), seed=seed),
+    )
 
 
 def points(n=4):

@@ -10,4 +10,6 @@ def made(name, good=True, caught=True, tier="fast", corrects=""):
         right = not caught if mutant else good
         return [exact("first", 2.0, 2.0), exact("second", 0.5, 0.5 if right else 0.75)]
 
-    return Check(name, f"Statement {name}.", "a = b", "a = b", "somebody 2020", "exact", "a wrong b", experiment, tier, corrects)
+    return Check(
+        name, f"Statement {name}.", "a = b", "a = b", "somebody 2020", "exact", "a wrong b", experiment, tier, corrects
+    )

@@ -40,15 +40,20 @@ def random_responses(seed, groups=5, rollouts=3, longest=9):
     """Responses of 1 .. longest tokens to prompts of 2 .. 7."""
     rng = np.random.default_rng(seed)
     prompts = tuple(tuple(int(i) for i in rng.integers(3, VOCABULARY, rng.integers(2, 8))) for _ in range(groups))
-    tokens, starts = packed([rng.integers(2, VOCABULARY, rng.integers(1, longest + 1)).tolist() for _ in range(groups * rollouts)])
+    tokens, starts = packed(
+        [rng.integers(2, VOCABULARY, rng.integers(1, longest + 1)).tolist() for _ in range(groups * rollouts)]
+    )
     return Responses(prompts, np.repeat(np.arange(groups), rollouts), tokens, starts)
 
 
 @pytest.fixture
 def exact_norms(monkeypatch):
-    """Norms and rotations of these models are float32 whatever their weights are, which would hide differences below 1e-7."""
+    """Norms and rotations of these models are float32 whatever their weights are, which would hide differences below
+    1e-7."""
     monkeypatch.setattr(torch.Tensor, "to", _not_narrower(torch.Tensor.to))
-    monkeypatch.setattr(torch.Tensor, "float", lambda self: self if self.dtype == torch.float64 else self.to(torch.float32))
+    monkeypatch.setattr(
+        torch.Tensor, "float", lambda self: self if self.dtype == torch.float64 else self.to(torch.float32)
+    )
 
 
 def _not_narrower(to):

@@ -24,15 +24,27 @@ GRPO = Estimator(kl=KL("k3", 0.05))
 def run_of(rollouts=4, rounds=8, task="mix97", eval_every=4, **more):
     """A run; keywords of Design, LLMRun, LoRA, Evaluation and Compute find their place."""
     places = {"evaluation": Evaluation, "compute": Compute, "lora": LoRA, "optimizer": AdamW, "design": Design}
-    parts = {name: {key: more.pop(key) for key in list(more) if key in kind.__dataclass_fields__ and key != "device"} for name, kind in places.items()}
-    parts["design"] = {"batch_size": 6, "rollouts": rollouts, "rounds": rounds, "eval_every": eval_every, "estimator": GRPO} | parts["design"]
+    parts = {
+        name: {key: more.pop(key) for key in list(more) if key in kind.__dataclass_fields__ and key != "device"}
+        for name, kind in places.items()
+    }
+    parts["design"] = {
+        "batch_size": 6,
+        "rollouts": rollouts,
+        "rounds": rounds,
+        "eval_every": eval_every,
+        "estimator": GRPO,
+    } | parts["design"]
     parts["optimizer"] = {"learning_rate": 3e-3} | parts["optimizer"]
     built = {name: kind(**parts[name]) for name, kind in places.items()}
-    return LLMRun(TaskConfig(task, sizes=SIZES), Model(tiny=TINY, max_prompt_length=16, max_response_length=12), **built, **more)
+    return LLMRun(
+        TaskConfig(task, sizes=SIZES), Model(tiny=TINY, max_prompt_length=16, max_response_length=12), **built, **more
+    )
 
 
 def even(verifier, responses, truths, pool):
-    """In the verifier's place, because sums are out of reach of so small a model: a response must end in an even digit, and strictly have the marker."""
+    """In the verifier's place, because sums are out of reach of so small a model: a response must end in an even
+    digit, and strictly have the marker."""
     flexible = np.array([float(response[-1:] in tuple("02468")) for response in responses])
     return Scores(flexible * ["####" in response for response in responses], flexible, Checks())
 
@@ -47,7 +59,11 @@ def one_cache(model_cache, monkeypatch):
 
 def same(a, b):
     """Bitwise equality of two outcomes, times and memory aside."""
-    curves = all(np.array_equal(x, y, equal_nan=True) for name, x, y in zip(a.curve._fields, a.curve, b.curve, strict=True) if name != "seconds")
+    curves = all(
+        np.array_equal(x, y, equal_nan=True)
+        for name, x, y in zip(a.curve._fields, a.curve, b.curve, strict=True)
+        if name != "seconds"
+    )
     measured = [name for name in a.metrics if not name.startswith(("seconds", "peak"))]
     return curves and a.metrics[measured].equals(b.metrics[measured]) and a.diverged_at == b.diverged_at
 

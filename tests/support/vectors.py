@@ -1,7 +1,7 @@
 """What the estimator tests share: the functions under test as one value, comparisons, and the reference vectors.
 
-A check is a function of an `Api`, the functions under test. The tests run every check on the package itself, and on wrong variants
-of it, which the check must refuse with an AssertionError.
+A check is a function of an `Api`, the functions under test. The tests run every check on the package itself, and on
+wrong variants of it, which the check must refuse with an AssertionError.
 """
 
 import json
@@ -38,7 +38,9 @@ WHOLE = ROOT / (os.environ.get("RFTLAB_GOLDEN") or "../shared/data/golden")
 EXACT = 1e-12
 
 
-def token_surrogate(spec: Surrogate, ratio: Ratio, advantage: float, logp: float, log_ratio: float) -> tuple[float, float, bool, bool]:
+def token_surrogate(
+    spec: Surrogate, ratio: Ratio, advantage: float, logp: float, log_ratio: float
+) -> tuple[float, float, bool, bool]:
     """The kernel of one token's surrogate: value, derivative, clipped, dual-clipped."""
     return surrogate(surrogate_rule(spec), ratio_rule(ratio), advantage, logp, log_ratio)
 
@@ -90,7 +92,8 @@ REAL = Api()
 
 
 def close(actual, expected, what: str, tolerance: float = 1e-9) -> int:
-    """Assert |actual - expected| <= tolerance max(1, |expected|) wherever `expected` is not None; return how many were compared."""
+    """Assert |actual - expected| <= tolerance max(1, |expected|) wherever `expected` is not None; return how many
+    were compared."""
     if expected is None:
         return 0
     actual, expected = np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=object)
@@ -102,7 +105,10 @@ def close(actual, expected, what: str, tolerance: float = 1e-9) -> int:
         wrong = ~((np.abs(a - e) <= tolerance * np.maximum(1.0, np.abs(e))) & np.isfinite(e)) & ~(a == e)
     if wrong.any():
         first = int(np.argmax(wrong))
-        raise AssertionError(f"{what}: {int(wrong.sum())} of {a.size} differ; first, number {first}: {a[first]!r} instead of {e[first]!r}")
+        raise AssertionError(
+            f"{what}: {int(wrong.sum())} of {a.size} differ; first, number {first}: {a[first]!r} instead of "
+            f"{e[first]!r}"
+        )
     return a.size
 
 
@@ -122,9 +128,16 @@ def part_of(batch, start: int, stop: int):
     return type(batch)(*(column[start:stop] for column in batch))
 
 
-def no_kl(advantage: Advantage | None = None, surrogate: Surrogate | None = None, aggregation: Aggregation | None = None, **rest) -> Estimator:
+def no_kl(
+    advantage: Advantage | None = None,
+    surrogate: Surrogate | None = None,
+    aggregation: Aggregation | None = None,
+    **rest,
+) -> Estimator:
     """An estimator without KL penalty; raw reward and plain clipping unless something else is said."""
-    return Estimator(advantage or Advantage("none"), surrogate or Clip(), KL("none"), aggregation or Aggregation(), **rest)
+    return Estimator(
+        advantage or Advantage("none"), surrogate or Clip(), KL("none"), aggregation or Aggregation(), **rest
+    )
 
 
 def seeds(first: int, count: int) -> Iterator[np.random.Generator]:
@@ -159,7 +172,11 @@ def case_of(family: str, i: int, case: dict) -> Case:
 def cases_of(golden: Path, family: str) -> list[Case]:
     """Every case of a family; none where its file is missing."""
     path = folder_of(golden) / f"{family}.json"
-    return [case_of(family, i, case) for i, case in enumerate(json.loads(path.read_text())["cases"])] if path.is_file() else []
+    return (
+        [case_of(family, i, case) for i, case in enumerate(json.loads(path.read_text())["cases"])]
+        if path.is_file()
+        else []
+    )
 
 
 class Packed:

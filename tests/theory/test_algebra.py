@@ -1,4 +1,5 @@
-"""Estimator algebra: every check passes, its mutant fails, printed decimals are reproduced, and the exact worlds agree with brute force."""
+"""Estimator algebra: every check passes, its mutant fails, printed decimals are reproduced, and the exact worlds
+agree with brute force."""
 
 from itertools import product
 
@@ -98,7 +99,9 @@ def test_all_groups_are_all_of_them_once():
     assert sorted(map(tuple, all_groups(3, 4))) == sorted(product(range(3), repeat=4))
 
 
-@pytest.mark.parametrize("advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}{a.ddof}")
+@pytest.mark.parametrize(
+    "advantage", [RAW, MEAN, RLOO, zscore(0), zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}{a.ddof}"
+)
 def test_weights_follow_their_definitions(advantage):
     rewards = np.random.default_rng(0).integers(0, 2, (20, 5)).astype(float)
     mean, std = rewards.mean(axis=1, keepdims=True), rewards.std(axis=1, ddof=advantage.ddof, keepdims=True)
@@ -109,14 +112,20 @@ def test_weights_follow_their_definitions(advantage):
         ("leave_one_out", "none"): centred * 5 / 4,
         ("group_mean", "group_std"): np.where(std > 0, centred / np.where(std > 0, std, 1), 0),
     }
-    np.testing.assert_allclose(weights(advantage, rewards), expected[advantage.baseline, advantage.scale] / 5, atol=1e-15)
+    np.testing.assert_allclose(
+        weights(advantage, rewards), expected[advantage.baseline, advantage.scale] / 5, atol=1e-15
+    )
 
 
 def test_weights_take_a_baseline_set_and_a_correction():
     rewards = np.array([[1.0, 0.0], [0.0, 0.0]])
     np.testing.assert_allclose(weights(MEAN, rewards, constant(0.3)), (rewards - 0.3) / 2)
-    np.testing.assert_allclose(weights(MEAN, rewards, np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])), (rewards - [[0.25], [1.0]]) / 2)
-    np.testing.assert_allclose(weights(RAW, rewards, correction=np.array([[3.0, 1.0], [1.0, 1.0]])), rewards * [[3.0, 1.0]] / 2)
+    np.testing.assert_allclose(
+        weights(MEAN, rewards, np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])), (rewards - [[0.25], [1.0]]) / 2
+    )
+    np.testing.assert_allclose(
+        weights(RAW, rewards, correction=np.array([[3.0, 1.0], [1.0, 1.0]])), rewards * [[3.0, 1.0]] / 2
+    )
 
 
 @pytest.mark.parametrize("advantage", [RAW, RLOO, zscore(1)], ids=lambda a: f"{a.baseline}-{a.scale}")
@@ -149,14 +158,18 @@ def test_factor_of_separates_direction_and_length():
 
 
 def test_binomial_is_scipys():
-    np.testing.assert_allclose(binomial(64, [0.05, 0.5]), [binom.pmf(np.arange(65), 64, p) for p in (0.05, 0.5)], rtol=1e-11)
+    np.testing.assert_allclose(
+        binomial(64, [0.05, 0.5]), [binom.pmf(np.arange(65), 64, p) for p in (0.05, 0.5)], rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (8, 24), (1, 3)])
 def test_beta_moments_are_exact(a, b):
     rates = beta_rates(a, b)
     for order in (1, 2, 3, 30):
-        assert rates.mean(lambda p, q, order=order: p**order) == pytest.approx(beta(a + order, b) / beta(a, b), rel=1e-10)
+        assert rates.mean(lambda p, q, order=order: p**order) == pytest.approx(
+            beta(a + order, b) / beta(a, b), rel=1e-10
+        )
     assert rates.mean(lambda p, q: p * q) == pytest.approx(a * b / ((a + b) * (a + b + 1)), rel=1e-12)
 
 

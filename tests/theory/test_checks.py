@@ -1,10 +1,22 @@
-"""Every theory check passes, its mutant fails, both always the same; and the protocol that turns numbers into verdicts."""
+"""Every theory check passes, its mutant fails, both always the same; and the protocol that turns numbers into
+verdicts."""
 
 import numpy as np
 import pytest
 
 from rftlab.studies.theory import ALL_CHECKS
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, estimated, exact, positive, rate, sampled, slope_of, verdict_of
+from rftlab.studies.theory.check import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    estimated,
+    exact,
+    positive,
+    rate,
+    sampled,
+    slope_of,
+    verdict_of,
+)
 
 DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30")
 
@@ -23,7 +35,11 @@ def test_declarations_are_complete(check):
 
 
 def test_every_statement_is_there_once():
-    assert [check.id for check in ALL_CHECKS] == [*(f"T{i}" for i in range(1, 31)), *(f"S{i}" for i in range(1, 5)), *DERIVED]
+    assert [check.id for check in ALL_CHECKS] == [
+        *(f"T{i}" for i in range(1, 31)),
+        *(f"S{i}" for i in range(1, 5)),
+        *DERIVED,
+    ]
 
 
 def test_statements_that_correct_the_literature_say_so():

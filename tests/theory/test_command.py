@@ -10,14 +10,25 @@ from rich.console import Console
 import rftlab.studies.theory.command as command
 from rftlab.shared.errors import UserError
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue, estimated, exact, positive
-from rftlab.studies.theory.command import expected_text, grouped, headline, interval_text, run, run_all, selected, theory
+from rftlab.studies.theory.command import (
+    expected_text,
+    grouped,
+    headline,
+    interval_text,
+    run,
+    run_all,
+    selected,
+    theory,
+)
 from tests.support.theory import made
 
 
 @pytest.fixture
 def groups(monkeypatch):
     """Installs groups of made checks."""
-    return lambda **found: monkeypatch.setattr(command, "GROUPS", {title: tuple(checks) for title, checks in found.items()})
+    return lambda **found: monkeypatch.setattr(
+        command, "GROUPS", {title: tuple(checks) for title, checks in found.items()}
+    )
 
 
 def printed(*arguments, **options):
@@ -58,7 +69,10 @@ def test_named_checks_show_everything(groups):
     groups(Algebra=[made("T1"), made("T2", corrects="a book says c")])
     status, text = shown(["t2"])
     assert status == 0 and "T1 " not in text
-    assert all(word in text for word in ("first", "second", "somebody 2020", "mutant: a wrong b", "corrects the literature: a book says c"))
+    assert all(
+        word in text
+        for word in ("first", "second", "somebody 2020", "mutant: a wrong b", "corrects the literature: a book says c")
+    )
 
 
 def test_unknown_ids_name_the_known_ones(groups):

@@ -1,4 +1,5 @@
-"""Dynamics: every check passes, its mutant fails, the printed numbers come out, and the exact expectations agree with the simulator."""
+"""Dynamics: every check passes, its mutant fails, the printed numbers come out, and the exact expectations agree
+with the simulator."""
 
 from dataclasses import replace
 
@@ -11,8 +12,28 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import KL
 from rftlab.studies.theory import dynamics, learners, startup
 from rftlab.studies.theory.curves import curves_plateau
-from rftlab.studies.theory.dynamics import fixed_point, forward_kl_point, grpo_clock, grpo_time, reinforce_clock, spike, with_kl, zscore_weight
-from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, GRPO_POPULATION, RAW, RLOO, Learners, arms_speed, expected_gradient, expected_step, two_arms
+from rftlab.studies.theory.dynamics import (
+    fixed_point,
+    forward_kl_point,
+    grpo_clock,
+    grpo_time,
+    reinforce_clock,
+    spike,
+    with_kl,
+    zscore_weight,
+)
+from rftlab.studies.theory.learners import (
+    GROUP_MEAN,
+    GRPO,
+    GRPO_POPULATION,
+    RAW,
+    RLOO,
+    Learners,
+    arms_speed,
+    expected_gradient,
+    expected_step,
+    two_arms,
+)
 from rftlab.studies.theory.startup import beta_moment, beta_nodes, never_solved, rounds_for_first_success
 
 
@@ -48,7 +69,10 @@ def test_printed_decimals(name):
     assert abs(value() - printed) <= half_a_digit
 
 
-@pytest.mark.parametrize(("estimator", "k", "weight"), [(RAW, 1, 1), (RAW, 5, 1), (RLOO, 5, 1), (GROUP_MEAN, 5, 4 / 5), (GRPO, 3, 2 / np.sqrt(3))])
+@pytest.mark.parametrize(
+    ("estimator", "k", "weight"),
+    [(RAW, 1, 1), (RAW, 5, 1), (RLOO, 5, 1), (GROUP_MEAN, 5, 4 / 5), (GRPO, 3, 2 / np.sqrt(3))],
+)
 def test_expected_step_is_the_weight_times_the_gradient(estimator, k, weight):
     theta = np.array([-6.0, -1.0, 0.3, 9.0])
     np.testing.assert_allclose(expected_step(estimator, k, theta), weight * expit(theta) * expit(-theta), rtol=1e-11)
@@ -58,7 +82,9 @@ def test_expected_step_follows_the_formula_of_the_zscore():
     theta = np.array([-2.0, 0.5])
     weights = [[zscore_weight(8, expit(t), ddof) for t in theta] for ddof in (0, 1)]
     for estimator, weight in zip((GRPO_POPULATION, GRPO), weights, strict=True):
-        np.testing.assert_allclose(expected_step(estimator, 8, theta), weight * expit(theta) * expit(-theta), rtol=1e-11)
+        np.testing.assert_allclose(
+            expected_step(estimator, 8, theta), weight * expit(theta) * expit(-theta), rtol=1e-11
+        )
 
 
 def test_the_endless_pool_is_the_limit_of_large_groups():
@@ -118,7 +144,9 @@ def test_the_natural_gradient_does_not_see_the_number_of_arms():
     theta = np.array([-3.0, 1.0])
     for arms in (2, 5):
         np.testing.assert_allclose(arms_speed(theta, RAW, arms, natural=True), 1.0, rtol=1e-10)
-        np.testing.assert_allclose(arms_speed(theta, RAW, arms), expit(theta) * expit(-theta) * arms / (arms - 1), rtol=1e-10)
+        np.testing.assert_allclose(
+            arms_speed(theta, RAW, arms), expit(theta) * expit(-theta) * arms / (arms - 1), rtol=1e-10
+        )
 
 
 def test_a_bounded_k3_has_no_ceiling_where_the_bound_cuts_the_penalty():
@@ -136,7 +164,9 @@ def test_no_penalty_has_no_fixed_point():
     np.testing.assert_allclose(fixed_point(straight, 1, 0.2), expit(logit(0.2) + 1 / 0.3), rtol=1e-10)
 
 
-@pytest.mark.parametrize(("p0", "batch_size", "rollouts", "delta"), [(0.01, 8, 4, 0.05), (0.2, 1, 1, 0.01), (0.001, 32, 1, 0.5)])
+@pytest.mark.parametrize(
+    ("p0", "batch_size", "rollouts", "delta"), [(0.01, 8, 4, 0.05), (0.2, 1, 1, 0.01), (0.001, 32, 1, 0.5)]
+)
 def test_planned_rounds_are_the_fewest(p0, batch_size, rollouts, delta):
     n = rounds_for_first_success(p0, batch_size, rollouts, delta)
     assert (1 - p0) ** (batch_size * rollouts * n) <= delta < (1 - p0) ** (batch_size * rollouts * (n - 1))
@@ -157,14 +187,19 @@ def test_beta_nodes_give_moments(a, b):
 
 
 def test_centred_weights_sum_to_zero_so_no_update_lowers_a_tabular_pass_rate():
-    for advantage in (Advantage("group_mean"), Advantage("leave_one_out"), Advantage("group_mean", "group_std", ddof=0)):
+    for advantage in (
+        Advantage("group_mean"),
+        Advantage("leave_one_out"),
+        Advantage("group_mean", "group_std", ddof=0),
+    ):
         assert startup.falls(replace(RAW, advantage=advantage), 3, 3, rounds=30) == 0.0
     assert startup.falls(RAW, 3, 3, rounds=30) > 1e-3
     assert startup.falls(GROUP_MEAN, 3, 3, rounds=30, support=2) > 1e-4
 
 
 def test_pushing_a_wrong_arm_down_can_lift_another_wrong_arm():
-    """With a baseline b, a failure moves logits by -b (e_a - pi), which raises each other logit by b times its own probability."""
+    """With a baseline b, a failure moves logits by -b (e_a - pi), which raises each other logit by b times its own
+    probability."""
     pi = np.array([0.05, 0.05, 0.9])
     moved = np.log(pi) - 0.1 * (np.array([0, 1, 0]) - pi)
     assert np.exp(moved[0]) / np.exp(moved).sum() < pi[0]

@@ -27,7 +27,9 @@ def slope(values, horizons=HORIZONS):
     return np.polyfit(np.log(horizons), np.log(values), 1)[0]
 
 
-@pytest.mark.parametrize(("batches", "printed", "theory"), [(2, 0.6667, 2 / 3), (3, 0.577, 0.571), (4, 0.535, 0.533), (5, 0.513, 0.516)])
+@pytest.mark.parametrize(
+    ("batches", "printed", "theory"), [(2, 0.6667, 2 / 3), (3, 0.577, 0.571), (4, 0.535, 0.533), (5, 0.513, 0.516)]
+)
 def test_exact_exponents_on_the_minimax_grid(batches, printed, theory):
     log = np.sqrt(np.log(2 * HORIZONS)) if batches > 2 else np.ones(9)
     found = slope([worst_regret(minimax_grid(horizon, batches))[0] for horizon in HORIZONS] / log)
@@ -37,7 +39,9 @@ def test_exact_exponents_on_the_minimax_grid(batches, printed, theory):
 
 @pytest.mark.parametrize(("batches", "printed"), [(3, 0.345), (4, 0.252)])
 def test_exact_exponents_on_the_geometric_grid(batches, printed):
-    weighted = [(gaps_of(h, 400) * expected_regret(gaps_of(h, 400), geometric_grid(h, batches))).max() for h in HORIZONS]
+    weighted = [
+        (gaps_of(h, 400) * expected_regret(gaps_of(h, 400), geometric_grid(h, batches))).max() for h in HORIZONS
+    ]
     assert slope(weighted / np.log(2 * HORIZONS)) == pytest.approx(printed, abs=0.002)
 
 
@@ -49,7 +53,10 @@ def test_worst_regret_at_a_trillion_steps(batches, printed):
 @pytest.mark.parametrize(("batches", "printed"), [(1, 1.000), (2, 0.660), (3, 0.560), (4, 0.519), (5, 0.508)])
 def test_exact_exponents_of_pure_exploitation(batches, printed):
     horizons = np.logspace(4, 9, 6)
-    worst = [bandits.exploited_regret(np.geomspace(h**-0.6, 1, 200), minimax_grid(h, batches), DIMENSIONS).max() for h in horizons]
+    worst = [
+        bandits.exploited_regret(np.geomspace(h**-0.6, 1, 200), minimax_grid(h, batches), DIMENSIONS).max()
+        for h in horizons
+    ]
     assert slope(worst, horizons) == pytest.approx(printed, abs=0.001)
 
 
@@ -100,7 +107,9 @@ def test_two_batches_explore_then_commit():
     from scipy.special import ndtr
 
     gaps, ends = np.array([0.01, 0.1, 1.0]), np.array([300.0, 5000.0])
-    np.testing.assert_allclose(expected_regret(gaps, ends), gaps * (150 + 4700 * ndtr(-gaps * np.sqrt(300) / 2)), rtol=1e-12)
+    np.testing.assert_allclose(
+        expected_regret(gaps, ends), gaps * (150 + 4700 * ndtr(-gaps * np.sqrt(300) / 2)), rtol=1e-12
+    )
     np.testing.assert_allclose(expected_regret(gaps, ends[:1]), gaps * 150)
 
 
@@ -168,4 +177,7 @@ def test_too_few_runs_are_inconclusive_not_passed():
 
     ends = minimax_grid(1e12, 4)
     worst, gap = worst_regret(ends)
-    assert sampled("R", worst, eliminated_regret(np.array([gap]), ends, 100, np.random.default_rng(0))).verdict == INCONCLUSIVE
+    assert (
+        sampled("R", worst, eliminated_regret(np.array([gap]), ends, 100, np.random.default_rng(0))).verdict
+        == INCONCLUSIVE
+    )

@@ -1,4 +1,5 @@
-"""Variance and replay: every check passes, its mutant fails, printed decimals are reproduced, and closed forms agree with brute force."""
+"""Variance and replay: every check passes, its mutant fails, printed decimals are reproduced, and closed forms agree
+with brute force."""
 
 from itertools import combinations
 from math import ceil, floor
@@ -10,7 +11,17 @@ from rftlab.sim.run import batches
 from rftlab.studies.theory import replay, variance
 from rftlab.studies.theory.curves import curves_replay, curves_variance
 from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
-from rftlab.studies.theory.replay import best_length, enumerated_error, longest_useful, measured_error, old_rates, replayed, vertex, window_error, worth
+from rftlab.studies.theory.replay import (
+    best_length,
+    enumerated_error,
+    longest_useful,
+    measured_error,
+    old_rates,
+    replayed,
+    vertex,
+    window_error,
+    worth,
+)
 from rftlab.studies.theory.variance import (
     HISTOGRAMS,
     best_baseline,
@@ -43,7 +54,13 @@ def test_printed_variances(name):
 
 @pytest.mark.parametrize(
     ("rates", "rho", "nuisance", "printed"),
-    [((1, 1), 0.0, 0.0, 2.41), ((1, 1), 1.0, 0.0, 4.46), ((8, 24), 1.0, 0.0, 8.22), ((1, 3), 1.0, 1.0, 6.84), ((1, 3), 1.0, 4.0, 11.40)],
+    [
+        ((1, 1), 0.0, 0.0, 2.41),
+        ((1, 1), 1.0, 0.0, 4.46),
+        ((8, 24), 1.0, 0.0, 8.22),
+        ((1, 3), 1.0, 1.0, 6.84),
+        ((1, 3), 1.0, 4.0, 11.40),
+    ],
 )
 def test_printed_best_sizes(rates, rho, nuisance, printed):
     measured = {size: total_variance(RLOO, size, beta_rates(*rates), rho, nuisance) for size in (2, 4, 8)}
@@ -77,7 +94,9 @@ def test_total_variance_agrees_with_enumeration_of_one_context():
     """One context, nothing but its own noise: N V = K Var of a group."""
     for p in (0.2, 0.6):
         rates = variance.PassRates(np.array([p]), np.array([1.0]))
-        assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(4 * moments(one_logit(p), RLOO, 4)[1], rel=1e-11)
+        assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(
+            4 * moments(one_logit(p), RLOO, 4)[1], rel=1e-11
+        )
 
 
 def test_total_variance_without_shared_features_counts_every_second_moment():
@@ -121,10 +140,13 @@ def test_a_whole_epoch_in_one_batch_has_no_noise_between_contexts():
 
 
 def test_without_replacement_every_split_gains_nearly_the_same():
-    """N times the noise between contexts of all batches of N/K of 7 is still a straight line in K, 7/6 as steep as with replacement."""
+    """N times the noise between contexts of all batches of N/K of 7 is still a straight line in K, 7/6 as steep as
+    with replacement."""
     means, budget = variance.POPULATION, 12
     sizes = np.array([2, 3, 4, 6])
-    noise = [budget * means[np.array(list(combinations(range(7), budget // size)))].mean(axis=1).var() for size in sizes]
+    noise = [
+        budget * means[np.array(list(combinations(range(7), budget // size)))].mean(axis=1).var() for size in sizes
+    ]
     np.testing.assert_allclose(noise, means.var() * (7 * sizes - budget) / 6)
 
 
@@ -159,7 +181,9 @@ def test_replayed_windows_keep_the_order_of_visits():
     np.testing.assert_array_equal(pool.starts, [0, 3, 6])
 
 
-@pytest.mark.parametrize(("p", "drift", "m", "w"), [(0.6, 0.05, 1, 5), (0.3, 0.02, 2, 3), (0.9, 0.1, 3, 2), (0.2, -0.1, 1, 1)])
+@pytest.mark.parametrize(
+    ("p", "drift", "m", "w"), [(0.6, 0.05, 1, 5), (0.3, 0.02, 2, 3), (0.9, 0.1, 3, 2), (0.2, -0.1, 1, 1)]
+)
 def test_three_ways_to_the_error_of_a_window(p, drift, m, w):
     formula = window_error(p, drift, m, np.array([w]))[0]
     assert measured_error(old_rates(p, drift, w), m, p)[-1] == pytest.approx(formula, rel=1e-11)
@@ -179,7 +203,9 @@ def test_best_window_is_the_least_of_the_formula(p, drift, m):
     assert best in (floor(best_length(p, drift, m)), ceil(best_length(p, drift, m)))
 
 
-@pytest.mark.parametrize(("p", "drift", "m"), [(0.9, 0.02, 1), (0.5, 0.02, 8), (0.7, 0.03, 4), (0.4, -0.04, 6), (0.1, -0.02, 1)])
+@pytest.mark.parametrize(
+    ("p", "drift", "m"), [(0.9, 0.02, 1), (0.5, 0.02, 8), (0.7, 0.03, 4), (0.4, -0.04, 6), (0.1, -0.02, 1)]
+)
 def test_longest_useful_window_crosses_the_last_visit_alone(p, drift, m):
     limit = longest_useful(p, drift, m)
     alone, inside, outside = window_error(p, drift, m, np.array([1, floor(limit), floor(limit) + 1]))
@@ -199,7 +225,9 @@ def test_a_pass_rate_that_rose_to_three_quarters_has_no_window_too_long_at_one_r
 
 
 def test_worth_of_the_best_window_approaches_two_thirds_of_its_rollouts():
-    ratios = [worth(0.5, drift, 1) / (0.25 / window_error(0.5, drift, 1, np.arange(1, 400)).min()) for drift in (0.008, 0.001)]
+    ratios = [
+        worth(0.5, drift, 1) / (0.25 / window_error(0.5, drift, 1, np.arange(1, 400)).min()) for drift in (0.008, 0.001)
+    ]
     assert abs(ratios[1] - 1) < 0.01 and abs(ratios[1] - 1) < abs(ratios[0] - 1)
 
 

@@ -34,7 +34,15 @@ def agree(slope: float, measured: float, scale: float, what: str) -> None:
 
 
 RATIOS = (Ratio(), Ratio(floor=-1.0, cap=0.7), Ratio(floor=-math.inf, cap=math.inf))
-THROUGH = (Clip(), Clip(0.1, 0.4), Clip(0.3, 0.1, 1.5), Clip(1.0, math.inf), Clip(1.0, math.inf, 3.0), Sapo(), Sapo(2.0, 3.0))
+THROUGH = (
+    Clip(),
+    Clip(0.1, 0.4),
+    Clip(0.3, 0.1, 1.5),
+    Clip(1.0, math.inf),
+    Clip(1.0, math.inf, 3.0),
+    Sapo(),
+    Sapo(2.0, 3.0),
+)
 """Surrogates whose derivative goes through the ratio, so that it is that of the value."""
 FIXED = (Cispo(), Cispo(0.3, 0.4), Vespo(), Vespo(0.5, 1.0, 1.0, 0.7))
 """Surrogates that hold the ratio fixed: the derivative is that of the value in logp alone."""
@@ -66,7 +74,13 @@ def check_surrogate_slopes(api: Api) -> None:
             what = f"{spec}, {ratio}, A {advantage}, log-ratio {log_ratio}"
             agree(slope, difference(value_at, -2.0 + log_ratio), max(1.0, abs(value)), what)
             seen.add((type(spec), advantage > 0, bool(clipped), bool(dual), log_ratio > ratio.cap))
-    for expected in [(Clip, True, True, False), (Clip, False, True, False), (Clip, False, False, True), (Clip, True, False, False), (Sapo, True, False, False)]:
+    for expected in [
+        (Clip, True, True, False),
+        (Clip, False, True, False),
+        (Clip, False, False, True),
+        (Clip, True, False, False),
+        (Sapo, True, False, False),
+    ]:
         assert (*expected, False) in seen, f"no token was {expected}"
     assert (Clip, True, False, False, True) in seen and (Sapo, False, False, False, True) in seen
 
@@ -80,7 +94,12 @@ def check_fixed_ratio(api: Api) -> None:
             def value_at(logp, spec=spec, ratio=ratio, advantage=advantage, log_ratio=log_ratio):
                 return api.surrogate(spec, ratio, advantage, logp, log_ratio)[0]
 
-            agree(slope, difference(value_at, -2.0 + log_ratio), max(1.0, abs(value)), f"{spec}, {ratio}, A {advantage}, log-ratio {log_ratio}")
+            agree(
+                slope,
+                difference(value_at, -2.0 + log_ratio),
+                max(1.0, abs(value)),
+                f"{spec}, {ratio}, A {advantage}, log-ratio {log_ratio}",
+            )
 
 
 def check_kl_slopes(api: Api) -> None:
@@ -89,20 +108,39 @@ def check_kl_slopes(api: Api) -> None:
         spec, plain = KL(kind, straight_through=straight_through, bounded=bounded), KL(kind, bounded=bounded)
         for d in [-25.0, -19.0, -4.0, -2.6, -2.3, -0.7, -0.01, 0.02, 0.5, 3.0, 9.9, 10.9, 11.1, 19.0, 25.0]:
             value, slope = api.kl_penalty(spec, d - 3.0, -3.0)
-            assert value == api.kl_penalty(plain, d - 3.0, -3.0)[0], f"{kind}: straight_through changes the value at {d}"
+            assert value == api.kl_penalty(plain, d - 3.0, -3.0)[0], (
+                f"{kind}: straight_through changes the value at {d}"
+            )
             measured = difference(lambda x, plain=plain: api.kl_penalty(plain, x, -3.0)[0], d - 3.0)
             if straight_through:
                 measured = 0.0 if kind == "none" else d
             agree(slope, measured, max(1.0, abs(value)), f"{spec}, d {d}")
 
 
-LEVELS = tuple(Ratio(level, floor, cap) for level in ("token", "sequence", "product") for floor, cap in ((-20.0, 20.0), (-0.4, 0.3)))
-PENALTIES = (KL("none"), KL("k1", 0.3), KL("k2", 0.3), KL("k3", 0.3), KL("abs", 0.3, anchor="old"), KL("k3", 0.3, weighted=True), KL("k1", 0.5, weighted=True))
-AGGREGATIONS = (Aggregation("token_mean"), Aggregation("seq_mean_token_mean", eps=0.5), Aggregation("token_sum", length=16))
+LEVELS = tuple(
+    Ratio(level, floor, cap)
+    for level in ("token", "sequence", "product")
+    for floor, cap in ((-20.0, 20.0), (-0.4, 0.3))
+)
+PENALTIES = (
+    KL("none"),
+    KL("k1", 0.3),
+    KL("k2", 0.3),
+    KL("k3", 0.3),
+    KL("abs", 0.3, anchor="old"),
+    KL("k3", 0.3, weighted=True),
+    KL("k1", 0.5, weighted=True),
+)
+AGGREGATIONS = (
+    Aggregation("token_mean"),
+    Aggregation("seq_mean_token_mean", eps=0.5),
+    Aggregation("token_sum", length=16),
+)
 
 
 def combinations() -> dict[str, Estimator]:
-    """Every surrogate that is differentiated through its ratio, at every level, with every penalty; aggregations take turns."""
+    """Every surrogate that is differentiated through its ratio, at every level, with every penalty; aggregations
+    take turns."""
     token = (Reinforce(), Dro(0.7), GeometricMean(0.4, 0.2), GeometricMean(math.inf, math.inf))
     found = {}
     for spec, ratio, kl in [*product(THROUGH, LEVELS, PENALTIES), *product(token, (Ratio(),), PENALTIES)]:
@@ -113,9 +151,13 @@ def combinations() -> dict[str, Estimator]:
 
 
 PLAIN = PRESETS["dr_grpo"]
-ESTIMATORS = {name: estimator for name, estimator in PRESETS.items() if not isinstance(estimator.surrogate, (Cispo, Vespo))} | {
+ESTIMATORS = {
+    name: estimator for name, estimator in PRESETS.items() if not isinstance(estimator.surrogate, (Cispo, Vespo))
+} | {
     "kl in the reward": replace(PLAIN, kl=KL("k3", 0.3, "reward")),
-    "unclipped": Estimator(Advantage("batch_mean"), Clip(1.0, math.inf), KL("k3", 0.3), Aggregation("token_sum", length=16)),
+    "unclipped": Estimator(
+        Advantage("batch_mean"), Clip(1.0, math.inf), KL("k3", 0.3), Aggregation("token_sum", length=16)
+    ),
 }
 
 
@@ -142,9 +184,13 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
     """dJ/dlogp of every token of one batch."""
     batch = smooth_batch(rng, estimator, 0.6)
     correction = batch.correction if rng.integers(2) else None
-    baseline = np.zeros(batch.group.size) if estimator.advantage.baseline in ("greedy", "moving_average", "optimal") else None
+    baseline = (
+        np.zeros(batch.group.size) if estimator.advantage.baseline in ("greedy", "moving_average", "optimal") else None
+    )
     baseline = np.zeros(batch.logp.size) if estimator.advantage.baseline == "value" else baseline
-    rewards = (batch.rewards > 0).astype(np.float64) if estimator.advantage.credit == "pass_at_k" else batch.rewards + 0.1
+    rewards = (
+        (batch.rewards > 0).astype(np.float64) if estimator.advantage.credit == "pass_at_k" else batch.rewards + 0.1
+    )
     prepared = api.prepare(
         estimator,
         rewards,
@@ -161,7 +207,9 @@ def check_objective(api: Api, name: str, estimator: Estimator, rng: np.random.Ge
     for t in range(batch.logp.size):
 
         def along(x, t=t):
-            return api.objective_and_weights(estimator, prepared, np.concatenate([batch.logp[:t], [x], batch.logp[t + 1 :]])).objective
+            return api.objective_and_weights(
+                estimator, prepared, np.concatenate([batch.logp[:t], [x], batch.logp[t + 1 :]])
+            ).objective
 
         agree(found.weight[t], difference(along, batch.logp[t]), scale, f"{name}: weight of token {t}")
 
@@ -187,5 +235,14 @@ def check_combinations(api: Api) -> None:
             check_objective(api, name, estimator, rng)
 
 
-CHECKS = {check.__name__: check for check in (check_surrogate_slopes, check_fixed_ratio, check_kl_slopes, check_objective_slopes, check_combinations)}
+CHECKS = {
+    check.__name__: check
+    for check in (
+        check_surrogate_slopes,
+        check_fixed_ratio,
+        check_kl_slopes,
+        check_objective_slopes,
+        check_combinations,
+    )
+}
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="uncompiled, the exponential of nan is an error")

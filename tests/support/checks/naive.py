@@ -22,13 +22,18 @@ def batch_for(spec: Advantage, rng: np.random.Generator) -> Batches:
 
 
 def check_pools_and_advantages(api: Api) -> None:
-    """Baseline sets with support rollouts, and every baseline, scale, credit, whitening, ddof, eps and singleton rule."""
+    """Baseline sets with support rollouts, and every baseline, scale, credit, whitening, ddof, eps and singleton
+    rule."""
     for rng in seeds(0, 800):
         spec = random_advantage(rng, OF_RESPONSES)
         if spec.by_token:
             continue
         batch, n_support = batch_for(spec, rng), int(rng.integers(0, 5))
-        support = rng.integers(0, 2, n_support).astype(np.float64) if spec.credit == "pass_at_k" else random_rewards(rng, n_support)
+        support = (
+            rng.integers(0, 2, n_support).astype(np.float64)
+            if spec.credit == "pass_at_k"
+            else random_rewards(rng, n_support)
+        )
         parts = (batch.rewards, batch.group), (support, rng.integers(0, batch.n_groups, n_support))
         pool, sets = api.pool_of(batch.n_groups, *parts), estimators.pools(batch.n_groups, *parts)
         same(pool.rewards, np.concatenate(sets), "rewards of the baseline sets")
@@ -48,7 +53,12 @@ def check_pass_at_k(api: Api) -> None:
                 for baseline in ("none", "leave_one_out"):
                     spec = Advantage(baseline, credit="pass_at_k", k=k)
                     actual = api.advantages(spec, rewards, group, api.pool_of(1, (rewards, group)))
-                    close(actual, estimators.advantages(spec, rewards, group, [list(rewards)]), f"{spec}, {correct} of {n}", EXACT)
+                    close(
+                        actual,
+                        estimators.advantages(spec, rewards, group, [list(rewards)]),
+                        f"{spec}, {correct} of {n}",
+                        EXACT,
+                    )
 
 
 def check_token_advantages(api: Api) -> None:
@@ -79,7 +89,12 @@ def check_optimal_baseline(api: Api) -> None:
             "zero_tail": bool(rng.integers(2)),
         }
         arguments = batch.values, batch.old_logp, squares, batch.starts, batch.group
-        close(api.optimal_token_baseline(*arguments, **rest), estimators.optimal_token_baseline(*arguments, **rest), f"{rest}", 1e-11)
+        close(
+            api.optimal_token_baseline(*arguments, **rest),
+            estimators.optimal_token_baseline(*arguments, **rest),
+            f"{rest}",
+            1e-11,
+        )
 
 
 def check_windows(api: Api) -> None:
@@ -99,7 +114,8 @@ def check_windows(api: Api) -> None:
 
 
 def check_averages(api: Api) -> None:
-    """Moving averages and difficulties from the whole history; contexts that were never seen take the average of all."""
+    """Moving averages and difficulties from the whole history; contexts that were never seen take the average of
+    all."""
     for rng in seeds(1100, 40):
         n, decay = int(rng.integers(1, 5)), float(rng.choice([0.0, 0.5, 0.9, 1.0]))
         sums, visits = api.empty_averages(n), estimators.Averages()
@@ -109,8 +125,18 @@ def check_averages(api: Api) -> None:
             api.add(sums, contexts, rewards, decay)
             visits.add(contexts, rewards, decay)
             what = f"after step {step} with decay {decay}"
-            close(api.averages_of(sums, np.arange(n)), [visits.average(context) for context in range(n)], f"averages {what}", EXACT)
-            close([api.difficulty_of(sums, context) for context in range(n)], [visits.difficulty(context) for context in range(n)], f"difficulty {what}", EXACT)
+            close(
+                api.averages_of(sums, np.arange(n)),
+                [visits.average(context) for context in range(n)],
+                f"averages {what}",
+                EXACT,
+            )
+            close(
+                [api.difficulty_of(sums, context) for context in range(n)],
+                [visits.difficulty(context) for context in range(n)],
+                f"difficulty {what}",
+                EXACT,
+            )
 
 
 def check_sampling(api: Api) -> None:
@@ -120,7 +146,11 @@ def check_sampling(api: Api) -> None:
         same(api.allocate(p, mean), estimators.allocate(p, mean), f"rollouts for {p}, {mean} on average")
         first = starts_of(rng.integers(0, 6, rng.integers(1, 4)))
         lengths, keep = rng.integers(0, 5, first[-1]), int(rng.integers(1, 5))
-        same(api.keep_shortest(lengths, first, keep), estimators.keep_shortest(lengths, first, keep), f"the {keep} shortest of {lengths} in {first}")
+        same(
+            api.keep_shortest(lengths, first, keep),
+            estimators.keep_shortest(lengths, first, keep),
+            f"the {keep} shortest of {lengths} in {first}",
+        )
 
 
 CHECKS: dict[str, Callable[[Api], None]] = {

@@ -31,11 +31,14 @@ from tests.support.vectors import EXACT, Api, close, same, seeds
 
 
 def check_shares(api: Api) -> None:
-    """The aggregated objective is linear, so the share of a token is what the twin makes of a batch that is 1 there and 0 elsewhere."""
+    """The aggregated objective is linear, so the share of a token is what the twin makes of a batch that is 1 there
+    and 0 elsewhere."""
     for rng in seeds(2000, 200):
         spec, starts = random_aggregation(rng), random_batch(rng).starts
         counts = {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        expected = [naive_objective.aggregate(spec, estimators.rows_of(unit, starts), **counts) for unit in np.eye(starts[-1])]
+        expected = [
+            naive_objective.aggregate(spec, estimators.rows_of(unit, starts), **counts) for unit in np.eye(starts[-1])
+        ]
         close(api.shares(spec, starts, **counts), expected, f"{spec}, {counts}", EXACT)
 
 
@@ -47,18 +50,26 @@ def check_corrections(api: Api) -> None:
         close(api.corrections(*arguments), naive_objective.corrections(*arguments), f"{spec}", EXACT)
 
 
-def check_token_surrogate(api: Api, spec: Surrogate, ratio: Ratio, advantage: float, logp: float, old_logp: float) -> None:
+def check_token_surrogate(
+    api: Api, spec: Surrogate, ratio: Ratio, advantage: float, logp: float, old_logp: float
+) -> None:
     """Value, slope and both flags of one token."""
     value, slope, clipped, dual = api.surrogate(spec, ratio, advantage, logp, logp - old_logp)
     expected, is_clipped, is_dual = naive_objective.surrogate(spec, ratio, advantage, logp, logp - old_logp)
     what = f"{spec}, {ratio}, advantage {advantage!r}, logp {logp!r}, old_logp {old_logp!r}"
     close(value, expected.real, f"value of {what}", EXACT)
-    close(slope, estimators.derivative(lambda x: naive_objective.surrogate(spec, ratio, advantage, x, x - old_logp)[0], logp), f"slope of {what}", EXACT)
+    close(
+        slope,
+        estimators.derivative(lambda x: naive_objective.surrogate(spec, ratio, advantage, x, x - old_logp)[0], logp),
+        f"slope of {what}",
+        EXACT,
+    )
     same((bool(clipped), bool(dual)), (is_clipped, is_dual), f"flags of {what}")
 
 
 def check_surrogates(api: Api) -> None:
-    """Tokens of every spread: on-policy, clipped on either side, dual-clipped, and beyond the bounds of the log-ratio."""
+    """Tokens of every spread: on-policy, clipped on either side, dual-clipped, and beyond the bounds of the
+    log-ratio."""
     for rng in seeds(3000, 900):
         old = -float(rng.exponential(3.0))
         logp = old + float(rng.choice([0.0, 0.1, 1.0, 15.0])) * float(rng.normal())
@@ -71,7 +82,12 @@ def check_token_kl(api: Api, spec: KL, logp: float, ref_logp: float) -> None:
     value, slope = api.kl_penalty(spec, logp, ref_logp)
     what = f"{spec}, logp {logp!r}, ref_logp {ref_logp!r}"
     close(value, naive_objective.penalty(spec, complex(logp), ref_logp).real, f"value of {what}", EXACT)
-    close(slope, estimators.derivative(lambda x: naive_objective.penalty(spec, x, ref_logp), logp), f"slope of {what}", EXACT)
+    close(
+        slope,
+        estimators.derivative(lambda x: naive_objective.penalty(spec, x, ref_logp), logp),
+        f"slope of {what}",
+        EXACT,
+    )
 
 
 def check_kls(api: Api) -> None:
@@ -109,7 +125,8 @@ def compare(api: Api, estimator: Estimator, batch: Batches, frozen, advantage, *
 
 
 def check_objectives(api: Api) -> None:
-    """Advantages that vary by token, everything else random too: batch_from_advantages, apply_mask, objective_and_weights."""
+    """Advantages that vary by token, everything else random too: batch_from_advantages, apply_mask,
+    objective_and_weights."""
     for rng in seeds(5000, 1000):
         estimator, batch = random_estimator(rng), random_batch(rng, longest=5)
         advantage = batch.values
@@ -121,7 +138,9 @@ def check_objectives(api: Api) -> None:
             continue
         rest = {"correction": batch.correction} if rng.integers(2) else {}
         counts = {"n_tokens": int(rng.integers(40, 90)), "n_rows": int(rng.integers(20, 40))} if rng.integers(2) else {}
-        frozen = api.batch_from_advantages(estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest, **counts)
+        frozen = api.batch_from_advantages(
+            estimator, advantage, batch.starts, batch.old_logp, batch.ref_logp, **rest, **counts
+        )
         compare(api, estimator, batch, frozen, advantage, **rest, **counts)
 
 
@@ -144,7 +163,12 @@ def baseline_sets(api: Api, rng: np.random.Generator, batch: Batches, rewards: n
 
 def keeps_places(spec: Advantage, token_rewards) -> bool:
     """Whether rewards at tokens keep their place; where advantages belong to responses they add up."""
-    allowed = spec.credit == "reward" and spec.scale == "none" and spec.whiten != "responses" and (spec.given or spec.baseline == "none")
+    allowed = (
+        spec.credit == "reward"
+        and spec.scale == "none"
+        and spec.whiten != "responses"
+        and (spec.given or spec.baseline == "none")
+    )
     return spec.baseline == "value" or spec.gamma < 1 or (token_rewards is not None and allowed)
 
 
@@ -153,24 +177,32 @@ def expected_advantages(estimator: Estimator, batch: Batches, rewards, token_rew
     spec, baseline = estimator.advantage, baseline_for(estimator.advantage, batch)
     rows = estimators.rows_of([0.0] * int(batch.starts[-1]) if token_rewards is None else token_rewards, batch.starts)
     if keeps_places(spec, token_rewards):
-        at_end = [value + (reward if i == len(row) - 1 else 0.0) for row, reward in zip(rows, rewards, strict=True) for i, value in enumerate(row)]
+        at_end = [
+            value + (reward if i == len(row) - 1 else 0.0)
+            for row, reward in zip(rows, rewards, strict=True)
+            for i, value in enumerate(row)
+        ]
         if baseline is not None and spec.baseline != "value":
             baseline = estimators.per_token(baseline, batch.starts)
         return estimators.token_advantages(spec, at_end, batch.starts, baseline)
     total = [reward + sum(row) for reward, row in zip(rewards, rows, strict=True)]
     sets = estimators.pools(batch.n_groups, (total, batch.group)) if sets is None else sets
-    return estimators.per_token(estimators.advantages(spec, total, batch.group, sets, np.diff(batch.starts), baseline), batch.starts)
+    return estimators.per_token(
+        estimators.advantages(spec, total, batch.group, sets, np.diff(batch.starts), baseline), batch.starts
+    )
 
 
 def is_unclear(spec: Advantage, batch: Batches, token_rewards) -> bool:
-    """One token cannot be whitened; and where there are as many tokens as responses, an optimal baseline may belong to either."""
+    """One token cannot be whitened; and where there are as many tokens as responses, an optimal baseline may belong
+    to either."""
     one = spec.whiten == "tokens" and batch.logp.size == 1 and keeps_places(spec, token_rewards)
     either = spec.baseline == "optimal" and batch.logp.size == batch.group.size
     return one or either
 
 
 def check_pipeline(api: Api) -> None:
-    """Penalties on the reward, baseline sets, every advantage, rewards at tokens, sampler and trainer apart: prepare, apply_mask, objective_and_weights."""
+    """Penalties on the reward, baseline sets, every advantage, rewards at tokens, sampler and trainer apart:
+    prepare, apply_mask, objective_and_weights."""
     for rng in seeds(6000, 1200):
         estimator = random_estimator(rng, mask=lambda rng: Unmasked())
         spec = estimator.advantage
@@ -181,7 +213,11 @@ def check_pipeline(api: Api) -> None:
         shaped = naive_objective.shaped_rewards(estimator.kl, estimator.length, batch.rewards, **tokens)
         close(rewards, shaped, f"shaped rewards of {estimator}", EXACT * (1.0 + np.abs(shaped).max()))
         token_rewards = batch.values if spec.credit != "pass_at_k" and rng.integers(3) == 0 else None
-        pool, sets = (None, None) if spec.credit == "pass_at_k" or token_rewards is not None else baseline_sets(api, rng, batch, rewards)
+        pool, sets = (
+            (None, None)
+            if spec.credit == "pass_at_k" or token_rewards is not None
+            else baseline_sets(api, rng, batch, rewards)
+        )
         if is_unclear(spec, batch, token_rewards):
             continue
         rest = [{}, {"correction": batch.correction}, {"sampler_logp": batch.sampler_logp}][rng.integers(3)]
@@ -195,13 +231,16 @@ def check_pipeline(api: Api) -> None:
         if sampler is not None and estimator.correction.kind == "ratio":
             same(prepared.old_logp, sampler, "the policy that the ratio is taken to")
         elif sampler is not None:
-            rest["correction"] = naive_objective.corrections(estimator.correction, batch.starts, batch.old_logp, sampler)
+            rest["correction"] = naive_objective.corrections(
+                estimator.correction, batch.starts, batch.old_logp, sampler
+            )
             same(prepared.old_logp, batch.old_logp, "the policy that the ratio is taken to")
         compare(api, estimator, batch, prepared, prepared.advantage, **rest)
 
 
 CHECKS: dict[str, Callable[[Api], None]] = {
-    check.__name__: check for check in (check_shares, check_corrections, check_surrogates, check_kls, check_objectives, check_pipeline)
+    check.__name__: check
+    for check in (check_shares, check_corrections, check_surrogates, check_kls, check_objectives, check_pipeline)
 }
 
 
@@ -215,7 +254,13 @@ SPECS = st.one_of(
     st.builds(Cispo, low=st.floats(0, 1), high=bounded(9)),
     st.builds(Sapo, tau_positive=st.floats(0.1, 5), tau_negative=st.floats(0.1, 5)),
     st.builds(Dro, beta=st.floats(0, 9)),
-    st.builds(Vespo, k_positive=st.floats(0, 5), lam_positive=st.floats(0.1, 5), k_negative=st.floats(0, 5), lam_negative=st.floats(0.1, 5)),
+    st.builds(
+        Vespo,
+        k_positive=st.floats(0, 5),
+        lam_positive=st.floats(0.1, 5),
+        k_negative=st.floats(0, 5),
+        lam_negative=st.floats(0.1, 5),
+    ),
 )
 
 

@@ -38,13 +38,16 @@ def check_groups(api: Api, spec: Advantage, case: Case, tolerance: float = 1e-9)
     extra_rewards, extra_group = case.inputs.get("extra_rewards") or [], case.inputs.get("extra_group") or []
     index = indices(group, extra_group)
     trained_group, support_group = ([index[label] for label in labels] for labels in (group, extra_group))
-    pool = api.pool_of(len(index), (rewards, trained_group), *([(extra_rewards, support_group)] if extra_rewards else []))
+    pool = api.pool_of(
+        len(index), (rewards, trained_group), *([(extra_rewards, support_group)] if extra_rewards else [])
+    )
     actual = trained(api, spec, rewards, trained_group, pool, case.inputs.get("lengths"))
     return close(actual, case.outputs["advantage"], f"{case.name}: advantage", tolerance)
 
 
 def is_noise(case: Case) -> bool:
-    """Real rewards that are all equal in a group: the source's float32 mean is off, and its eps of 1e-6 makes 0.1 out of that."""
+    """Real rewards that are all equal in a group: the source's float32 mean is off, and its eps of 1e-6 makes 0.1
+    out of that."""
     return {"kind real", "has_all_equal_group"} <= case.tags
 
 
@@ -59,9 +62,16 @@ def check_several_rewards(api: Api, case: Case) -> int:
     components, weights = np.array(case.inputs["reward_components"]), case.params.get("weights")
     index = indices(case.inputs["group"])
     group, lengths = np.array([index[label] for label in case.inputs["group"]]), case.inputs["lengths"]
-    scores = [trained(api, GRPO, rewards, group, api.pool_of(len(index), (rewards, group)), lengths) for rewards in components]
+    scores = [
+        trained(api, GRPO, rewards, group, api.pool_of(len(index), (rewards, group)), lengths) for rewards in components
+    ]
     total = np.tensordot(np.ones(len(components)) if weights is None else weights, scores, axes=1)
-    return close(api.whiten(Advantage(whiten="tokens"), total, lengths), case.outputs["advantage"], f"{case.name}: advantage", FLOAT32)
+    return close(
+        api.whiten(Advantage(whiten="tokens"), total, lengths),
+        case.outputs["advantage"],
+        f"{case.name}: advantage",
+        FLOAT32,
+    )
 
 
 # --- replay windows ---
@@ -83,7 +93,11 @@ def check_direct(api: Api, spec: Advantage, case: Case) -> int:
     same(pushed.rewards, pool.rewards, f"{case.name}: rewards that went through a window")
     same(pushed.starts, pool.starts, f"{case.name}: sizes of the windows")
     group = np.arange(len(rewards)) // (case.params.get("responses_per_window") or len(rewards) // len(given))
-    return close(trained(api, spec, rewards, group, pushed, case.inputs.get("lengths")), case.outputs["advantage"], f"{case.name}: advantage")
+    return close(
+        trained(api, spec, rewards, group, pushed, case.inputs.get("lengths")),
+        case.outputs["advantage"],
+        f"{case.name}: advantage",
+    )
 
 
 def check_stream(api: Api, spec: Advantage, case: Case) -> int:
@@ -97,7 +111,11 @@ def check_stream(api: Api, spec: Advantage, case: Case) -> int:
         api.push(windows, np.repeat(contexts, each), step["rewards"])
         pool = api.window_pool(windows, contexts)
         for g, window in enumerate(expected.get("windows") or []):
-            same(pool.rewards[pool.starts[g] : pool.starts[g + 1]], np.array(window, dtype=np.float64), f"{case.name}: window {g} after step {i}")
+            same(
+                pool.rewards[pool.starts[g] : pool.starts[g + 1]],
+                np.array(window, dtype=np.float64),
+                f"{case.name}: window {g} after step {i}",
+            )
         actual = trained(api, spec, step["rewards"], np.repeat(np.arange(contexts.size), each), pool)
         compared += close(actual, expected.get("advantage"), f"{case.name}: advantage of step {i}")
     return compared
@@ -107,14 +125,25 @@ def check_stream(api: Api, spec: Advantage, case: Case) -> int:
 
 
 def check_tokens(api: Api, case: Case, spec: Advantage, baseline=None) -> int:
-    """Rewards at tokens; advantages by the public path, and the returns, which are the advantages before baseline and whitening."""
+    """Rewards at tokens; advantages by the public path, and the returns, which are the advantages before baseline
+    and whitening."""
     rows, n = Packed(case.inputs["mask"]), len(case.inputs["mask"])
     rewards = rows.pack(case.inputs["token_rewards"])
     batch = api.prepare(
-        no_kl(spec), np.zeros(n), np.arange(n), rows.starts, np.full(rewards.size, -1.0), token_rewards=rewards, baseline=baseline and baseline(rows)
+        no_kl(spec),
+        np.zeros(n),
+        np.arange(n),
+        rows.starts,
+        np.full(rewards.size, -1.0),
+        token_rewards=rewards,
+        baseline=baseline and baseline(rows),
     )
     compared = close(batch.advantage, list(chain(*case.outputs["advantage_tokens"])), f"{case.name}: advantage")
-    return compared + close(returns_of(api, spec, rows, rewards, baseline), list(chain(*case.outputs["returns_tokens"])), f"{case.name}: returns")
+    return compared + close(
+        returns_of(api, spec, rows, rewards, baseline),
+        list(chain(*case.outputs["returns_tokens"])),
+        f"{case.name}: returns",
+    )
 
 
 def returns_of(api: Api, spec: Advantage, rows: Packed, rewards: np.ndarray, baseline) -> np.ndarray:
@@ -122,7 +151,9 @@ def returns_of(api: Api, spec: Advantage, rows: Packed, rewards: np.ndarray, bas
     if spec.baseline != "value":
         return api.token_advantages(Advantage("none", gamma=spec.gamma), rewards, rows.starts)
     values = baseline(rows)
-    return api.token_advantages(Advantage("value", gamma=spec.gamma, lam=spec.lam), rewards, rows.starts, values) + values
+    return (
+        api.token_advantages(Advantage("value", gamma=spec.gamma, lam=spec.lam), rewards, rows.starts, values) + values
+    )
 
 
 def check_reinforce_plus_plus(api: Api, case: Case) -> int:

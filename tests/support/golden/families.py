@@ -32,14 +32,24 @@ def features(case: dict) -> set[str]:
     answers = {f"{key} is {'null' if value is None else 'given'}" for key, value in outputs.items()}
     tags = {f"tag {tag}" for tag in case.get("tags") or []} | ({f"kind {case['kind']}"} if case.get("kind") else set())
     pairs = {f"{a} and {b}" for a in named for b in named if a < b and a.split("=")[0] in ("aggregation", "is_level")}
-    return named | given | answers | tags | pairs | {f"{signal} of {name}" for signal in signals(params, outputs) for name in pairs | {"any"}}
+    return (
+        named
+        | given
+        | answers
+        | tags
+        | pairs
+        | {f"{signal} of {name}" for signal in signals(params, outputs) for name in pairs | {"any"}}
+    )
 
 
 def signals(params: dict, outputs: dict) -> set[str]:
     """What tells right from wrong: advantages of many values; a masked row, without gradient beside others."""
     advantage, rows = outputs.get("advantage") or [], outputs.get("grad_log_prob") or []
     at_rest = [not any(row) for row in rows] if params.get("off_policy_mask_threshold") is not None else []
-    found = {"many advantages": len({round(value, 9) for value in advantage}) > 3, "a masked row": any(at_rest) and not all(at_rest)}
+    found = {
+        "many advantages": len({round(value, 9) for value in advantage}) > 3,
+        "a masked row": any(at_rest) and not all(at_rest),
+    }
     return {name for name, holds in found.items() if holds}
 
 
@@ -65,7 +75,9 @@ def write_subset() -> None:
     for family in FAMILIES:
         whole = json.loads((folder_of(WHOLE) / f"{family}.json").read_text())
         cases = choose(whole["cases"], DEPTH[family.split("_")[0]])
-        (target / f"{family}.json").write_text(json.dumps(whole | {"n_cases": len(cases), "cases": cases}, separators=(",", ":")) + "\n")
+        (target / f"{family}.json").write_text(
+            json.dumps(whole | {"n_cases": len(cases), "cases": cases}, separators=(",", ":")) + "\n"
+        )
         print(f"{family}: {len(cases)} of {len(whole['cases'])} cases")
     total = sum(path.stat().st_size for path in target.glob("*.json"))
     print(f"{total} bytes")

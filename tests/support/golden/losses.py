@@ -1,6 +1,8 @@
-"""Adapters of the reference vectors that hold losses of verl: value, derivative and metrics through the public functions.
+"""Adapters of the reference vectors that hold losses of verl: value, derivative and metrics through the public
+functions.
 
-Losses are minimised and objectives are maximised, hence the minus signs. An adapter returns how many numbers it compared.
+Losses are minimised and objectives are maximised, hence the minus signs. An adapter returns how many numbers it
+compared.
 """
 
 import math
@@ -40,7 +42,10 @@ def aggregation_of(version: str, params: dict, width: int) -> Aggregation:
     if mode == "seq-mean-token-mean":
         return Aggregation("seq_mean_token_mean", eps=0.0 if fork else 1e-8, empty=empty)
     if mode == "seq-mean-token-sum-norm":
-        return Aggregation("seq_mean_token_sum" if version == "verl_0.9.1" else "token_sum", length=params.get("loss_scale_factor") or width)
+        return Aggregation(
+            "seq_mean_token_sum" if version == "verl_0.9.1" else "token_sum",
+            length=params.get("loss_scale_factor") or width,
+        )
     raise AssertionError(f"agg_mode {mode!r} is not known to these tests")
 
 
@@ -69,25 +74,32 @@ def tokens_of(case: Case) -> Tokens:
 
 
 def frozen(api: Api, estimator: Estimator, tokens: Tokens, reference: np.ndarray | None, params: dict) -> Batch:
-    """A batch by `batch_from_advantages`; where each row has one advantage, `prepare` gives the same with that as reward."""
+    """A batch by `batch_from_advantages`; where each row has one advantage, `prepare` gives the same with that as
+    reward."""
     rest = {"correction": tokens.correction, **counts(params)}
     batch = api.batch_from_advantages(estimator, tokens.advantage, tokens.rows.starts, tokens.old, reference, **rest)
     if all(np.unique(row).size <= 1 for row in tokens.by_row):
         rewards = np.array([row[0] if row.size else 0.0 for row in tokens.by_row])
-        prepared = api.prepare(estimator, rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference, **rest)
+        prepared = api.prepare(
+            estimator, rewards, np.arange(rewards.size), tokens.rows.starts, tokens.old, reference, **rest
+        )
         for field in batch._fields:
             same(getattr(prepared, field), getattr(batch, field), f"{field} by prepare and by batch_from_advantages")
     return batch
 
 
-def masked_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def masked_tokens(
+    api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Which tokens the mask takes out of the surrogate, and which out of the penalty, whatever their shares are."""
     ones = np.ones_like(batch.share)
     masked = api.apply_mask(estimator, batch._replace(share=ones, kl_share=ones), logp, keys)
     return masked.share == 0.0, masked.kl_share == 0.0
 
 
-def objective_of_tokens(api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray) -> ObjectiveAndWeights:
+def objective_of_tokens(
+    api: Api, estimator: Estimator, batch: Batch, logp: np.ndarray, kept: np.ndarray
+) -> ObjectiveAndWeights:
     """What `objective_and_weights` makes of some tokens alone."""
     return api.objective_and_weights(estimator, Batch(*(column[kept] for column in batch)), logp[kept])
 
@@ -96,7 +108,9 @@ def compare(case: Case, tokens: Tokens, found: ObjectiveAndWeights, **metrics) -
     """Loss, derivative, and the metrics that a loss reports, which divide by the number of tokens plus 1e-8."""
     scale, total = case.params.get("dp_size") or 1, tokens.new.size + 1e-8
     compared = close(-scale * found.objective, case.outputs["loss"], f"{case.name}: loss")
-    compared += close(-scale * tokens.rows.unpack(found.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+    compared += close(
+        -scale * tokens.rows.unpack(found.weight), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob"
+    )
     for name, count in ({"approx_kl": -found.kl} | metrics).items():
         if case.outputs[name] is not None:
             compared += close(count / total, case.outputs[name], f"{case.name}: {name}")
@@ -104,12 +118,16 @@ def compare(case: Case, tokens: Tokens, found: ObjectiveAndWeights, **metrics) -
 
 
 def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bool = True) -> int:
-    """A loss of token ratios; `change(params)` are the fields of its estimator. approx_kl is the mean of old - new, within +-20 where bounded.
+    """A loss of token ratios; `change(params)` are the fields of its estimator. approx_kl is the mean of old - new,
+    within +-20 where bounded.
 
     That is k1 against the sampling policy, at coefficient 0.
     """
     tokens = tokens_of(case)
-    fields = {"kl": KL("k1", 0.0), "aggregation": aggregation_of("verl_0.9.1", case.params, tokens.rows.width)} | change(case.params)
+    fields = {
+        "kl": KL("k1", 0.0),
+        "aggregation": aggregation_of("verl_0.9.1", case.params, tokens.rows.width),
+    } | change(case.params)
     estimator = Estimator(RAW, **fields)
     reference = np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0) if bounded else tokens.old
     batch = frozen(api, estimator, tokens, reference, case.params)
@@ -118,7 +136,9 @@ def check_loss(api: Api, case: Case, change: Callable[[dict], dict], bounded: bo
 
 
 def vanilla(params: dict) -> dict:
-    return {"surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"], params.get("clip_ratio_c") or math.inf)}
+    return {
+        "surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"], params.get("clip_ratio_c") or math.inf)
+    }
 
 
 def cispo(params: dict) -> dict:
@@ -126,13 +146,20 @@ def cispo(params: dict) -> dict:
 
 
 def gspo(params: dict) -> dict:
-    """The derivative goes through a token's own log-probability alone; the mean of the log-ratio is held at 10 or less."""
-    return {"surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"]), "ratio": Ratio("sequence_token", floor=-math.inf, cap=10.0)}
+    """The derivative goes through a token's own log-probability alone; the mean of the log-ratio is held at 10 or
+    less."""
+    return {
+        "surrogate": Clip(params["clip_ratio_low"], params["clip_ratio_high"]),
+        "ratio": Ratio("sequence_token", floor=-math.inf, cap=10.0),
+    }
 
 
 def sapo(params: dict) -> dict:
     """Whatever the mode that is asked for, token means are averaged."""
-    return {"surrogate": Sapo(params["tau_pos"], params["tau_neg"]), "aggregation": Aggregation("seq_mean_token_mean", eps=1e-8)}
+    return {
+        "surrogate": Sapo(params["tau_pos"], params["tau_neg"]),
+        "aggregation": Aggregation("seq_mean_token_mean", eps=1e-8),
+    }
 
 
 def dro(params: dict) -> dict:
@@ -144,7 +171,8 @@ def check_gpg(api: Api, case: Case) -> int:
 
 
 def check_dppo(api: Api, case: Case, measure: str) -> int:
-    """Ratios up to c; tokens whose probability moved too far are masked. clip_frac counts those, clip_frac_lower capped ratios among the others."""
+    """Ratios up to c; tokens whose probability moved too far are masked. clip_frac counts those, clip_frac_lower
+    capped ratios among the others."""
     tokens, params = tokens_of(case), case.params
     estimator = Estimator(
         RAW,
@@ -156,14 +184,23 @@ def check_dppo(api: Api, case: Case, measure: str) -> int:
     plain = frozen(api, estimator, tokens, np.clip(tokens.old, tokens.new - 20.0, tokens.new + 20.0), params)
     batch, (dropped, _) = api.apply_mask(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
     capped = objective_of_tokens(api, estimator, batch, tokens.new, ~dropped).clipped
-    return compare(case, tokens, api.objective_and_weights(estimator, batch, tokens.new), clip_frac=dropped.sum(), clip_frac_lower=capped)
+    return compare(
+        case,
+        tokens,
+        api.objective_and_weights(estimator, batch, tokens.new),
+        clip_frac=dropped.sum(),
+        clip_frac_lower=capped,
+    )
 
 
 def check_geo_mean(api: Api, case: Case) -> int:
-    """A response has one objective, and one correction, the geometric mean of its tokens'. All rows count; the mode is ignored."""
+    """A response has one objective, and one correction, the geometric mean of its tokens'. All rows count; the mode
+    is ignored."""
     tokens, params = tokens_of(case), case.params
     aggregation = Aggregation("seq_mean_token_mean", eps=1e-8, empty="count")
-    estimator = Estimator(RAW, GeometricMean(params["clip_ratio_low"], params["clip_ratio_high"]), KL("k1", 0.0), aggregation)
+    estimator = Estimator(
+        RAW, GeometricMean(params["clip_ratio_low"], params["clip_ratio_high"]), KL("k1", 0.0), aggregation
+    )
     if tokens.correction is not None:
         logs = np.split(np.log(tokens.correction + 1e-10), tokens.rows.starts[1:-1])
         means = [math.exp(row.sum() / (row.size + 1e-8)) for row in logs]
@@ -174,10 +211,13 @@ def check_geo_mean(api: Api, case: Case) -> int:
 
 
 def candidates_of(case: Case, tokens: Tokens) -> np.ndarray:
-    """Tokens, in row-major order, that Clip-Cov may draw: not clipped, covariance between the bounds. Written here from the convention."""
+    """Tokens, in row-major order, that Clip-Cov may draw: not clipped, covariance between the bounds. Written here
+    from the convention."""
     params, ratio = case.params, np.exp(tokens.new - tokens.old)
     sign = np.sign(tokens.advantage)
-    clipped = ((sign > 0) & (ratio > 1.0 + params["clip_ratio_high"])) | ((sign < 0) & (ratio < 1.0 - params["clip_ratio_low"]))
+    clipped = ((sign > 0) & (ratio > 1.0 + params["clip_ratio_high"])) | (
+        (sign < 0) & (ratio < 1.0 - params["clip_ratio_low"])
+    )
     centred = [values - values.sum() / (values.size + 1e-8) for values in (tokens.advantage, tokens.new)]
     covariance = centred[0] * centred[1]
     return np.flatnonzero(~clipped & (covariance > params["clip_cov_lb"]) & (covariance < params["clip_cov_ub"]))
@@ -199,7 +239,10 @@ def check_clip_cov(api: Api, case: Case) -> int:
     for place, candidate in enumerate(case.outputs["perm"] or []):
         keys[candidates[candidate]] = place
     plain = frozen(api, estimator, tokens, tokens.old, params)
-    batch, (dropped, _) = api.apply_mask(estimator, plain, tokens.new, keys), masked_tokens(api, estimator, plain, tokens.new, keys)
+    batch, (dropped, _) = (
+        api.apply_mask(estimator, plain, tokens.new, keys),
+        masked_tokens(api, estimator, plain, tokens.new, keys),
+    )
     same(selected_of(tokens, dropped), sorted(case.outputs["selected"]), f"{case.name}: selected")
     same(dropped.sum(), min(case.outputs["clip_num"], candidates.size), f"{case.name}: clip_num")
     return compare(case, tokens, api.objective_and_weights(estimator, batch, tokens.new), clip_frac=dropped.sum())
@@ -211,13 +254,17 @@ def selected_of(tokens: Tokens, chosen: np.ndarray) -> list[list[int]]:
 
 
 def check_kl_cov(api: Api, case: Case) -> int:
-    """A r without any clip, and |logp - old_logp| on the tokens with the largest covariance alone; the importance weights multiply both."""
+    """A r without any clip, and |logp - old_logp| on the tokens with the largest covariance alone; the importance
+    weights multiply both."""
     tokens, params = tokens_of(case), case.params
     penalty = KL("abs", params["ppo_kl_coef"], anchor="old")
     aggregation = aggregation_of("verl_0.9.1", params, tokens.rows.width)
     estimator = Estimator(RAW, UNCLIPPED, penalty, aggregation, UNBOUNDED, KLCov(params["kl_cov_ratio"]))
     plain = frozen(api, estimator, tokens, None, params)
-    batch, (_, unpenalised) = api.apply_mask(estimator, plain, tokens.new), masked_tokens(api, estimator, plain, tokens.new)
+    batch, (_, unpenalised) = (
+        api.apply_mask(estimator, plain, tokens.new),
+        masked_tokens(api, estimator, plain, tokens.new),
+    )
     same(selected_of(tokens, ~unpenalised), sorted(case.outputs["selected"]), f"{case.name}: selected")
     found = api.objective_and_weights(estimator, batch, tokens.new)
     return compare(case, tokens, found._replace(kl=-found.kl))
@@ -234,15 +281,22 @@ def check_kl_penalty(api: Api, case: Case) -> int:
     batch = api.prepare(estimator, np.zeros(new.size), np.arange(new.size), np.arange(new.size + 1), new, ref)
     tokens = [api.objective_and_weights(estimator, part_of(batch, t, t + 1), new[t : t + 1]) for t in range(new.size)]
     compared = close([token.kl for token in tokens], case.outputs["value"], f"{case.name}: value as a metric")
-    compared += close([-token.objective for token in tokens], case.outputs["value"], f"{case.name}: value in the objective")
-    compared += close(-api.objective_and_weights(estimator, batch, new).weight, case.outputs["grad_log_prob"], f"{case.name}: derivative")
+    compared += close(
+        [-token.objective for token in tokens], case.outputs["value"], f"{case.name}: value in the objective"
+    )
+    compared += close(
+        -api.objective_and_weights(estimator, batch, new).weight,
+        case.outputs["grad_log_prob"],
+        f"{case.name}: derivative",
+    )
     in_reward = Estimator(kl=KL(spec.kind, 1.0, "reward"))
     shaped = api.shaped_rewards(in_reward, np.zeros(new.size), np.arange(new.size + 1), new, ref)
     return compared + close(-shaped, case.outputs["value"], f"{case.name}: value in the reward")
 
 
 def check_agg_modes(api: Api, case: Case) -> int:
-    """The loss of a token is the log-probability of a reinforce surrogate with advantage 1, so J is the aggregated loss and w its derivative."""
+    """The loss of a token is the log-probability of a reinforce surrogate with advantage 1, so J is the aggregated
+    loss and w its derivative."""
     rows = Packed(case.inputs["mask"])
     loss, n, params = rows.pack(case.inputs["loss_mat"]), rows.n_rows, case.params
     compared = 0
@@ -253,9 +307,15 @@ def check_agg_modes(api: Api, case: Case) -> int:
         scale = 1 if by_sum else params.get("dp_size") or 1
         batch = api.prepare(estimator, np.ones(n), np.arange(n), rows.starts, loss, **counts(params))
         found = api.objective_and_weights(estimator, batch, loss)
-        same(found.weight, api.shares(estimator.aggregation, rows.starts, **counts(params)), f"{case.name}: shares of {version}")
+        same(
+            found.weight,
+            api.shares(estimator.aggregation, rows.starts, **counts(params)),
+            f"{case.name}: shares of {version}",
+        )
         compared += close(scale * found.objective, expected.get("loss"), f"{case.name}: loss of {version}")
-        compared += close(scale * rows.unpack(found.weight), expected.get("grad"), f"{case.name}: gradient of {version}")
+        compared += close(
+            scale * rows.unpack(found.weight), expected.get("grad"), f"{case.name}: gradient of {version}"
+        )
     return compared
 
 

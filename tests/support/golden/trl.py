@@ -28,7 +28,8 @@ PLAIN = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
 def two_sided(low: float, high: float, delta: float | None) -> Clip:
-    """min(min(r, delta) A, clip(r, 1-low, 1+high) A): delta caps the ratio for both signs, where the clip's own branch does not bind."""
+    """min(min(r, delta) A, clip(r, 1-low, 1+high) A): delta caps the ratio for both signs, where the clip's own
+    branch does not bind."""
     return Clip(low, high) if delta is None else Clip(low, min(high, delta - 1.0), max(delta, 1.0 + high))
 
 
@@ -76,7 +77,8 @@ def estimator_of(params: dict, aggregation: Aggregation) -> Estimator:
 
 
 def parts_of(params: dict, estimator: Estimator, rewards: np.ndarray) -> list[tuple[Estimator, np.ndarray]]:
-    """Estimators and rewards whose objectives add up to the loss: vespo's penalty is weighted by another ratio than its surrogate."""
+    """Estimators and rewards whose objectives add up to the loss: vespo's penalty is weighted by another ratio than
+    its surrogate."""
     if estimator.ratio.level != "product" or not estimator.kl.weighted:
         return [(estimator, rewards)]
     penalty = replace(estimator, surrogate=Clip(), ratio=unbounded(params))
@@ -95,7 +97,9 @@ def check_loss(api: Api, case: Case) -> int:
         batch = api.prepare(part, credit, np.arange(rows.n_rows), rows.starts, old, ref, **counts)
         parts.append(api.objective_and_weights(part, api.apply_mask(part, batch, new), new))
     compared = close(-sum(part.objective for part in parts), case.outputs["loss"], f"{case.name}: loss")
-    compared += close(-rows.unpack(sum(part.weight for part in parts)), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob")
+    compared += close(
+        -rows.unpack(sum(part.weight for part in parts)), case.outputs["grad_log_prob"], f"{case.name}: grad_log_prob"
+    )
     metrics = clip_metrics(api, params, rows, rewards, old, new) | {"kl_ref": parts[-1].kl / max(new.size, 1)}
     metrics["phi_mean"] = phi_mean(api, estimator, rows, rewards, old, new) if params["loss_type"] == "vespo" else None
     for name, value in metrics.items():
@@ -105,14 +109,18 @@ def check_loss(api: Api, case: Case) -> int:
 
 
 def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old: np.ndarray, new: np.ndarray) -> dict:
-    """Parts of tokens (of rows, where rows share a ratio) that are clipped; a ratio that delta capped below 1 + high does not count."""
+    """Parts of tokens (of rows, where rows share a ratio) that are clipped; a ratio that delta capped below 1 + high
+    does not count."""
     surrogate = surrogate_of(params)
     if params["loss_type"] in PLAIN:
         capped = params["delta"] is not None and params["delta"] <= 1.0 + params["epsilon_high"]
         surrogate = Clip(params["epsilon"], math.inf if capped else params["epsilon_high"])
     estimator = no_kl(RAW, surrogate, Aggregation("token_sum"), ratio=ratio_of(params))
     batch = api.prepare(estimator, rewards, np.arange(rows.n_rows), rows.starts, old)
-    clipped = [api.objective_and_weights(estimator, part_of(batch, a, b), new[a:b]).clipped for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)]
+    clipped = [
+        api.objective_and_weights(estimator, part_of(batch, a, b), new[a:b]).clipped
+        for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
+    ]
     clipped, sizes = np.array(clipped), np.maximum(rows.lengths, 1)
     if params["is_level"] == "sequence":
         clipped, sizes = clipped > 0, np.ones(rows.n_rows)
@@ -120,16 +128,24 @@ def clip_metrics(api: Api, params: dict, rows: Packed, rewards: np.ndarray, old:
     if params["loss_type"] == "cispo":
         return {"clip_frac": high.sum() / sizes.sum()}
     means = {"clip_low_mean": low.sum(), "clip_high_mean": high.sum(), "clip_frac": (low + high).sum()}
-    return {name: count / sizes.sum() for name, count in means.items()} | {"clip_low_min": (low / sizes).min(), "clip_high_max": (high / sizes).max()}
+    return {name: count / sizes.sum() for name, count in means.items()} | {
+        "clip_low_min": (low / sizes).min(),
+        "clip_high_max": (high / sizes).max(),
+    }
 
 
-def phi_mean(api: Api, estimator: Estimator, rows: Packed, rewards: np.ndarray, old: np.ndarray, new: np.ndarray) -> float:
-    """Mean over rows of the detached weight, 1 in an empty row: the derivative where each advantage is its sign and each share 1."""
+def phi_mean(
+    api: Api, estimator: Estimator, rows: Packed, rewards: np.ndarray, old: np.ndarray, new: np.ndarray
+) -> float:
+    """Mean over rows of the detached weight, 1 in an empty row: the derivative where each advantage is its sign and
+    each share 1."""
     sign = np.where(rewards >= 0, 1.0, -1.0)
     plain = replace(estimator, kl=KL("none"), mask=Unmasked(), aggregation=Aggregation("token_sum"))
     batch = api.prepare(plain, sign, np.arange(rows.n_rows), rows.starts, old)
     phi = api.objective_and_weights(plain, batch, new).weight * rows.per_token(sign)
-    return float(np.mean([phi[start] if length else 1.0 for start, length in zip(rows.starts[:-1], rows.lengths, strict=True)]))
+    return float(
+        np.mean([phi[start] if length else 1.0 for start, length in zip(rows.starts[:-1], rows.lengths, strict=True)])
+    )
 
 
 # --- advantages ---
@@ -138,15 +154,19 @@ SCALES = {"group": "group_std", "batch": "batch_std", "none": "none"}
 
 
 def centred(api: Api, scale: str, rewards: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Group-centred advantages (n,); 0 where the reward is missing (nan), and those rewards are in no mean and no deviation."""
+    """Group-centred advantages (n,); 0 where the reward is missing (nan), and those rewards are in no mean and no
+    deviation."""
     known, out = ~np.isnan(rewards), np.zeros(rewards.size)
     spec = Advantage("group_mean", scale, ddof=1, eps=1e-4, singleton="zero")
-    out[known] = api.advantages(spec, rewards[known], group[known], api.pool_of(int(group.max()) + 1, (rewards[known], group[known])))
+    out[known] = api.advantages(
+        spec, rewards[known], group[known], api.pool_of(int(group.max()) + 1, (rewards[known], group[known]))
+    )
     return out
 
 
 def check_advantage(api: Api, case: Case) -> int:
-    """Several reward functions: summed and then centred and scaled, or each made a z-score, summed, and whitened over the responses."""
+    """Several reward functions: summed and then centred and scaled, or each made a z-score, summed, and whitened
+    over the responses."""
     params, rewards = case.params, np.array(case.inputs["rewards"], dtype=np.float64)
     weights, group = np.array(params["weights"]), np.arange(len(rewards)) // params["num_generations"]
     known = ~np.isnan(rewards).all(1)
@@ -154,9 +174,13 @@ def check_advantage(api: Api, case: Case) -> int:
         total = np.where(known, np.nansum(rewards * weights, axis=1), np.nan)
         advantage = centred(api, SCALES[params["scale_rewards"]], total, group)
     else:
-        total = sum(weight * centred(api, "group_std", column, group) for weight, column in zip(weights, rewards.T, strict=True))
+        total = sum(
+            weight * centred(api, "group_std", column, group) for weight, column in zip(weights, rewards.T, strict=True)
+        )
         advantage = np.zeros(len(rewards))
-        advantage[known] = api.whiten(Advantage(whiten="responses", ddof=1, eps=1e-4), total[known], np.ones(known.sum()))
+        advantage[known] = api.whiten(
+            Advantage(whiten="responses", ddof=1, eps=1e-4), total[known], np.ones(known.sum())
+        )
     return close(advantage, case.outputs["advantage"], f"{case.name}: advantage")
 
 

@@ -1,4 +1,5 @@
-"""Wrong variants of the estimators, as functions that make an `Api`: how to change every estimator, batch or outcome, and slips in advantages."""
+"""Wrong variants of the estimators, as functions that make an `Api`: how to change every estimator, batch or
+outcome, and slips in advantages."""
 
 import math
 from collections.abc import Callable
@@ -59,7 +60,9 @@ def swap(part: str, field: str, old, new, **rest) -> Callable[[], Api]:
 
 def put(part: str, **fields) -> Callable[[], Api]:
     """Fields of the part have these values, where the part has them."""
-    return lambda: on(part, lambda spec: changed(spec, **{name: value for name, value in fields.items() if hasattr(spec, name)}))
+    return lambda: on(
+        part, lambda spec: changed(spec, **{name: value for name, value in fields.items() if hasattr(spec, name)})
+    )
 
 
 def every(part: str, kind: type, change: Callable) -> Callable[[], Api]:
@@ -129,7 +132,10 @@ def kl_sign_flipped() -> Api:
         value, slope = right(*args)
         return -value, -slope
 
-    wrong, others = with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share))(), wrap(shaped_rewards=shaped, kl_penalty=penalty)()
+    wrong, others = (
+        with_batch(lambda batch: batch._replace(kl_share=-batch.kl_share))(),
+        wrap(shaped_rewards=shaped, kl_penalty=penalty)(),
+    )
     return replace(wrong, shaped_rewards=others.shaped_rewards, kl_penalty=others.kl_penalty)
 
 
@@ -158,14 +164,20 @@ def of_advantages(change: Callable) -> Callable[[], Api]:
         batch, lengths = right(estimator, rewards, group, starts, *args, **kwargs), np.diff(starts)
         if (lengths == 0).any() or estimator.advantage.by_token or kwargs.get("token_rewards") is not None:
             return batch
-        own = change(estimator.advantage, np.asarray(rewards, dtype=np.float64), batch.advantage[np.asarray(starts)[:-1]])
+        own = change(
+            estimator.advantage, np.asarray(rewards, dtype=np.float64), batch.advantage[np.asarray(starts)[:-1]]
+        )
         return batch._replace(advantage=np.repeat(own, lengths))
 
     return wrap(advantages=advantages, prepare=prepare)
 
 
 def nonzero_advantages(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return values * max(1, np.count_nonzero(rewards)) / max(1, np.count_nonzero(values)) if spec.scale == "nonzero" else values
+    return (
+        values * max(1, np.count_nonzero(rewards)) / max(1, np.count_nonzero(values))
+        if spec.scale == "nonzero"
+        else values
+    )
 
 
 def pass_at_k_without_n(spec, rewards: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -197,7 +209,11 @@ def one_long_response(right, spec, rewards, starts, *args):
 def rewards_so_far(right, spec, rewards, starts, *args):
     """Rewards before a token instead of after it."""
     return np.concatenate(
-        [right(spec, rewards[a:b][::-1], np.array([0, b - a]), *(part[a:b][::-1] for part in args))[::-1] for a, b in pairwise(starts)] or [[]]
+        [
+            right(spec, rewards[a:b][::-1], np.array([0, b - a]), *(part[a:b][::-1] for part in args))[::-1]
+            for a, b in pairwise(starts)
+        ]
+        or [[]]
     )
 
 
@@ -292,6 +308,9 @@ def kl_cov_uncorrected(right, estimator, *args, correction=None, **kwargs):
 
 def anchored_at_base(right, estimator, *args, **kwargs):
     """A penalty that is anchored at the old policy compares with the base policy, where that is given."""
-    batch, given = right(estimator, *args, **kwargs), args[3] if right is REAL.batch_from_advantages and len(args) > 3 else None
+    batch, given = (
+        right(estimator, *args, **kwargs),
+        args[3] if right is REAL.batch_from_advantages and len(args) > 3 else None,
+    )
     base = kwargs.get("ref_logp", given)
     return batch._replace(ref_logp=np.asarray(base)) if estimator.kl.anchor == "old" and base is not None else batch

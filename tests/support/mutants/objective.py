@@ -43,7 +43,11 @@ def clipped_slope_kept() -> Api:
 
     def objective_and_weights(right, estimator, batch, logp):
         out = right(estimator, batch, logp)
-        return out._replace(weight=right(replace(estimator, surrogate=free), batch, logp).weight) if isinstance(estimator.surrogate, Clip) else out
+        return (
+            out._replace(weight=right(replace(estimator, surrogate=free), batch, logp).weight)
+            if isinstance(estimator.surrogate, Clip)
+            else out
+        )
 
     return wrap(surrogate=token, objective_and_weights=objective_and_weights)()
 
@@ -136,11 +140,17 @@ def masks_penalty_too(right, estimator, batch, *args):
 def drops_unpenalised(right, estimator, batch, *args):
     """KL-Cov drops tokens from the surrogate instead of from the penalty."""
     found = right(estimator, batch, *args)
-    return found._replace(share=np.where(found.kl_share == 0.0, 0.0, found.share), kl_share=batch.kl_share) if isinstance(estimator.mask, KLCov) else found
+    return (
+        found._replace(share=np.where(found.kl_share == 0.0, 0.0, found.share), kl_share=batch.kl_share)
+        if isinstance(estimator.mask, KLCov)
+        else found
+    )
 
 
 def clipped_may_be_drawn(right, estimator, *args):
-    return right(replace(estimator, surrogate=Clip(1.0, math.inf)) if isinstance(estimator.surrogate, Clip) else estimator, *args)
+    return right(
+        replace(estimator, surrogate=Clip(1.0, math.inf)) if isinstance(estimator.surrogate, Clip) else estimator, *args
+    )
 
 
 def drift_by_sum(right, estimator, batch, logp, keys=None):
@@ -177,10 +187,24 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     ),
     "clip ignored": (
         every("surrogate", Clip, lambda spec: changed(spec, low=1.0, high=math.inf)),
-        (*TOKENS, "loss_gspo", "loss_clip_cov", "trl_loss", "check_surrogate_slopes", "check_clip_stops", "check_two_sided"),
+        (
+            *TOKENS,
+            "loss_gspo",
+            "loss_clip_cov",
+            "trl_loss",
+            "check_surrogate_slopes",
+            "check_clip_stops",
+            "check_two_sided",
+        ),
     ),
-    "clip limits the value alone": (clipped_slope_kept, (*TOKENS, "check_surrogate_slopes", "check_combinations", "check_clip_stops", "check_two_sided")),
-    "dual clip ignored": (put("surrogate", dual=math.inf), (*TOKENS, "trl_loss", "check_surrogate_slopes", "check_two_sided")),
+    "clip limits the value alone": (
+        clipped_slope_kept,
+        (*TOKENS, "check_surrogate_slopes", "check_combinations", "check_clip_stops", "check_two_sided"),
+    ),
+    "dual clip ignored": (
+        put("surrogate", dual=math.inf),
+        (*TOKENS, "trl_loss", "check_surrogate_slopes", "check_two_sided"),
+    ),
     "dual clip always on": (
         every("surrogate", Clip, lambda spec: changed(spec, dual=min(spec.dual, 1.1))),
         ("check_surrogates", *OBJECTIVES, "loss_gspo", "trl_loss", "check_unclipped", "check_clip_stops"),
@@ -189,47 +213,106 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         with_objective(lambda out, *_: out._replace(clipped=out.clipped - out.dual_clipped)),
         ("loss_vanilla", *OBJECTIVES),
     ),
-    "REINFORCE for clip": (every("surrogate", Clip, lambda spec: Reinforce()), ("loss_vanilla", "check_surrogates", "check_unclipped", "check_clip_stops")),
+    "REINFORCE for clip": (
+        every("surrogate", Clip, lambda spec: Reinforce()),
+        ("loss_vanilla", "check_surrogates", "check_unclipped", "check_clip_stops"),
+    ),
     "slopes beyond the bounds": (slope_beyond_bounds, (*TOKENS, "check_surrogate_slopes", "check_combinations")),
-    "bounds of the ratio ignored": (put("ratio", floor=-math.inf, cap=math.inf), ("check_surrogates", *OBJECTIVES, "loss_gspo")),
-    "bounds of the ratio everywhere": (put("ratio", floor=-1.0, cap=1.0), (*TOKENS, "loss_kl_cov", "trl_loss", "check_unclipped")),
+    "bounds of the ratio ignored": (
+        put("ratio", floor=-math.inf, cap=math.inf),
+        ("check_surrogates", *OBJECTIVES, "loss_gspo"),
+    ),
+    "bounds of the ratio everywhere": (
+        put("ratio", floor=-1.0, cap=1.0),
+        (*TOKENS, "loss_kl_cov", "trl_loss", "check_unclipped"),
+    ),
     "narrow bounds for responses": (
         every("ratio", Ratio, lambda spec: changed(spec, floor=-0.2, cap=0.2) if spec.level != "token" else spec),
         ("loss_gspo", "trl_loss", *OBJECTIVES, "check_length_one", "check_geometric_mean"),
     ),
     # the other surrogates
-    "CISPO without a lower bound": (put_on(Cispo, low=1.0), ("loss_cispo", "check_surrogates", *OBJECTIVES, "check_clip_stops")),
-    "CISPO without an upper bound": (put_on(Cispo, high=math.inf), ("loss_cispo", "loss_dppo_tv", "check_surrogates", *OBJECTIVES)),
-    "CISPO's clipped tokens stop": (every("surrogate", Cispo, lambda spec: Clip(spec.low, spec.high)), ("loss_cispo", "check_surrogates", "check_clip_stops")),
-    "CISPO through its ratio": (through_fixed_ratio, ("loss_cispo", "loss_dppo_kl", "trl_loss", *OBJECTIVES, "check_fixed_ratio", "check_fixed_ratios")),
+    "CISPO without a lower bound": (
+        put_on(Cispo, low=1.0),
+        ("loss_cispo", "check_surrogates", *OBJECTIVES, "check_clip_stops"),
+    ),
+    "CISPO without an upper bound": (
+        put_on(Cispo, high=math.inf),
+        ("loss_cispo", "loss_dppo_tv", "check_surrogates", *OBJECTIVES),
+    ),
+    "CISPO's clipped tokens stop": (
+        every("surrogate", Cispo, lambda spec: Clip(spec.low, spec.high)),
+        ("loss_cispo", "check_surrogates", "check_clip_stops"),
+    ),
+    "CISPO through its ratio": (
+        through_fixed_ratio,
+        ("loss_cispo", "loss_dppo_kl", "trl_loss", *OBJECTIVES, "check_fixed_ratio", "check_fixed_ratios"),
+    ),
     "SAPO's tau swapped": (
         every("surrogate", Sapo, lambda spec: Sapo(spec.tau_negative, spec.tau_positive)),
         ("loss_sapo", "trl_loss", "check_surrogates", *OBJECTIVES, "check_sapo_gate"),
     ),
     "SAPO with twice the tau": (put_on(Sapo, tau_positive=2.0), ("loss_sapo", "check_surrogates", *OBJECTIVES)),
-    "SAPO is unclipped": (every("surrogate", Sapo, lambda spec: Clip(1.0, math.inf)), ("loss_sapo", "trl_loss", "check_surrogates", "check_sapo_gate")),
+    "SAPO is unclipped": (
+        every("surrogate", Sapo, lambda spec: Clip(1.0, math.inf)),
+        ("loss_sapo", "trl_loss", "check_surrogates", "check_sapo_gate"),
+    ),
     "DRO without its pull": (put_on(Dro, beta=0.0), ("loss_dro", "check_surrogates", *OBJECTIVES)),
-    "DRO with beta for beta/2": (every("surrogate", Dro, lambda spec: Dro(2 * spec.beta)), ("loss_dro", "check_surrogates", *OBJECTIVES)),
+    "DRO with beta for beta/2": (
+        every("surrogate", Dro, lambda spec: Dro(2 * spec.beta)),
+        ("loss_dro", "check_surrogates", *OBJECTIVES),
+    ),
     "DRO pulls away": (wrap(objective_and_weights=pulled_away), ("loss_dro", *OBJECTIVES)),
-    "DRO always pulls": (every("surrogate", Dro, lambda spec: Dro(spec.beta or 1.0)), ("check_fixed_ratios", "check_surrogates", *OBJECTIVES)),
-    "GMPO's bounds swapped": (every("surrogate", GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)), ("loss_geo_mean", *OBJECTIVES)),
+    "DRO always pulls": (
+        every("surrogate", Dro, lambda spec: Dro(spec.beta or 1.0)),
+        ("check_fixed_ratios", "check_surrogates", *OBJECTIVES),
+    ),
+    "GMPO's bounds swapped": (
+        every("surrogate", GeometricMean, lambda spec: GeometricMean(spec.high, spec.low)),
+        ("loss_geo_mean", *OBJECTIVES),
+    ),
     "GMPO without bounds": (put_on(GeometricMean, low=math.inf, high=math.inf), ("loss_geo_mean", *OBJECTIVES)),
-    "GMPO always clips": (put_on(GeometricMean, low=0.01, high=0.01), ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean")),
-    "GMPO's mean is arithmetic": (every("surrogate", GeometricMean, arithmetic), ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean")),
+    "GMPO always clips": (
+        put_on(GeometricMean, low=0.01, high=0.01),
+        ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean"),
+    ),
+    "GMPO's mean is arithmetic": (
+        every("surrogate", GeometricMean, arithmetic),
+        ("loss_geo_mean", *OBJECTIVES, "check_geometric_mean"),
+    ),
     "VESPO's signs swapped": (
-        every("surrogate", Vespo, lambda spec: Vespo(spec.k_negative, spec.lam_negative, spec.k_positive, spec.lam_positive)),
+        every(
+            "surrogate",
+            Vespo,
+            lambda spec: Vespo(spec.k_negative, spec.lam_negative, spec.k_positive, spec.lam_positive),
+        ),
         ("trl_loss", "check_surrogates", *OBJECTIVES, "check_vespo_peak"),
     ),
     "VESPO's k and lam swapped": (
-        every("surrogate", Vespo, lambda spec: Vespo(spec.lam_positive, spec.k_positive, spec.lam_negative, spec.k_negative)),
+        every(
+            "surrogate",
+            Vespo,
+            lambda spec: Vespo(spec.lam_positive, spec.k_positive, spec.lam_negative, spec.k_negative),
+        ),
         ("trl_loss", "check_surrogates", *OBJECTIVES, "check_vespo_peak"),
     ),
     # levels of the ratio
-    "ratio of the token for the response's": (swap("ratio", "level", "sequence", "token"), ("trl_loss", *OBJECTIVES, "check_geometric_mean")),
-    "ratio of the token for GSPO-token's": (swap("ratio", "level", "sequence_token", "token"), ("loss_gspo", *OBJECTIVES, "check_sequence_token")),
-    "GSPO through its own token alone": (swap("ratio", "level", "sequence", "sequence_token"), ("trl_loss", *OBJECTIVES, "check_combinations")),
+    "ratio of the token for the response's": (
+        swap("ratio", "level", "sequence", "token"),
+        ("trl_loss", *OBJECTIVES, "check_geometric_mean"),
+    ),
+    "ratio of the token for GSPO-token's": (
+        swap("ratio", "level", "sequence_token", "token"),
+        ("loss_gspo", *OBJECTIVES, "check_sequence_token"),
+    ),
+    "GSPO through its own token alone": (
+        swap("ratio", "level", "sequence", "sequence_token"),
+        ("trl_loss", *OBJECTIVES, "check_combinations"),
+    ),
     "GSPO-token through all tokens": (swap("ratio", "level", "sequence_token", "sequence"), ("loss_gspo", *OBJECTIVES)),
-    "product for the mean": (swap("ratio", "level", "sequence", "product"), ("trl_loss", *OBJECTIVES, "check_sequence_token")),
+    "product for the mean": (
+        swap("ratio", "level", "sequence", "product"),
+        ("trl_loss", *OBJECTIVES, "check_sequence_token"),
+    ),
     "mean for the product": (swap("ratio", "level", "product", "sequence"), (*OBJECTIVES, "check_equal_ratios")),
     # penalties
     "k1 for k3": (swap("kl", "kind", "k3", "k1"), (*KLS, "trl_loss")),
@@ -238,13 +321,22 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "abs for k1": (swap("kl", "kind", "k1", "abs"), (*KLS, "loss_vanilla", "check_kl_in_reward")),
     "KL always in the loss": (put("kl", place="loss"), ("kl_penalty", "check_pipeline", "check_kl_in_reward")),
     "straight-through ignored": (put("kl", straight_through=False), (*KLS, "check_kl_slopes")),
-    "straight-through always": (put("kl", straight_through=True), (*KLS, "trl_loss", "check_kl_slopes", "check_combinations")),
+    "straight-through always": (
+        put("kl", straight_through=True),
+        (*KLS, "trl_loss", "check_kl_slopes", "check_combinations"),
+    ),
     "slope of k3 beyond its bounds": (wrap(kl_penalty=penalty_without_clamp_slope), ("check_kls", "check_kl_slopes")),
     "bounds of k3 ignored": (put("kl", bounded=False), KLS),
     "bounds of k3 everywhere": (put("kl", bounded=True), ("check_kls", *OBJECTIVES)),
     "weight of the penalty ignored": (put("kl", weighted=False), ("trl_loss", *OBJECTIVES, "check_weighted_kl")),
-    "penalty always weighted": (put("kl", weighted=True), ("trl_loss", *OBJECTIVES, "check_kl_in_loss", "check_weighted_kl")),
-    "weight of the penalty fixed": (weight_of_penalty_fixed, ("trl_loss", *OBJECTIVES, "check_weighted_kl", "check_combinations")),
+    "penalty always weighted": (
+        put("kl", weighted=True),
+        ("trl_loss", *OBJECTIVES, "check_kl_in_loss", "check_weighted_kl"),
+    ),
+    "weight of the penalty fixed": (
+        weight_of_penalty_fixed,
+        ("trl_loss", *OBJECTIVES, "check_weighted_kl", "check_combinations"),
+    ),
     "anchor is the base policy": (
         wrap(batch_from_advantages=anchored_at_base, prepare=anchored_at_base),
         (*OBJECTIVES, "check_ratio_to_the_sampler", "check_anchor"),
@@ -268,27 +360,62 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         wrap(apply_mask=masked_with(lambda batch: batch._replace(old_logp=batch.old_logp + 0.3))),
         (*DPPO, "trl_loss", "check_masks_on_policy"),
     ),
-    "thresholds of the divergence swapped": (every("mask", Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)), (*DPPO, "check_sides")),
-    "total variation for KL": (every("mask", Divergence, lambda spec: replace(spec, measure="tv")), ("loss_dppo_kl", "check_objectives")),
-    "KL for total variation": (every("mask", Divergence, lambda spec: replace(spec, measure="kl")), ("loss_dppo_tv", "check_objectives")),
+    "thresholds of the divergence swapped": (
+        every("mask", Divergence, lambda spec: replace(spec, low=spec.high, high=spec.low)),
+        (*DPPO, "check_sides"),
+    ),
+    "total variation for KL": (
+        every("mask", Divergence, lambda spec: replace(spec, measure="tv")),
+        ("loss_dppo_kl", "check_objectives"),
+    ),
+    "KL for total variation": (
+        every("mask", Divergence, lambda spec: replace(spec, measure="kl")),
+        ("loss_dppo_tv", "check_objectives"),
+    ),
     "drift added up": (wrap(apply_mask=drift_by_sum), ("trl_loss", "check_objectives", "check_sides")),
     "mask drops the penalty too": (wrap(apply_mask=masks_penalty_too), ("check_objectives",)),
     "largest keys drawn": (
-        wrap(apply_mask=lambda right, estimator, batch, logp, keys=None: right(estimator, batch, logp, None if keys is None else -keys)),
+        wrap(
+            apply_mask=lambda right, estimator, batch, logp, keys=None: right(
+                estimator, batch, logp, None if keys is None else -keys
+            )
+        ),
         ("loss_clip_cov", "check_objectives", "check_cov_fractions"),
     ),
     "clipped tokens may be drawn": (wrap(apply_mask=clipped_may_be_drawn), ("loss_clip_cov", "check_objectives")),
-    "twice as many drawn": (every("mask", ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))), ("loss_clip_cov", "check_objectives")),
-    "any covariance drawn": (every("mask", ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)), ("loss_clip_cov", "check_masks_on_policy")),
-    "twice as many penalised": (every("mask", KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))), ("loss_kl_cov", "check_cov_fractions")),
-    "KL-Cov drops tokens": (wrap(apply_mask=drops_unpenalised), ("loss_kl_cov", "check_objectives", "check_cov_fractions")),
+    "twice as many drawn": (
+        every("mask", ClipCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
+        ("loss_clip_cov", "check_objectives"),
+    ),
+    "any covariance drawn": (
+        every("mask", ClipCov, lambda spec: replace(spec, low=-math.inf, high=math.inf)),
+        ("loss_clip_cov", "check_masks_on_policy"),
+    ),
+    "twice as many penalised": (
+        every("mask", KLCov, lambda spec: replace(spec, fraction=min(1.0, 2 * spec.fraction))),
+        ("loss_kl_cov", "check_cov_fractions"),
+    ),
+    "KL-Cov drops tokens": (
+        wrap(apply_mask=drops_unpenalised),
+        ("loss_kl_cov", "check_objectives", "check_cov_fractions"),
+    ),
     # corrections
     "correction ignored": (
         wrap(prepare=without_correction, batch_from_advantages=without_correction),
-        ("loss_vanilla", "loss_geo_mean", "loss_kl_cov", *OBJECTIVES, "check_fixed_ratios", "check_ratio_to_the_sampler"),
+        (
+            "loss_vanilla",
+            "loss_geo_mean",
+            "loss_kl_cov",
+            *OBJECTIVES,
+            "check_fixed_ratios",
+            "check_ratio_to_the_sampler",
+        ),
     ),
     "correction on the KL too": (wrap(prepare=correction_on_kl), ("check_pipeline", "check_kl_in_loss")),
-    "KL-Cov's penalty uncorrected": (wrap(prepare=kl_cov_uncorrected, batch_from_advantages=kl_cov_uncorrected), ("loss_kl_cov", "check_objectives")),
+    "KL-Cov's penalty uncorrected": (
+        wrap(prepare=kl_cov_uncorrected, batch_from_advantages=kl_cov_uncorrected),
+        ("loss_kl_cov", "check_objectives"),
+    ),
     "masked for truncated": (swap("correction", "kind", "truncate", "mask"), CORRECTIONS),
     "truncated for masked": (swap("correction", "kind", "mask", "truncate"), CORRECTIONS),
     "weights of tokens for responses": (swap("correction", "level", "sequence", "token"), CORRECTIONS),
@@ -297,22 +424,42 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
     "largest weight ignored": (put("correction", high=math.inf), CORRECTIONS),
     "smallest weight ignored": (put("correction", low=0.0), CORRECTIONS),
     "smallest weight too large": (put("correction", low=1.0), (*CORRECTIONS, "check_correction_ends")),
-    "sampler taken for the trainer": (swap("correction", "kind", "ratio", "none"), ("check_pipeline", "check_ratio_to_the_sampler")),
+    "sampler taken for the trainer": (
+        swap("correction", "kind", "ratio", "none"),
+        ("check_pipeline", "check_ratio_to_the_sampler"),
+    ),
     # aggregation and batches
     "normalised by the micro-batch": (
-        wrap(objective_and_weights=normalised_by_micro_batch, prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
+        wrap(
+            objective_and_weights=normalised_by_micro_batch,
+            prepare=without_counts,
+            batch_from_advantages=without_counts,
+            shares=without_counts,
+        ),
         (*SHARES, "kl_penalty", "check_split", "check_prepared_apart"),
     ),
     "counts of the optimiser batch ignored": (
         wrap(prepare=without_counts, batch_from_advantages=without_counts, shares=without_counts),
         (*SHARES, "trl_loss", "check_prepared_apart"),
     ),
-    "responses cut in two": (wrap(objective_and_weights=cut_in_two), ("loss_gspo", "trl_loss", *OBJECTIVES, "check_split")),
-    "token mean for response means": (swap("aggregation", "kind", "seq_mean_token_mean", "token_mean"), (*SHARES, "trl_loss", "check_shares_add_up")),
-    "token mean for response sums": (swap("aggregation", "kind", "seq_mean_token_sum", "token_mean", length=None), (*SHARES, "trl_loss")),
+    "responses cut in two": (
+        wrap(objective_and_weights=cut_in_two),
+        ("loss_gspo", "trl_loss", *OBJECTIVES, "check_split"),
+    ),
+    "token mean for response means": (
+        swap("aggregation", "kind", "seq_mean_token_mean", "token_mean"),
+        (*SHARES, "trl_loss", "check_shares_add_up"),
+    ),
+    "token mean for response sums": (
+        swap("aggregation", "kind", "seq_mean_token_sum", "token_mean", length=None),
+        (*SHARES, "trl_loss"),
+    ),
     "length ignored": (put("aggregation", length=None), (*SHARES, "trl_loss")),
     "count eps ignored": (put("aggregation", eps=0.0), (*SHARES, "loss_geo_mean")),
-    "count eps always": (every("aggregation", Aggregation, lambda spec: replace(spec, eps=spec.eps or 1e-8)), (*SHARES, "trl_loss", "check_one_token")),
+    "count eps always": (
+        every("aggregation", Aggregation, lambda spec: replace(spec, eps=spec.eps or 1e-8)),
+        (*SHARES, "trl_loss", "check_one_token"),
+    ),
     "empty responses counted": (put("aggregation", empty="count"), (*SHARES, "check_prepared_apart")),
     "empty responses skipped": (
         put("aggregation", empty="skip"),

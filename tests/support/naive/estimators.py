@@ -1,7 +1,8 @@
-"""Slow, obvious twins of the compiled estimators: plain Python, one formula at a time. Here: baseline sets, advantages, sampling.
+"""Slow, obvious twins of the compiled estimators: plain Python, one formula at a time. Here: baseline sets, advantages,
+sampling.
 
-Only values are written here and in naive_objective.py. Derivatives come from the complex step, f'(x) = Im f(x + ih)/h, which is
-exact to rounding, so no slope is copied from the package. Where a rule branches, it branches on the real part.
+Only values are written here and in naive_objective.py. Derivatives come from the complex step, f'(x) = Im f(x + ih)/h,
+which is exact to rounding, so no slope is copied from the package. Where a rule branches, it branches on the real part.
 """
 
 import math
@@ -67,10 +68,13 @@ class Averages:
             self.visits.append((int(context), decay, [float(reward) for reward in row]))
 
     def sums(self, context: int | None) -> tuple[float, float]:
-        """Weighted sum and count of the rewards of a context, or of all: each later visit takes its decay off the weight."""
+        """Weighted sum and count of the rewards of a context, or of all: each later visit takes its decay off the
+        weight."""
         visits = [(decay, row) for visited, decay, row in self.visits if context is None or visited == context]
         weights = [math.prod(decay for decay, _ in visits[i + 1 :]) for i in range(len(visits))]
-        return sum(w * sum(row) for w, (_, row) in zip(weights, visits, strict=True)), sum(w * len(row) for w, (_, row) in zip(weights, visits, strict=True))
+        return sum(w * sum(row) for w, (_, row) in zip(weights, visits, strict=True)), sum(
+            w * len(row) for w, (_, row) in zip(weights, visits, strict=True)
+        )
 
     def average(self, context: int) -> float:
         """Of the context, else of all contexts, else 0."""
@@ -99,7 +103,8 @@ def without(values: Sequence[float], one: float) -> list[float]:
 
 
 def pass_at_k(spec: Advantage, reward: float, pool: Sequence[float]) -> float:
-    """n times a response's part in the mean over k-subsets of the set of the best reward; leave_one_out takes off the best of the subset's others."""
+    """n times a response's part in the mean over k-subsets of the set of the best reward; leave_one_out takes off
+    the best of the subset's others."""
     others, n = without(pool, reward), len(pool)
     total = 0.0
     for subset in combinations(others, spec.k - 1):
@@ -108,7 +113,9 @@ def pass_at_k(spec: Advantage, reward: float, pool: Sequence[float]) -> float:
     return n * total / math.comb(n, spec.k)
 
 
-def baseline(spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float) -> float:
+def baseline(
+    spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float
+) -> float:
     """What is taken off a reward; `weighted` is the length-weighted mean of its group."""
     if spec.baseline == "none":
         return 0.0
@@ -116,10 +123,16 @@ def baseline(spec: Advantage, reward: float, pool: Sequence[float], every_reward
         return statistics.mean(every_reward)
     if len(pool) == 1:
         return 0.0
-    return {"group_mean": statistics.mean(pool), "leave_one_out": statistics.mean(without(pool, reward)), "length_weighted": weighted}[spec.baseline]
+    return {
+        "group_mean": statistics.mean(pool),
+        "leave_one_out": statistics.mean(without(pool, reward)),
+        "length_weighted": weighted,
+    }[spec.baseline]
 
 
-def unscaled(spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float) -> float:
+def unscaled(
+    spec: Advantage, reward: float, pool: Sequence[float], every_reward: Sequence[float], weighted: float
+) -> float:
     """Advantage of one response before batch_std, nonzero and whitening."""
     if spec.credit == "set_mean":
         return statistics.mean(pool)
@@ -131,7 +144,9 @@ def unscaled(spec: Advantage, reward: float, pool: Sequence[float], every_reward
     if spec.baseline == "second_best" and len(pool) > 1:
         first, second = sorted(pool)[-1], sorted(pool)[-2]
         return (first - second) / divisor if reward == first and first > second else 0.0
-    centred = reward if spec.baseline == "second_best" else reward - baseline(spec, reward, pool, every_reward, weighted)
+    centred = (
+        reward if spec.baseline == "second_best" else reward - baseline(spec, reward, pool, every_reward, weighted)
+    )
     return centred / divisor if centred != 0.0 else 0.0
 
 
@@ -142,7 +157,9 @@ def length_weighted(rewards: Sequence[float], lengths: Sequence[int], group: Seq
     return sum(reward * length for reward, length in mine) / tokens if tokens else 0.0
 
 
-def advantages(spec: Advantage, rewards, group, sets: Sequence[Sequence[float]], lengths=None, given=None) -> list[float]:
+def advantages(
+    spec: Advantage, rewards, group, sets: Sequence[Sequence[float]], lengths=None, given=None
+) -> list[float]:
     """Advantage of every response; `given` are baselines that come from elsewhere."""
     rewards, group = [float(reward) for reward in rewards], [int(g) for g in group]
     lengths = [1] * len(rewards) if lengths is None else [int(length) for length in lengths]
@@ -151,7 +168,9 @@ def advantages(spec: Advantage, rewards, group, sets: Sequence[Sequence[float]],
         out = [reward - number for reward, number in zip(rewards, given, strict=True)]
     else:
         weighted = [length_weighted(rewards, lengths, group, g) for g in range(len(sets))]
-        out = [unscaled(spec, reward, sets[g], every_reward, weighted[g]) for reward, g in zip(rewards, group, strict=True)]
+        out = [
+            unscaled(spec, reward, sets[g], every_reward, weighted[g]) for reward, g in zip(rewards, group, strict=True)
+        ]
     if spec.scale == "batch_std":
         enough = len(every_reward) > spec.ddof
         out = [value / (deviation(every_reward, spec.ddof) + spec.eps) if enough and value else 0.0 for value in out]
@@ -182,9 +201,12 @@ def whitened(spec: Advantage, values: Sequence[float], lengths: Sequence[int]) -
 
 
 def token_advantages(spec: Advantage, rewards, starts, given=None) -> list[float]:
-    """Generalised advantage estimation as its definition, a sum over all later TD errors; or rewards to go minus a baseline."""
+    """Generalised advantage estimation as its definition, a sum over all later TD errors; or rewards to go minus a
+    baseline."""
     out = []
-    for row, numbers in zip(rows_of(rewards, starts), rows_of([0.0] * len(rewards) if given is None else given, starts), strict=True):
+    for row, numbers in zip(
+        rows_of(rewards, starts), rows_of([0.0] * len(rewards) if given is None else given, starts), strict=True
+    ):
         n = len(row)
         if spec.baseline == "value":
             following = [*numbers[1:], 0.0]
@@ -195,12 +217,17 @@ def token_advantages(spec: Advantage, rewards, starts, given=None) -> list[float
     return whitened(spec, out, [1] * len(out))
 
 
-def optimal_token_baseline(returns, old_logp, squares, starts, group, correction=None, position=None, zero_tail=False) -> list[float]:
-    """sum_i G_i W_i / sum_i W_i over the group's tokens at the same position; W is the running sum of squared score norms."""
+def optimal_token_baseline(
+    returns, old_logp, squares, starts, group, correction=None, position=None, zero_tail=False
+) -> list[float]:
+    """sum_i G_i W_i / sum_i W_i over the group's tokens at the same position; W is the running sum of squared score
+    norms."""
     rows = range(len(group))
     weight = [1.0] * len(returns) if correction is None else [float(w) for w in correction]
     norm = [(1 - 2 * math.exp(old_logp[t]) + squares[t]) * weight[t] ** 2 for t in range(len(returns))]
-    where = [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])] if position is None else list(position)
+    where = (
+        [t - starts[i] for i in rows for t in range(starts[i], starts[i + 1])] if position is None else list(position)
+    )
     owner = per_token(list(rows), starts)
     energy = [sum(norm[starts[owner[t]] : t + 1]) for t in range(len(returns))]
     out = []
@@ -218,7 +245,8 @@ def optimal_token_baseline(returns, old_logp, squares, starts, group, correction
 
 
 def allocate(p: Sequence[float], mean: int) -> list[int]:
-    """One rollout each, then one at a time to the context with the fewest for its sqrt(p (1-p)); at most 4 times the mean."""
+    """One rollout each, then one at a time to the context with the fewest for its sqrt(p (1-p)); at most 4 times the
+    mean."""
     part, out = [math.sqrt(q * (1 - q)) + 1e-9 for q in p], [1] * len(p)
     while sum(out) < len(p) * mean:
         open_ones = [i for i in range(len(p)) if out[i] < 4 * mean]

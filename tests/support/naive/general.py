@@ -1,6 +1,8 @@
-"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from elsewhere.
+"""A slow twin of the general round: responses with style tokens, other samplers, replaced groups, baselines from
+elsewhere.
 
-As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random numbers from `rftlab.sim.lanes.random`.
+As in `tests.support.naive.simulator`: the model's equations one by one in float64, estimators from `shared`, random
+numbers from `rftlab.sim.lanes.random`.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,16 @@ from tests.support.naive.simulator import NaiveRun, sigmoid
 
 GIVEN = ("greedy", "moving_average", "value", "optimal")
 TOTALS = ("rewards", "silent", "kl", "clipped", "norms")
-METRICS = ("rollouts", "tokens", "reward", "train_pass_at_1", "kl", "clip_fraction", "zero_signal_fraction", "grad_norm")
+METRICS = (
+    "rollouts",
+    "tokens",
+    "reward",
+    "train_pass_at_1",
+    "kl",
+    "clip_fraction",
+    "zero_signal_fraction",
+    "grad_norm",
+)
 
 
 def offsets(lengths):
@@ -40,7 +51,8 @@ class Response:
     signs: np.ndarray
     coins: np.ndarray
     old: np.ndarray = None
-    """(1 + n,) log-probabilities of its tokens under the trainer's policy at the start of the round, then under the sampler's, the base policy's."""
+    """(1 + n,) log-probabilities of its tokens under the trainer's policy at the start of the round, then under the
+    sampler's, the base policy's."""
     sampler: np.ndarray = None
     ref: np.ndarray = None
     scored: float = 0.0
@@ -51,7 +63,8 @@ class Response:
 
 @dataclass
 class Policy:
-    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities, format."""
+    """What a policy makes of one context: how far its logits are from the base policy, answers' probabilities,
+    format."""
 
     moved: np.ndarray
     p: np.ndarray
@@ -118,10 +131,14 @@ class NaiveGeneral(NaiveRun):
         p, f = policy.p, policy.f
         style_logit = self.style_logit(policy, response)
         heads = sigmoid(style_logit)
-        logits = weight[0] * (np.eye(self.a)[response.arm] - p) + bonus[0] * (np.diag(p) - np.outer(p, p)) @ (-np.log(p) - 1)
+        logits = weight[0] * (np.eye(self.a)[response.arm] - p) + bonus[0] * (np.diag(p) - np.outer(p, p)) @ (
+            -np.log(p) - 1
+        )
         tokens = weight[1:] * (response.coins - heads) - bonus[1:] * style_logit * heads * (1 - heads)
         logits += self.style.slope * tokens @ response.signs
-        return logits, weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
+        return logits, weight[0] * (response.form - f) - (
+            bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0
+        )
 
     # --- sampling ---
 
@@ -142,7 +159,9 @@ class NaiveGeneral(NaiveRun):
         response = Response(context, arm, int(u < sampler.f), signs, None)
         response.coins = tosses < sigmoid(self.style_logit(sampler, response))
         base = self.view(context, 0 * self.w, 0.0)
-        response.old, response.sampler, response.ref = (self.logps(policy, response) for policy in (trainer, sampler, base))
+        response.old, response.sampler, response.ref = (
+            self.logps(policy, response) for policy in (trainer, sampler, base)
+        )
         response.scored = float(response.form * (int(self.world.train.correct[context]) >> arm & 1))
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
@@ -153,20 +172,26 @@ class NaiveGeneral(NaiveRun):
         kind, p, f, eye = self.e.advantage.baseline, policy.p, policy.f, np.eye(self.a)
         everything = [(arm, form) for arm in range(self.a) for form in (0, 1)]
         chance = np.array([p[arm] * (f if form else 1 - f) for arm, form in everything])
-        rewards = np.array([form * (int(self.world.train.correct[context]) >> arm & 1) for arm, form in everything], dtype=float)
+        rewards = np.array(
+            [form * (int(self.world.train.correct[context]) >> arm & 1) for arm, form in everything], dtype=float
+        )
         if kind == "greedy":
             return rewards[chance.argmax()]
         if kind == "moving_average":
             return averages_of(self.averages, [context])[0]
         if kind == "value":
             return self.critic @ self.phi[context]
-        scores = [np.append(np.outer(self.x[context], eye[arm] - p), self.world.format_scale * (form - f)) for arm, form in everything]
+        scores = [
+            np.append(np.outer(self.x[context], eye[arm] - p), self.world.format_scale * (form - f))
+            for arm, form in everything
+        ]
         nuisance = self.a * (self.world.nuisance * np.linalg.norm(self.x[context])) ** 2
         squares = np.array([score @ score for score in scores]) + nuisance
         return (chance * rewards * squares).sum() / (chance * squares).sum()
 
     def sample(self):
-        """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all baselines are found."""
+        """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all
+        baselines are found."""
         d, key = self.design, self.tried
         batch = batches(len(self.z0), d.batch_size, self.run.seed, key, key + 1)[0]
         self.tried += 1
@@ -181,7 +206,10 @@ class NaiveGeneral(NaiveRun):
                 response.baseline = self.given(context, trainer) if baseline in GIVEN else 0.0
                 self.rollouts, self.tokens = self.rollouts + 1, self.tokens + len(response.old)
             if baseline == "greedy":
-                self.rollouts, self.tokens = self.rollouts + 1, self.tokens + 1 + self.length(int(trainer.p.argmax()), 0.5)
+                self.rollouts, self.tokens = (
+                    self.rollouts + 1,
+                    self.tokens + 1 + self.length(int(trainer.p.argmax()), 0.5),
+                )
             rows.append((row[:count], row[count:]))
         for context, (trained, _) in zip(batch, rows, strict=True):
             rewards, phi = np.array([response.reward for response in trained]), self.phi[context]
@@ -192,7 +220,8 @@ class NaiveGeneral(NaiveRun):
         return rows
 
     def sample_round(self):
-        """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the last try."""
+        """Rows of a round: those whose rewards differ, tried for again and again, then filled up with others of the
+        last try."""
         n, tries, rows = self.design.batch_size, self.design.sampling.tries, []
         if tries == 1:
             return self.sample()
@@ -212,7 +241,10 @@ class NaiveGeneral(NaiveRun):
 
     def pool(self, rows, kept):
         """Baseline sets: kept responses, or the window; then support rollouts."""
-        sets = [[response.reward for response, keep in zip(trained, kept[g], strict=True) if keep] for g, (trained, _) in enumerate(rows)]
+        sets = [
+            [response.reward for response, keep in zip(trained, kept[g], strict=True) if keep]
+            for g, (trained, _) in enumerate(rows)
+        ]
         if self.windows is not None:
             windows = window_pool(self.windows, [trained[0].context for trained, _ in rows])
             sets = [list(windows.rewards[a:b]) for a, b in pairwise(windows.starts)]
@@ -233,10 +265,15 @@ class NaiveGeneral(NaiveRun):
         everyone = [response for row in trained for response in row]
         group = np.repeat(np.arange(len(rows)), [len(row) for row in trained])
         starts = offsets([len(response.old) for response in everyone])
-        scored, baseline = (np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline"))
+        scored, baseline = (
+            np.array([getattr(response, name) for response in everyone]) for name in ("scored", "baseline")
+        )
         old, ref = (np.concatenate([getattr(response, name) for response in everyone]) for name in ("old", "ref"))
         baseline = baseline if self.e.advantage.baseline in GIVEN else None
-        advantage = prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]] * keeps
+        advantage = (
+            prepare(self.e, scored, group, starts, old, ref, pool=pool, baseline=baseline).advantage[starts[:-1]]
+            * keeps
+        )
         totals["rewards"] += [response.reward for response in everyone]
         totals["silent"] += [not advantage[group == g].any() for g in range(len(rows))]
         size = len(rows) // d.minibatches
@@ -249,7 +286,9 @@ class NaiveGeneral(NaiveRun):
         e, part = self.e, [response for row in rows for response in row]
         lengths = [len(response.old) for response in part]
         starts, policies = offsets(lengths), [self.view(row[0].context) for row in rows for _ in row]
-        old, ref, sampler = (np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler"))
+        old, ref, sampler = (
+            np.concatenate([getattr(response, name) for response in part]) for name in ("old", "ref", "sampler")
+        )
         logp = np.concatenate([self.logps(policy, response) for policy, response in zip(policies, part, strict=True)])
         batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
@@ -280,7 +319,18 @@ def general_curve(run, world):
         if round_index % run.design.eval_every == 0:
             means = {name: np.mean(values) for name, values in totals.items()}
             kl = means["kl"] if run.design.estimator.kl.kind != "none" else np.nan
-            rows.append((twin.rollouts, twin.tokens, means["rewards"], twin.pass_at_1(), kl, means["clipped"], means["silent"], means["norms"]))
+            rows.append(
+                (
+                    twin.rollouts,
+                    twin.tokens,
+                    means["rewards"],
+                    twin.pass_at_1(),
+                    kl,
+                    means["clipped"],
+                    means["silent"],
+                    means["norms"],
+                )
+            )
             totals = {name: [] for name in TOTALS}
         if round_index < run.design.rounds:
             twin.round(totals)

@@ -1,4 +1,5 @@
-"""Slow, obvious twins, second part: the objective of a batch, from ratios, surrogates, masks, corrections, penalties and aggregation."""
+"""Slow, obvious twins, second part: the objective of a batch, from ratios, surrogates, masks, corrections, penalties
+and aggregation."""
 
 import cmath
 import math
@@ -77,7 +78,8 @@ def clip(spec: Clip, advantage: float, r):
 
 
 def geometric(spec: GeometricMean, eps: float, advantages: Sequence[float], row: Sequence):
-    """Objective of each token of a response: its advantage times the geometric mean of clipped ratios; tokens clipped from above, from below."""
+    """Objective of each token of a response: its advantage times the geometric mean of clipped ratios; tokens
+    clipped from above, from below."""
     total, high, low = 0.0, 0, 0
     for advantage, x in zip(advantages, row, strict=True):
         is_high, is_low = advantage > 0 and x.real > spec.high, advantage < 0 and x.real < -spec.low
@@ -147,7 +149,8 @@ def corrections(spec: Correction, starts, old_logp, sampler_logp) -> list[float]
 
 
 def binary_kl(q: float, p: float) -> float:
-    """Divergence of the two-outcome distribution (q, 1-q) from (p, 1-p), 1e-8 in the logarithm of the second outcome."""
+    """Divergence of the two-outcome distribution (q, 1-q) from (p, 1-p), 1e-8 in the logarithm of the second
+    outcome."""
     return q * math.log(q / p) + (1 - q) * math.log((1 - q + 1e-8) / (1 - p + 1e-8))
 
 
@@ -170,13 +173,25 @@ def masks(estimator: Estimator, advantages, starts, old_logp, logp, keys) -> tup
     if isinstance(spec, Divergence):
         return [stays(spec, *token) for token in zip(advantages, logp, old_logp, strict=True)], everyone
     if isinstance(spec, Drift):
-        drift = [sum(o - x for o, x in zip(*pair, strict=True)) for pair in zip(rows_of(old_logp, starts), rows_of(logp, starts), strict=True)]
+        drift = [
+            sum(o - x for o, x in zip(*pair, strict=True))
+            for pair in zip(rows_of(old_logp, starts), rows_of(logp, starts), strict=True)
+        ]
         over = [total > spec.threshold * (b - a) for total, (a, b) in zip(drift, pairwise(starts), strict=True)]
-        return [not (advantage < 0 and far) for advantage, far in zip(advantages, per_token(over, starts), strict=True)], everyone
+        return [
+            not (advantage < 0 and far) for advantage, far in zip(advantages, per_token(over, starts), strict=True)
+        ], everyone
     count = max(1, int(getattr(spec, "fraction", 1.0) * n))
     if isinstance(spec, ClipCov):
-        clipped = [surrogate(estimator.surrogate, estimator.ratio, a, x, x - old)[1] for a, x, old in zip(advantages, logp, old_logp, strict=True)]
-        inside = [t for t, value in enumerate(covariances(advantages, logp, 1e-8)) if spec.low < value < spec.high and not clipped[t]]
+        clipped = [
+            surrogate(estimator.surrogate, estimator.ratio, a, x, x - old)[1]
+            for a, x, old in zip(advantages, logp, old_logp, strict=True)
+        ]
+        inside = [
+            t
+            for t, value in enumerate(covariances(advantages, logp, 1e-8))
+            if spec.low < value < spec.high and not clipped[t]
+        ]
         drawn = sorted(inside, key=lambda t: keys[t])[:count]
         return [t not in drawn for t in range(n)], everyone
     if isinstance(spec, KLCov):
@@ -213,25 +228,54 @@ def response(estimator: Estimator, advantages, old_logp, logp):
     if isinstance(estimator.surrogate, GeometricMean):
         values, clipped, dual = geometric(estimator.surrogate, estimator.aggregation.eps, advantages, row)
         return values, weight, clipped, dual
-    found = [surrogate(estimator.surrogate, estimator.ratio, a, x, s) for a, x, s in zip(advantages, logp, seen, strict=True)]
-    return [value for value, _, _ in found], weight, sum(flag for _, flag, _ in found), sum(flag for _, _, flag in found)
+    found = [
+        surrogate(estimator.surrogate, estimator.ratio, a, x, s) for a, x, s in zip(advantages, logp, seen, strict=True)
+    ]
+    return (
+        [value for value, _, _ in found],
+        weight,
+        sum(flag for _, flag, _ in found),
+        sum(flag for _, _, flag in found),
+    )
 
 
-def objective(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, kept=None, n_tokens=None, n_rows=None):
-    """J of a batch from advantages per token (T,), with clipped tokens, dual-clipped tokens and the sum of the KL values."""
+def objective(
+    estimator: Estimator,
+    advantages,
+    starts,
+    old_logp,
+    ref_logp,
+    logp,
+    correction=None,
+    kept=None,
+    n_tokens=None,
+    n_rows=None,
+):
+    """J of a batch from advantages per token (T,), with clipped tokens, dual-clipped tokens and the sum of the KL
+    values."""
     coef, n = estimator.kl.coef if estimator.kl.place == "loss" else 0.0, len(logp)
     correction = [1.0] * n if correction is None else correction
     in_surrogate, in_penalty = ([True] * n, [True] * n) if kept is None else kept
     values, clipped, dual_clipped, kl_total = [], 0, 0, 0.0
     for a, b in pairwise(starts):
         surrogates, weight, high, low = response(estimator, advantages[a:b], old_logp[a:b], logp[a:b])
-        penalties = [penalty(estimator.kl, complex(x), ref) * w for x, ref, w in zip(logp[a:b], ref_logp[a:b], weight, strict=True)]
+        penalties = [
+            penalty(estimator.kl, complex(x), ref) * w
+            for x, ref, w in zip(logp[a:b], ref_logp[a:b], weight, strict=True)
+        ]
         row = []
         for t, value, penalised in zip(range(a, b), surrogates, penalties, strict=True):
             on_penalty = correction[t] if isinstance(estimator.mask, KLCov) else 1.0
-            row.append((correction[t] * value if in_surrogate[t] else 0.0) - (coef * on_penalty * penalised if in_penalty[t] else 0.0))
+            row.append(
+                (correction[t] * value if in_surrogate[t] else 0.0)
+                - (coef * on_penalty * penalised if in_penalty[t] else 0.0)
+            )
         values.append(row)
-        clipped, dual_clipped, kl_total = clipped + high, dual_clipped + low, kl_total + sum(fixed(value) for value in penalties)
+        clipped, dual_clipped, kl_total = (
+            clipped + high,
+            dual_clipped + low,
+            kl_total + sum(fixed(value) for value in penalties),
+        )
     return aggregate(estimator.aggregation, values, n_tokens, n_rows), clipped, dual_clipped, kl_total
 
 
@@ -245,14 +289,30 @@ def slopes(estimator: Estimator, advantages, logp, **rest) -> list[float]:
     return [derivative(along(t), token.real) for t, token in enumerate(row)]
 
 
-def weights(estimator: Estimator, advantages, starts, old_logp, ref_logp, logp, correction=None, kept=None, n_tokens=None, n_rows=None) -> list[float]:
+def weights(
+    estimator: Estimator,
+    advantages,
+    starts,
+    old_logp,
+    ref_logp,
+    logp,
+    correction=None,
+    kept=None,
+    n_tokens=None,
+    n_rows=None,
+) -> list[float]:
     """dJ/dlogp of every token; a token moves its own response alone."""
     lengths = [b - a for a, b in pairwise(starts)]
     n_tokens = sum(lengths) if n_tokens is None else n_tokens
-    n_rows = sum(1 for length in lengths if length or estimator.aggregation.empty == "count") if n_rows is None else n_rows
+    n_rows = (
+        sum(1 for length in lengths if length or estimator.aggregation.empty == "count") if n_rows is None else n_rows
+    )
     out = []
     for a, b in pairwise(starts):
         part = {"old_logp": old_logp[a:b], "ref_logp": ref_logp[a:b], "n_tokens": n_tokens, "n_rows": n_rows}
-        part |= {"correction": None if correction is None else correction[a:b], "kept": None if kept is None else [flags[a:b] for flags in kept]}
+        part |= {
+            "correction": None if correction is None else correction[a:b],
+            "kept": None if kept is None else [flags[a:b] for flags in kept],
+        }
         out += slopes(estimator, advantages[a:b], logp[a:b], **part)
     return out
