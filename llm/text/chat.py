@@ -72,4 +72,5 @@ def _stopped_clock() -> str:
     function of that name."""
     known = {f"%{dash}{code}": TODAY.strftime(f"%{dash}{code}") for code in _CODES for dash in ("", "-")}
     steps = "".join(f" | replace({code!r}, {value!r})" for code, value in known.items())
-    return f"{{% macro strftime_now(format) %}}{{{{ format | replace('%%', '\\0'){steps} | replace('\\0', '%') }}}}{{% endmacro %}}\n"
+    shown = f"{{{{ format | replace('%%', '\\0'){steps} | replace('\\0', '%') }}}}"
+    return f"{{% macro strftime_now(format) %}}{shown}{{% endmacro %}}\n"

@@ -109,10 +109,8 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
         return []
     ends = curves[curves["round"] == curves["planned_rounds"]]
     runs = {point.pair: point.run for point in study.points()}
-    return [
-        f"{name}: {evaluated_on(run, {split: ends.loc[ends['pair'] == name, f'{split}_pass_at_1'] for split in SPLITS})}."
-        for name, run in runs.items()
-    ]
+    rates = {name: {split: ends.loc[ends["pair"] == name, f"{split}_pass_at_1"] for split in SPLITS} for name in runs}
+    return [f"{name}: {evaluated_on(run, rates[name])}." for name, run in runs.items()]
 
 
 def _theory(console: Console, folder: Path, quiet: bool) -> tuple[str, str]:

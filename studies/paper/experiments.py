@@ -127,4 +127,5 @@ def label(design: Design) -> str:
     tries = f"t{sampling.tries}" if sampling.tries > 1 else ""
     keep = f"k{sampling.keep}" if sampling.keep else ""
     budget = "d" if sampling.budget == "difficulty" else ""
-    return f"{design.batch_size}x{design.rollouts}{support}{window}{updates}{tries}{keep}{budget}-{name_of(design.estimator)}"
+    spent = f"{design.batch_size}x{design.rollouts}{support}{window}{updates}{tries}{keep}{budget}"
+    return f"{spent}-{name_of(design.estimator)}"

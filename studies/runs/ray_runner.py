@@ -93,9 +93,8 @@ def _cluster(threads: int) -> Iterator[None]:
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise
-        raise UserError(
-            f"Ray: {f'no cluster at RAY_ADDRESS = {address}' if address else 'no cluster can be started here'}: {_line(error)}"
-        ) from None
+        what = f"no cluster at RAY_ADDRESS = {address}" if address else "no cluster can be started here"
+        raise UserError(f"Ray: {what}: {_line(error)}") from None
     try:
         yield
     finally:

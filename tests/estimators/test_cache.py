@@ -23,7 +23,8 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.config.kl import KL
 from rftlab.shared.prepare import shaped_rewards
 from rftlab.shared.shaping import shape_into
-print(shaped_rewards(Estimator(kl=KL("k1", 1.0, "reward")), [10.0], [0, 1], [-1.0], [-4.0])[0], sum(shape_into.stats.cache_hits.values()))
+reward = shaped_rewards(Estimator(kl=KL("k1", 1.0, "reward")), [10.0], [0, 1], [-1.0], [-4.0])[0]
+print(reward, sum(shape_into.stats.cache_hits.values()))
 """
 EDIT = """
 

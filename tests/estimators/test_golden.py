@@ -60,8 +60,8 @@ def test_a_mistyped_folder_is_an_error(tmp_path, there):
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert (
-        done.stderr.strip()
-        == f"ERROR: RFTLAB_GOLDEN: {folder} holds no json file; allowed: a folder of reference vectors, or no RFTLAB_GOLDEN"
+        done.stderr.strip() == f"ERROR: RFTLAB_GOLDEN: {folder} holds no json file; allowed: "
+        "a folder of reference vectors, or no RFTLAB_GOLDEN"
     )
 
 

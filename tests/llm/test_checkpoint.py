@@ -290,7 +290,8 @@ from tests.support.tiny_runs import even, run_of
 torch.set_num_threads(1)
 rftlab.llm.training.samples.score = even
 print("ready", flush=True)
-train(run_of(rounds=40, eval_every=4, checkpoint_every=2), Path(sys.argv[1]), TrainingCallbacks(rounds=lambda done: print(done, flush=True)))
+run = run_of(rounds=40, eval_every=4, checkpoint_every=2)
+train(run, Path(sys.argv[1]), TrainingCallbacks(rounds=lambda done: print(done, flush=True)))
 """
 
 

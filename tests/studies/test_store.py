@@ -23,9 +23,18 @@ from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.runner import collect, split
 from rftlab.studies.runs.seal import sealed
 from rftlab.studies.runs.study import manifest_of, read_study, study_of, write_study
-
-# noqa: F401
-from tests.support.stores import DEEP, SMALL, bytes_of, change, nested, point_of, points, reseal, root, run_all
+from tests.support.stores import (  # noqa: F401
+    DEEP,
+    SMALL,
+    bytes_of,
+    change,
+    nested,
+    point_of,
+    points,
+    reseal,
+    root,
+    run_all,
+)
 
 
 def test_a_point_comes_back_as_it_was_written(root):
