@@ -6,8 +6,6 @@ from rftlab.shared.config.advantage import (
     BATCH_MEAN,
     BATCH_STD,
     BY_RESPONSES,
-    GIVEN,
-    GREEDY,
     GROUP_STD,
     LEAVE_ONE_OUT,
     LENGTH_WEIGHTED,
@@ -61,6 +59,14 @@ def length_weighted_means(rewards, starts, group, n_groups):
     return weighted
 
 
+@inner(inline="always")
+def other_centres(kind, rewards, starts, group, pool, pool_starts):
+    """What takes the place of the mean of each group's baseline set, (G,); empty where nothing does."""
+    if kind == LENGTH_WEIGHTED:
+        return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
+    return rewards[:0]
+
+
 @jit
 def whiten_into(kind, values, weights, ddof, eps):
     """Whiten values (n,) in place. By tokens: each value counts weights (n,) times, eps inside the root; by
@@ -91,7 +97,7 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     Loops, because numba takes two seconds to compile the assignment of an array to a slice.
     """
     n = out.shape[0]
-    if rule.baseline >= GREEDY:
+    if rule.given:
         for i in range(n):
             out[i] = rewards[i] - given[i]
     elif rule.baseline == NONE and rule.credit == REWARD and rule.scale != GROUP_STD:
@@ -119,21 +125,21 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
 
 
 @kernel
-def centres_into(rule, pool, pool_starts, means, origin, factor, divisor):
-    """Fill what `centre_into` needs of each group (G,); means (G,): the length-weighted ones. One loop over groups,
+def runs_into(rule, pool, pool_starts, centres, origin, factor, divisor):
+    """Fill what `centre_run` needs of each group (G,); centres (G,) or empty: `other_centres`. One loop over groups,
     so that their sums overlap."""
-    of_group, by_std = rule.baseline != BATCH_MEAN and rule.baseline != NONE, rule.scale == GROUP_STD
+    by_std = rule.scale == GROUP_STD
     of_all = mean_of(pool, pool_starts[0], pool_starts[-1]) if rule.baseline == BATCH_MEAN else 0.0
     for g in range(origin.shape[0]):
         start, stop = pool_starts[g], pool_starts[g + 1]
         size, std = stop - start, 1.0
         origin[g], factor[g] = of_all, 1.0
         if size == 1:
-            factor[g] = 0.0 if rule.singleton == ZERO and (of_group or by_std) else 1.0
-        elif of_group or by_std:
+            factor[g] = 0.0 if rule.singleton == ZERO and (rule.by_group or by_std) else 1.0
+        elif rule.by_group or by_std:
             mean = mean_of(pool, start, stop)
-            if of_group:
-                origin[g] = means[g] if rule.baseline == LENGTH_WEIGHTED else mean
+            if rule.by_group:
+                origin[g] = centres[g] if centres.shape[0] > 0 else mean
             if rule.baseline == LEAVE_ONE_OUT:
                 factor[g] = size / (size - 1.0)
             if by_std:
@@ -154,15 +160,14 @@ def centre_into(rule, rewards, starts, group, pool, pool_starts, out):
     """`centre_run` with the three numbers of each response's group; responses of a group that lie together share a
     loop."""
     n_groups = pool_starts.shape[0] - 1
-    means = length_weighted_means(rewards, starts, group, n_groups) if rule.baseline == LENGTH_WEIGHTED else rewards[:0]
-    centres = np.empty((3, n_groups))
-    centres_into(rule, pool, pool_starts, means, centres[0], centres[1], centres[2])
+    centres, runs = other_centres(rule.baseline, rewards, starts, group, pool, pool_starts), np.empty((3, n_groups))
+    runs_into(rule, pool, pool_starts, centres, runs[0], runs[1], runs[2])
     stop = np.int64(0)
     while stop < rewards.shape[0]:
         start, g = stop, group[stop]
         while stop < rewards.shape[0] and group[stop] == g:
             stop += 1
-        centre_run(rewards[start:stop], centres[0, g], centres[1, g], centres[2, g], out[start:stop])
+        centre_run(rewards[start:stop], runs[0, g], runs[1, g], runs[2, g], out[start:stop])
 
 
 @inner
@@ -191,11 +196,8 @@ def credit_into(rule, rewards, group, pool, pool_starts, out):
 
 def check_given(spec: Advantage, baseline: np.ndarray | None) -> None:
     """Raise unless a baseline array is given exactly where `spec` reads one."""
-    needed = spec.baseline in GIVEN
-    check(
-        (baseline is not None) == needed,
-        f"advantage.baseline {spec.baseline}: a baseline array is {'needed' if needed else 'not read'}",
-    )
+    said = "needed" if spec.given else "not read"
+    check((baseline is not None) == spec.given, f"advantage.baseline {spec.baseline}: a baseline array is {said}")
 
 
 def advantages(

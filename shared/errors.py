@@ -62,9 +62,12 @@ def _shown(value: int) -> str:
     )
 
 
-def code_of(literal, value: str) -> int:
-    """Integer code of a choice inside compiled kernels: its place in the Literal."""
-    return get_args(literal).index(value)
+def code_of(choices, value) -> int:
+    """Integer code of a choice inside compiled kernels: the place of a name in its Literal, or of a class in its union.
+
+    The constants of kernels are found by it too, so that names are listed once and their order means nothing.
+    """
+    return get_args(choices).index(value)
 
 
 def check_labels(field: str, labels, n: int) -> None:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from rftlab.shared.config.mask import BINARY_KL, CLIP_COV, DRIFT, KL_COV, TV
+from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, TV
 from rftlab.shared.jit import inner, jit
 from rftlab.shared.surrogate import surrogate
 
@@ -21,10 +21,10 @@ COV_EPS = 1e-8
 def diverged(rule, advantage, logp, old_logp):
     """Whether a token's probability moved beyond the threshold of its side."""
     p, q = math.exp(logp), math.exp(old_logp)
-    if rule.kind == TV:
-        return p - q > rule.b if advantage > 0.0 else p - q < -rule.a
+    if rule.measure == TV:
+        return p - q > rule.high if advantage > 0.0 else p - q < -rule.low
     distance = q * (old_logp - logp) + (1.0 - q) * math.log((1.0 - q + COV_EPS) / (1.0 - p + COV_EPS))
-    return distance > rule.b and p > q if advantage > 0.0 else distance > rule.a and p < q
+    return distance > rule.high and p > q if advantage > 0.0 else distance > rule.low and p < q
 
 
 @inner
@@ -36,7 +36,7 @@ def drifted_into(rule, batch, logp, share):
         while b < n and batch.row[b] == batch.row[a]:
             drift += batch.old_logp[b] - logp[b]
             b += 1
-        if batch.advantage[a] < 0.0 and drift / (b - a) > rule.a:
+        if batch.advantage[a] < 0.0 and drift / (b - a) > rule.threshold:
             share[a:b] = 0.0
         a = b
 
@@ -52,11 +52,11 @@ def clip_cov_into(rules, batch, logp, keys, share):
             rules.surrogate, rules.ratio, batch.advantage[t], logp[t], logp[t] - batch.old_logp[t]
         )
         covariance = (batch.advantage[t] - mean_advantage) * (logp[t] - mean_logp)
-        if not is_clipped and rules.mask.b < covariance < rules.mask.c:
+        if not is_clipped and rules.mask.low < covariance < rules.mask.high:
             candidates[found] = t
             found += 1
     drawn = candidates[:found][np.argsort(keys[candidates[:found]])]
-    share[drawn[: max(1, int(rules.mask.a * n))]] = 0.0
+    share[drawn[: max(1, int(rules.mask.fraction * n))]] = 0.0
 
 
 @inner
@@ -64,14 +64,14 @@ def kl_cov_into(rule, batch, logp, kl_share):
     """Empty the KL shares of all tokens but those with the largest covariance."""
     n = logp.shape[0]
     covariance = (batch.advantage - batch.advantage.mean()) * (logp - logp.mean())
-    kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.a * n)) :]] = 0.0
+    kl_share[np.argsort(-covariance, kind="mergesort")[max(1, int(rule.fraction * n)) :]] = 0.0
 
 
 @jit
 def mask_into(rules, batch, logp, keys, share, kl_share):
     """Empty the entries of share and kl_share (T,), copies of the batch's, that are masked at logp (T,). keys (T,):
     random, for ClipCov."""
-    if rules.mask.kind == TV or rules.mask.kind == BINARY_KL:
+    if rules.mask.kind == DIVERGENCE:
         for t in range(logp.shape[0]):
             if diverged(rules.mask, batch.advantage[t], logp[t], batch.old_logp[t]):
                 share[t] = 0.0

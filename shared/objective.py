@@ -167,7 +167,7 @@ def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
     low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
     for t in range(start, stop):
         x, side = logp[t] - batch.old_logp[t], float(np.sign(batch.advantage[t]))
-        held = min(max(x, -rule.surrogate.a), rule.surrogate.b)
+        held = min(max(x, -rule.surrogate.low), rule.surrogate.high)
         total += side * min(side * x, side * held)
         credit += batch.share[t] * batch.advantage[t]
         weight[t] = 1.0 if side * x <= side * held and side != 0.0 else 0.0

@@ -1,8 +1,8 @@
 """The surrogate objective of one token and its derivative, from one function.
 
-Each surrogate is a frozen dataclass of up to four numbers and a compiled formula j(A, logp, r), where r = exp(x) is the
-ratio to the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and
-differentiate logp alone.
+Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to
+the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate
+logp alone.
 """
 
 import math
@@ -30,12 +30,12 @@ def clip(rule, ratios, advantage, log_ratio, ratio):
     """`surrogate` of Clip, given the ratio."""
     is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
     plain = advantage * ratio
-    clipped = advantage * min(max(ratio, 1.0 - rule.a), 1.0 + rule.b)
+    clipped = advantage * min(max(ratio, 1.0 - rule.low), 1.0 + rule.high)
     is_clipped = clipped < plain
     value = min(plain, clipped)
-    is_dual = (advantage < 0.0) & (value < advantage * rule.c)
+    is_dual = (advantage < 0.0) & (value < advantage * rule.dual)
     return (
-        advantage * rule.c if is_dual else value,
+        advantage * rule.dual if is_dual else value,
         0.0 if is_clipped | is_dual | is_held else plain,
         is_clipped,
         is_dual,
@@ -54,14 +54,19 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
     if rule.kind == REINFORCE:
         return advantage * logp, advantage, False, False
     if rule.kind == DRO:
-        return advantage * logp - 0.5 * rule.a * log_ratio * log_ratio, advantage - rule.a * log_ratio, False, False
+        return (
+            advantage * logp - 0.5 * rule.beta * log_ratio * log_ratio,
+            advantage - rule.beta * log_ratio,
+            False,
+            False,
+        )
     held = min(max(log_ratio, ratios.floor), ratios.cap)
     ratio = exp(held)
     if rule.kind == CISPO:
-        weight = min(max(ratio, 1.0 - rule.a), 1.0 + rule.b) * advantage
-        return weight * logp, weight, (ratio < 1.0 - rule.a) | (ratio > 1.0 + rule.b), False
+        weight = min(max(ratio, 1.0 - rule.low), 1.0 + rule.high) * advantage
+        return weight * logp, weight, (ratio < 1.0 - rule.low) | (ratio > 1.0 + rule.high), False
     if rule.kind == SAPO:
-        tau = rule.a if advantage > 0.0 else rule.b
+        tau = rule.tau_positive if advantage > 0.0 else rule.tau_negative
         gate = 1.0 / (1.0 + math.exp(-tau * (ratio - 1.0)))
         is_held = (log_ratio < ratios.floor) | (log_ratio > ratios.cap)
         return (
@@ -70,6 +75,6 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
             False,
             False,
         )
-    k, lam = (rule.a, rule.b) if advantage >= 0.0 else (rule.c, rule.d)
+    k, lam = (rule.k_positive, rule.lam_positive) if advantage >= 0.0 else (rule.k_negative, rule.lam_negative)
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from rftlab.shared.config.advantage import GIVEN
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
@@ -203,7 +202,7 @@ def general_options(run, style_tokens: float) -> list[str]:
         "environment.style_tokens": style_tokens != 0,
         "estimator.entropy": estimator.entropy != 0,
         "estimator.mask": not isinstance(estimator.mask, Unmasked),
-        f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.baseline in GIVEN,
+        f"advantage.baseline = {estimator.advantage.baseline}": estimator.advantage.given,
         f"kl.anchor = {estimator.kl.anchor}": estimator.kl.anchor == "old",
     }
     return [name for name, wanted in options.items() if wanted]

@@ -6,30 +6,34 @@ from typing import Literal, NamedTuple, get_args
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
-BaselineKind = Literal[
-    "none",
-    "group_mean",
-    "leave_one_out",
-    "batch_mean",
-    "length_weighted",
-    "second_best",
-    "greedy",
-    "moving_average",
-    "value",
-    "optimal",
-]
+GroupBaseline = Literal["group_mean", "leave_one_out", "length_weighted", "second_best"]
+"""Of the group's own set: where that holds one reward, `singleton` decides."""
+GivenBaseline = Literal["greedy", "moving_average", "value", "optimal"]
+"""Found by a level and handed over: they need more than the rewards of the batch."""
+BaselineKind = Literal["none", GroupBaseline, "batch_mean", GivenBaseline]
 ScaleKind = Literal["none", "group_std", "batch_std", "nonzero"]
 WhitenKind = Literal["none", "tokens", "responses"]
 SingletonRule = Literal["raw", "zero", "error"]
-REWARD, SET_MEAN, PASS_AT_K = range(3)
-NONE, GROUP_MEAN, LEAVE_ONE_OUT, BATCH_MEAN, LENGTH_WEIGHTED, SECOND_BEST, GREEDY, MOVING_AVERAGE, VALUE, OPTIMAL = (
-    range(10)
-)
-UNSCALED, GROUP_STD, BATCH_STD, NONZERO = range(4)
-PLAIN, BY_TOKENS, BY_RESPONSES = range(3)
-RAW, ZERO, ERROR = range(3)
-GIVEN = ("greedy", "moving_average", "value", "optimal")
-"""Baselines that a level finds and hands over: they need more than the rewards of the batch."""
+REWARD = code_of(CreditKind, "reward")
+SET_MEAN = code_of(CreditKind, "set_mean")
+PASS_AT_K = code_of(CreditKind, "pass_at_k")
+NONE = code_of(BaselineKind, "none")
+LEAVE_ONE_OUT = code_of(BaselineKind, "leave_one_out")
+LENGTH_WEIGHTED = code_of(BaselineKind, "length_weighted")
+SECOND_BEST = code_of(BaselineKind, "second_best")
+BATCH_MEAN = code_of(BaselineKind, "batch_mean")
+GREEDY = code_of(BaselineKind, "greedy")
+MOVING_AVERAGE = code_of(BaselineKind, "moving_average")
+VALUE = code_of(BaselineKind, "value")
+OPTIMAL = code_of(BaselineKind, "optimal")
+GROUP_STD = code_of(ScaleKind, "group_std")
+BATCH_STD = code_of(ScaleKind, "batch_std")
+NONZERO = code_of(ScaleKind, "nonzero")
+PLAIN = code_of(WhitenKind, "none")
+BY_TOKENS = code_of(WhitenKind, "tokens")
+BY_RESPONSES = code_of(WhitenKind, "responses")
+ZERO = code_of(SingletonRule, "zero")
+"""What kernels compare with."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Advantage:
             f"advantage.lam = {self.lam!r}; allowed: 1 where baseline is {self.baseline}",
         )
         check(
-            self.baseline not in GIVEN or self.scale != "group_std",
+            not self.given or self.scale != "group_std",
             f"advantage.scale = group_std; allowed: the others where baseline is {self.baseline}",
         )
         if self.credit != "reward":
@@ -102,18 +106,20 @@ class Advantage:
             )
 
     @property
+    def given(self) -> bool:
+        """Whether a level finds the baseline and hands it over."""
+        return self.baseline in get_args(GivenBaseline)
+
+    @property
     def of_group(self) -> bool:
         """Whether a group of one needs the singleton rule."""
-        return (
-            self.baseline in ("group_mean", "leave_one_out", "length_weighted", "second_best")
-            or self.scale == "group_std"
-        )
+        return self.baseline in get_args(GroupBaseline) or self.scale == "group_std"
 
     @property
     def of_tokens(self) -> bool:
         """Whether it may come from rewards at tokens, each in its place."""
         return (
-            self.baseline in ("none", *GIVEN)
+            (self.given or self.baseline == "none")
             and self.scale == "none"
             and self.whiten != "responses"
             and self.credit == "reward"
@@ -136,6 +142,8 @@ class AdvantageRule(NamedTuple):
     credit: int
     k: int
     baseline: int
+    given: bool
+    by_group: bool
     scale: int
     whiten: int
     ddof: int
@@ -145,11 +153,15 @@ class AdvantageRule(NamedTuple):
 
 def advantage_rule(spec: Advantage) -> AdvantageRule:
     """The numbers that kernels take."""
-    codes = (
-        code_of(CreditKind, spec.credit),
-        spec.k,
-        code_of(BaselineKind, spec.baseline),
-        code_of(ScaleKind, spec.scale),
-        code_of(WhitenKind, spec.whiten),
+    return AdvantageRule(
+        credit=code_of(CreditKind, spec.credit),
+        k=spec.k,
+        baseline=code_of(BaselineKind, spec.baseline),
+        given=spec.given,
+        by_group=spec.baseline in get_args(GroupBaseline),
+        scale=code_of(ScaleKind, spec.scale),
+        whiten=code_of(WhitenKind, spec.whiten),
+        ddof=spec.ddof,
+        eps=float(spec.eps),
+        singleton=code_of(SingletonRule, spec.singleton),
     )
-    return AdvantageRule(*codes, spec.ddof, float(spec.eps), code_of(SingletonRule, spec.singleton))

@@ -10,7 +10,9 @@ from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 AggregationKind = Literal["token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean"]
 EmptyRule = Literal["skip", "count"]
-TOKEN_MEAN, TOKEN_SUM, SEQ_MEAN_TOKEN_SUM, SEQ_MEAN_TOKEN_MEAN = range(4)
+TOKEN_MEAN = code_of(AggregationKind, "token_mean")
+TOKEN_SUM = code_of(AggregationKind, "token_sum")
+SEQ_MEAN_TOKEN_SUM = code_of(AggregationKind, "seq_mean_token_sum")
 
 
 @dataclass(frozen=True)

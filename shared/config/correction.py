@@ -8,8 +8,12 @@ from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
 CorrectionLevel = Literal["token", "sequence", "geometric"]
-NONE, TRUNCATE, MASK, RATIO = range(4)
-TOKEN, SEQUENCE, GEOMETRIC = range(3)
+NONE = code_of(CorrectionKind, "none")
+TRUNCATE = code_of(CorrectionKind, "truncate")
+MASK = code_of(CorrectionKind, "mask")
+RATIO = code_of(CorrectionKind, "ratio")
+TOKEN = code_of(CorrectionLevel, "token")
+GEOMETRIC = code_of(CorrectionLevel, "geometric")
 LOG_LIMIT = 20.0
 
 

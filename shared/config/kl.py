@@ -9,7 +9,11 @@ from rftlab.shared.errors import check, check_choice, check_finite, code_of
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
 KLPlace = Literal["loss", "reward"]
 KLAnchor = Literal["base", "old"]
-NONE, K1, K2, K3, ABS = range(5)
+NONE = code_of(KLKind, "none")
+K1 = code_of(KLKind, "k1")
+K2 = code_of(KLKind, "k2")
+K3 = code_of(KLKind, "k3")
+ABS = code_of(KLKind, "abs")
 LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
 
 

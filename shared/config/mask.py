@@ -6,10 +6,12 @@ a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov co
 batch.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.errors import check, check_choice, code_of
+
+Measure = Literal["tv", "kl"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Unmasked:
 class Divergence:
     """Drops tokens whose probability has moved too far in the direction of the advantage (DPPO, 2602.04879)."""
 
-    measure: Literal["tv", "kl"] = "tv"
+    measure: Measure = "tv"
     """tv: |p - p_old| of the sampled token. kl: divergence of the two-outcome distributions (p_old, 1 - p_old) and
     (p, 1 - p)."""
     low: float = 0.2
@@ -30,7 +32,7 @@ class Divergence:
     """Threshold where A > 0 and the probability rises."""
 
     def __post_init__(self):
-        check_choice("mask.measure", self.measure, get_args(Literal["tv", "kl"]))
+        check_choice("mask.measure", self.measure, get_args(Measure))
         check(self.low >= 0 and self.high >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
 
 
@@ -80,22 +82,29 @@ def _check_fraction(fraction: float) -> None:
 
 
 Mask = Unmasked | Divergence | Drift | ClipCov | KLCov
-UNMASKED, TV, BINARY_KL, DRIFT, CLIP_COV, KL_COV = range(6)
+UNMASKED = code_of(Mask, Unmasked)
+DIVERGENCE = code_of(Mask, Divergence)
+DRIFT = code_of(Mask, Drift)
+CLIP_COV = code_of(Mask, ClipCov)
+KL_COV = code_of(Mask, KLCov)
+TV = code_of(Measure, "tv")
 
 
 class MaskRule(NamedTuple):
-    """A mask for kernels: its kind, then its numbers in the order of its fields."""
+    """A mask for kernels: its kind, and the fields of every kind by their names, 0 where this one has none of that
+    name."""
 
     kind: int
-    a: float
-    b: float
-    c: float
+    measure: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    threshold: float = 0.0
+    fraction: float = 0.0
 
 
 def mask_rule(spec: Mask) -> MaskRule:
     """The numbers that kernels take."""
-    if isinstance(spec, Divergence):
-        return MaskRule(TV if spec.measure == "tv" else BINARY_KL, float(spec.low), float(spec.high), 0.0)
-    kind = {Unmasked: UNMASKED, Drift: DRIFT, ClipCov: CLIP_COV, KLCov: KL_COV}[type(spec)]
-    numbers = [float(value) for value in astuple(spec)]
-    return MaskRule(kind, *numbers, *[0.0] * (3 - len(numbers)))
+    numbers = {
+        name: code_of(Measure, value) if name == "measure" else float(value) for name, value in vars(spec).items()
+    }
+    return MaskRule(code_of(Mask, type(spec)), **numbers)

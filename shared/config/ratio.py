@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple, get_args
 from rftlab.shared.errors import check, check_choice, code_of
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
-TOKEN, SEQUENCE, SEQUENCE_TOKEN, PRODUCT = range(4)
+TOKEN = code_of(RatioLevel, "token")
+SEQUENCE_TOKEN = code_of(RatioLevel, "sequence_token")
+PRODUCT = code_of(RatioLevel, "product")
 TOKEN_LIMIT = 20.0
 
 

@@ -1,15 +1,15 @@
 """The surrogate objective of one token and its derivative, from one function.
 
-Each surrogate is a frozen dataclass of up to four numbers and a compiled formula j(A, logp, r), where r = exp(x) is the
-ratio to the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and
-differentiate logp alone.
+Each surrogate is a frozen dataclass of numbers and a compiled formula j(A, logp, r), where r = exp(x) is the ratio to
+the sampling policy. "Through the ratio" means that dj/dx is meant; the others hold the ratio fixed and differentiate
+logp alone.
 """
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.errors import check, check_finite, code_of
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,12 @@ class Vespo:
 
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo
-KINDS = (Reinforce, Clip, Cispo, Sapo, Dro, GeometricMean, Vespo)
-REINFORCE, CLIP, CISPO, SAPO, DRO, GEOMETRIC_MEAN, VESPO = range(7)
+REINFORCE = code_of(Surrogate, Reinforce)
+CLIP = code_of(Surrogate, Clip)
+CISPO = code_of(Surrogate, Cispo)
+SAPO = code_of(Surrogate, Sapo)
+DRO = code_of(Surrogate, Dro)
+GEOMETRIC_MEAN = code_of(Surrogate, GeometricMean)
 
 
 def _check_range(spec) -> None:
@@ -120,16 +124,22 @@ def _check_range(spec) -> None:
 
 
 class SurrogateRule(NamedTuple):
-    """A surrogate for kernels: its kind, then its numbers in the order of its fields."""
+    """A surrogate for kernels: its kind, and the numbers of every kind by their names, 0 where this one has none of
+    that name."""
 
     kind: int
-    a: float
-    b: float
-    c: float
-    d: float
+    low: float = 0.0
+    high: float = 0.0
+    dual: float = 0.0
+    tau_positive: float = 0.0
+    tau_negative: float = 0.0
+    beta: float = 0.0
+    k_positive: float = 0.0
+    lam_positive: float = 0.0
+    k_negative: float = 0.0
+    lam_negative: float = 0.0
 
 
 def surrogate_rule(spec: Surrogate) -> SurrogateRule:
     """The numbers that kernels take."""
-    numbers = [float(value) for value in astuple(spec)]
-    return SurrogateRule(KINDS.index(type(spec)), *numbers, *[0.0] * (4 - len(numbers)))
+    return SurrogateRule(code_of(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})

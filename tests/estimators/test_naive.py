@@ -1,11 +1,13 @@
 """Baseline sets, advantages, windows, averages and sampling against their slow twins, on random batches, to 1e-12."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage, GroupBaseline, ScaleKind
 from tests.support.checks.naive import CHECKS
 from tests.support.naive import estimators
 from tests.support.vectors import EXACT, REAL, close
@@ -32,8 +34,8 @@ def test_windows_hold_what_deques_hold(size, steps, read):
 
 
 @given(
-    baseline=st.sampled_from(["none", "group_mean", "leave_one_out", "batch_mean", "second_best", "length_weighted"]),
-    scale=st.sampled_from(["none", "group_std", "batch_std", "nonzero"]),
+    baseline=st.sampled_from(["none", "batch_mean", *get_args(GroupBaseline)]),
+    scale=st.sampled_from(get_args(ScaleKind)),
     ddof=st.integers(0, 1),
     groups=st.lists(st.lists(st.integers(-64, 64), min_size=1, max_size=12), min_size=1, max_size=5),
 )

@@ -21,7 +21,7 @@ from rich.console import Console
 from rftlab.shared.advantage import advantages
 from rftlab.shared.aggregation import shares
 from rftlab.shared.config import mask, surrogate
-from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.advantage import Advantage, GivenBaseline
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.sampling import Sampling
@@ -39,9 +39,8 @@ from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
-METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo reinforce_pp reinforce_pp_baseline dr_grpo
-dapo clip_cov kl_cov cispo gspo gmpo gfpo lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv
-dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo"""
+METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo reinforce_pp reinforce_pp_baseline dr_grpo dapo clip_cov kl_cov cispo gspo gmpo gfpo
+lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo"""
 
 
 def printed(name: str | None, width: int = 150) -> str:
@@ -146,7 +145,7 @@ class Tokens:
         self.starts = np.concatenate([[0], np.cumsum(rng.integers(1, 6, self.group.size))])
         n = self.starts[-1]
         self.old, self.keys = -rng.exponential(1.5, n) - 0.01, rng.random(n)
-        self.given = {name: rng.random(n if name == "value" else self.group.size) for name in GIVEN}
+        self.given = {name: rng.random(n if name == "value" else self.group.size) for name in get_args(GivenBaseline)}
         self.ref, self.sampler = self.old + 0.5 * rng.normal(size=n), self.old + 0.5 * rng.normal(size=n)
         self.logp = np.minimum(self.old + spread * rng.normal(size=n), -1e-3)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from rftlab.shared.config.advantage import GIVEN, Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
+from rftlab.shared.config.advantage import Advantage, BaselineKind, CreditKind, ScaleKind, WhitenKind
 from rftlab.shared.config.aggregation import Aggregation, AggregationKind
 from rftlab.shared.config.correction import Correction, CorrectionKind, CorrectionLevel
 from rftlab.shared.config.kl import KL, KLKind
@@ -79,7 +79,7 @@ def binary(batch: Batches, rng: np.random.Generator) -> Batches:
 
 def baseline_for(spec: Advantage, batch: Batches) -> np.ndarray | None:
     """Numbers for a baseline that comes from elsewhere: per token for a critic, else per response."""
-    if spec.baseline not in GIVEN:
+    if not spec.given:
         return None
     return batch.values if spec.baseline == "value" else np.cos(np.arange(batch.group.size))
 

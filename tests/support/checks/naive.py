@@ -1,27 +1,18 @@
 """The checks of tests/estimators/test_naive.py."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 
-from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.advantage import Advantage, BaselineKind, GivenBaseline
 from tests.support.naive import estimators
 from tests.support.random_batches import Batches, baseline_for, binary, random_advantage, random_batch, random_rewards
 from tests.support.vectors import EXACT, Api, close, same, seeds, starts_of
 
 WHITENED = 1e-10
 """Whitening divides rounding by a deviation that may be as small as 1e-4."""
-OF_RESPONSES = (
-    "none",
-    "group_mean",
-    "leave_one_out",
-    "batch_mean",
-    "length_weighted",
-    "second_best",
-    "greedy",
-    "moving_average",
-    "optimal",
-)
+OF_RESPONSES = tuple(name for name in get_args(BaselineKind) if name != "value")
 
 
 def batch_for(spec: Advantage, rng: np.random.Generator) -> Batches:
@@ -73,7 +64,7 @@ def check_pass_at_k(api: Api) -> None:
 def check_token_advantages(api: Api) -> None:
     """Rewards to go and generalised advantage estimation, whitened or not."""
     for rng in seeds(500, 200):
-        spec = random_advantage(rng, ("none", *GIVEN))
+        spec = random_advantage(rng, ("none", *get_args(GivenBaseline)))
         if spec.scale != "none" or spec.whiten == "responses" or spec.credit != "reward":
             continue
         batch = random_batch(rng, longest=7)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from hypothesis import strategies as st
 
-from rftlab.shared.config.advantage import GIVEN, Advantage
+from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
 from rftlab.shared.config.ratio import Ratio
@@ -167,7 +167,7 @@ def keeps_places(spec: Advantage, token_rewards) -> bool:
         spec.credit == "reward"
         and spec.scale == "none"
         and spec.whiten != "responses"
-        and spec.baseline in ("none", *GIVEN)
+        and (spec.given or spec.baseline == "none")
     )
     return spec.baseline == "value" or spec.gamma < 1 or (token_rewards is not None and allowed)
 
