@@ -39,8 +39,9 @@ from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "estimators.md").read_text()
-METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo reinforce_pp reinforce_pp_baseline dr_grpo dapo clip_cov kl_cov cispo gspo gmpo gfpo
-lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo"""
+METHODS = """minimalist paper_text paper_code reinforce ppo remax rloo grpo reinforce_pp reinforce_pp_baseline dr_grpo
+dapo clip_cov kl_cov cispo gspo gmpo gfpo lite_ppo tis spo gpg opo pkpo best_minus_second sapo dppo_tv
+dppo_kl dro vespo mis icepop replay moving_average optimal_baseline prime vapo"""
 
 
 def printed(name: str | None, width: int = 150) -> str:
