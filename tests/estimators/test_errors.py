@@ -60,7 +60,7 @@ FIELDS: dict[str, Row] = {
     # advantage
     "advantage.baseline": (
         lambda: Advantage("z"),
-        ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, batch_mean, length_weighted"),
+        ("advantage.baseline", "'z'", "none, group_mean, leave_one_out, length_weighted, second_best, batch_mean"),
     ),
     "advantage.scale": (
         lambda: Advantage(scale="z"),

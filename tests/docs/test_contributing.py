@@ -1,0 +1,70 @@
+"""Somebody adds an estimator from CONTRIBUTING.md alone: its blocks are applied to a copy, its commands are run."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import COMMAND, blocks_of
+from tests.support.vectors import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+COPIED = ("rftlab", "shared", "sim", "llm", "studies", "tests", "docs", "examples", "pyproject.toml", "README.md")
+
+
+def edit(folder: Path, block: str) -> None:
+    """Do in a folder what a block with the marks of a diff says. Raises AssertionError where its lines are not there
+    exactly once."""
+    head, *lines = block.splitlines()
+    path = folder / head.removeprefix("--- ")
+    before, after = ("\n".join(line[1:] for line in lines if line[:1] in (mark, " ")) for mark in "-+")
+    text = path.read_text()
+    assert text.count(before) == 1, f"{path}: {text.count(before)} times: {before}"
+    path.write_text(text.replace(before, after))
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    """What a clone has, by the names of the project alone."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_an_estimator_is_added_by_what_the_page_says(copy):
+    blocks = blocks_of(PAGE)
+    for block in blocks:
+        if block.language == "diff":
+            edit(copy, block.text)
+    commands = [line for block in blocks if block.language == "sh" for line in block.text.splitlines()]
+    assert len(commands) == 3
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    for line in commands:
+        name, *rest = shlex.split(line)
+        done = subprocess.run([*COMMAND[name], *rest], cwd=copy, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    where = [sys.executable, "-c", "import rftlab; print(rftlab.__file__)"]
+    found = subprocess.run(where, cwd=copy, env=environment, capture_output=True, text=True).stdout
+    assert Path(found.strip()).is_relative_to(copy)
+
+
+def test_a_wrong_kernel_does_not_pass(copy):
+    """The twin sees a mean in the place of the median."""
+    for block in blocks_of(PAGE):
+        if block.language == "diff":
+            edit(copy, block.text.replace("np.median(", "np.mean("))
+    command = [*COMMAND["python"], "-m", "pytest", "-q", "-x", "tests/estimators/test_naive.py"]
+    done = subprocess.run(command, cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, text=True)
+    assert done.returncode == 1 and "advantages" in done.stdout
+
+
+def test_a_block_that_fits_nowhere_is_named(copy):
+    with pytest.raises(AssertionError, match="0 times"):
+        edit(copy, "--- README.md\n-no such line\n+another")
