@@ -120,10 +120,10 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             )
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
-        found = [
+        raw, centred = (
             products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
-        ]
-    return Probed(answers["train"], answers["test"], *found, time.perf_counter() - began)
+        )
+    return Probed(answers["train"], answers["test"], raw, centred, time.perf_counter() - began)
 
 
 class _Steps:
@@ -162,15 +162,14 @@ def _answers(
     samples: Samples = parts[0]
     for part in parts[1:]:
         samples = joined(samples, part)
-    columns = (
-        samples.strict,
-        samples.flexible,
-        well_formed(judge.verifier, samples.texts),
-        samples.rollouts.finished,
-        samples.rollouts.responses.lengths,
-    )
     return samples, SplitAnswers(
-        len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began
+        available=len(split.answers),
+        strict=samples.strict.reshape(-1, m),
+        flexible=samples.flexible.reshape(-1, m),
+        well_formed=well_formed(judge.verifier, samples.texts).reshape(-1, m),
+        finished=samples.rollouts.finished.reshape(-1, m),
+        lengths=samples.rollouts.responses.lengths.reshape(-1, m),
+        seconds=time.perf_counter() - began,
     )
 
 

@@ -151,7 +151,8 @@ def simulate(
     learner = (General if is_general(run, world) else Plain)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
     totals = np.full(9, np.nan)
-    rows, done = [], 0
+    rows: list[tuple[float, ...]] = []
+    done = 0
     while True:
         scores = [
             pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled")

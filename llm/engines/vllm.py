@@ -16,6 +16,7 @@ import warnings
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,7 +124,8 @@ class VLLMEngine:
             requests, settings, use_tqdm=False
         )  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
-        core, found = self.engine.llm_engine, {}
+        core = self.engine.llm_engine
+        found: dict[int, Any] = {}
         while core.has_unfinished_requests():
             now = {place[output.request_id]: output.outputs[0] for output in core.step() if output.finished}
             ended([(group[i], one.token_ids) for i, one in now.items()])

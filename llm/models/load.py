@@ -36,7 +36,11 @@ class Problems(NamedTuple):
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
-        return Problems(*(tuple(column[i] for i in rows) for column in self))
+        return Problems(
+            tuple(self.prompts[i] for i in rows),
+            tuple(self.answers[i] for i in rows),
+            tuple(self.numbers[i] for i in rows),
+        )
 
 
 class Data(NamedTuple):
@@ -68,6 +72,8 @@ def load_model(
             f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and "
             "its build of torch"
         ) from None
+    model: nn.Module
+    codec: Codec
     if run.model.source == TINY:
         model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
     else:

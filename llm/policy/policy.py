@@ -94,17 +94,15 @@ class Policy:
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
-            columns = token_log_probs(
+            logp, entropy = token_log_probs(
                 self.model.get_output_embeddings(),
                 hidden,
                 targets,
                 TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows),
             )
-        return (
-            columns
-            if len(spread) == len(targets)
-            else tuple(None if column is None else column.index_select(0, spread) for column in columns)
-        )
+        if len(spread) == len(targets):
+            return logp, entropy
+        return logp.index_select(0, spread), None if entropy is None else entropy.index_select(0, spread)
 
     @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:

@@ -29,7 +29,7 @@ def texts_of(request: dict) -> dict:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     limit(request["seconds"])
-    texts = []
+    texts: list[str] = []
     for at, chat in enumerate(request["chats"]):
         try:
             found, _ = render_jinja_template(

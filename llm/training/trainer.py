@@ -53,7 +53,8 @@ class TrainerState:
 class Round(NamedTuple):
     """What a round leaves for the records."""
 
-    index: int
+    number: int
+    """From 0."""
     samples: Samples
     rewards: np.ndarray
     """(R,) after penalties."""
@@ -161,15 +162,16 @@ class Trainer:
     def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
         """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the
         dropped ones of each."""
-        design, found, left = self.run.design, None, []
-        for attempt in range(design.sampling.tries):
-            tried = self._try()
-            if design.sampling.tries == 1:
-                return tried, left
-            found, dropped = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
-            left.append(("dropped", dropped))
-            if len(found.contexts) == design.batch_size:
+        wanted, tries = self.run.design.batch_size, self.run.design.sampling.tries
+        if tries == 1:
+            return self._try(), []
+        found, dropped = with_signal(None, self._try(), wanted, is_last=False)
+        left = [("dropped", dropped)]
+        for attempt in range(2, tries + 1):
+            if len(found.contexts) == wanted:
                 break
+            found, dropped = with_signal(found, self._try(), wanted, is_last=attempt == tries)
+            left.append(("dropped", dropped))
         return found, left
 
     def _try(self) -> Samples:
@@ -205,7 +207,7 @@ class Trainer:
 
     def count_checks(self, checks: Checks) -> None:
         """Add what math-verify did to the totals."""
-        self.state.add(**{f"checks_{name}": amount for name, amount in checks._asdict().items()})
+        self.state.add(**{f"checks_{name}": amount for name, amount in vars(checks).items()})
 
     def _log_probs(
         self, samples: Samples, rows: np.ndarray, tokens: np.ndarray
@@ -214,7 +216,7 @@ class Trainer:
         penalty enters rewards."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
-            rows, tokens = np.arange(len(samples.texts)), slice(None)
+            rows, tokens = np.arange(len(samples.texts)), np.arange(len(responses.tokens))
         old, ref = samples.rollouts.logp, None
         if not self.run.on_policy:
             old = np.full(len(responses.tokens), np.nan)
@@ -231,7 +233,9 @@ class Trainer:
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
             return greedy.strict[group], [("greedy", greedy)]
-        return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None, []
+        if kind == "moving_average" and self.state.averages is not None:
+            return averages_of(self.state.averages, samples.contexts)[group], []
+        return None, []
 
     def _remember(self, samples: Samples, rewards: np.ndarray, rows: np.ndarray) -> None:
         """Push the trained rewards into the windows and averages of their prompts."""

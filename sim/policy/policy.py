@@ -39,6 +39,7 @@ def largest_of(values, row, low, high):
 
 
 def is_linear(array_type) -> bool:
+    """Whether arrays of that type are of the linear environment."""
     return array_type.dtype == types.float32
 
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from rftlab.llm.config import LLMRun
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reason, write_file
@@ -123,9 +124,11 @@ def _marked(root: Path) -> Iterator[_Mark]:
 
 def needs(point: Point) -> dict[str, int]:
     """What a run keeps busy: a GPU, or its threads."""
-    if point.level == "llm" and point.run.compute.device.startswith("cuda"):
+    if not isinstance(point.run, LLMRun):
+        return {"num_cpus": 1, "num_gpus": 0}
+    if point.run.compute.device.startswith("cuda"):
         return {"num_cpus": 0, "num_gpus": 1}
-    return {"num_cpus": max(1, point.run.compute.threads) if point.level == "llm" else 1, "num_gpus": 0}
+    return {"num_cpus": max(1, point.run.compute.threads), "num_gpus": 0}
 
 
 def _check_room(todo: list[Point], machines: list[dict[str, float]]) -> None:
@@ -211,5 +214,6 @@ def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
 
     train_point(root, point, TrainingCallbacks(remark=remarks.append))
     stored = read_finished(root, point)
-    check(stored is not None, f"{store.folder_of(root, point)} is gone; run the same command again")
+    if stored is None:
+        raise UserError(f"{store.folder_of(root, point)} is gone; run the same command again")
     return stored
