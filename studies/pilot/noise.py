@@ -45,9 +45,9 @@ def analysed(products: "GradientProducts") -> Gradient:
 
 def parts_of(products: "GradientProducts", blocks: np.ndarray) -> Parts:
     """Estimates from the contexts of some blocks."""
-    mine = np.isin(products.block, blocks)
-    contexts = int(mine.sum())
+    mine_G = np.isin(products.block, blocks)
+    contexts = int(mine_G.sum())
     of_mean = products.gram[np.ix_(blocks, blocks)].sum() / contexts**2
-    sampling = products.differences[mine].mean() / 2
-    spread = (products.squares[mine].sum() - contexts * of_mean) / (contexts - 1)
+    sampling = products.differences[mine_G].mean() / 2
+    spread = (products.squares[mine_G].sum() - contexts * of_mean) / (contexts - 1)
     return Parts(float(of_mean - spread / contexts), float(spread - sampling / 2), float(products.group * sampling))
