@@ -218,6 +218,7 @@ def pick(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None)
     if temperature == 0:
         token = logp.argmax(-1)
     else:
+        assert uniform is not None  # there is one for each token that is drawn
         below = logp.double().exp().cumsum(-1)
         token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(
             max=logits.shape[-1] - 1

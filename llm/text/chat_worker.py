@@ -32,9 +32,9 @@ def texts_of(request: dict) -> dict:
     texts: list[str] = []
     for at, chat in enumerate(request["chats"]):
         try:
-            found, _ = render_jinja_template(
+            found = render_jinja_template(
                 [chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"]
-            )
+            )[0]
             longest = request["longest"] + sum(len(message["content"]) for message in chat)
             if len(found[0]) > longest:
                 raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")

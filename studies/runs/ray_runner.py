@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.callbacks import noop
@@ -89,8 +89,9 @@ def _cluster(threads: int) -> Iterator[None]:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    address, quiet = os.environ.get("RAY_ADDRESS"), {"log_to_driver": False, "logging_level": "ERROR"}
-    own = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    address = os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    own: dict[str, Any] = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise
@@ -122,7 +123,7 @@ def _marked(root: Path) -> Iterator[_Mark]:
         (root / mark.name).unlink(missing_ok=True)
 
 
-def needs(point: Point) -> dict[str, int]:
+def needs(point: Point) -> dict[str, Any]:
     """What a run keeps busy: a GPU, or its threads."""
     if not isinstance(point.run, LLMRun):
         return {"num_cpus": 1, "num_gpus": 0}
