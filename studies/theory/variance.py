@@ -95,13 +95,8 @@ def leave_one_out(mutant: bool) -> list[MeasuredValue]:
         rest = p * (1 - p) - float(policy.gradient @ policy.gradient)
         for size in range(2, 6):
             expected = ((size - 2) * single + 2 * rest) / (size * (size - 1))
-            found.append(
-                exact(
-                    f"V, {p:.3f} right of {policy.probs.size} arms, K={size}",
-                    expected,
-                    moments(policy, advantage, size)[1],
-                )
-            )
+            name = f"V, {p:.3f} right of {policy.probs.size} arms, K={size}"
+            found.append(exact(name, expected, moments(policy, advantage, size)[1]))
     for size in (3, 4, 8, 64):
         rloo, raw = by_count(advantage, size), by_count(RAW, size)
 
