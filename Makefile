@@ -50,6 +50,7 @@ reference-smollm2: $(VENV)/installed-vllm
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
 
 docs: $(VENV)/installed-docs
 	rm -rf build/docs docs/reference/modules

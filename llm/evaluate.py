@@ -31,12 +31,14 @@ def evaluate(
         for kind, count, temperature in settings:
             right, done = answer(run, engine, judge, problems, shift, count, temperature, round_index)
             checks = checks + done
-            for name, table in right.items():
-                columns[f"{part}_{kind}{name}"] = float(table.mean())
+            for name, table_BK in right.items():
+                columns[f"{part}_{kind}{name}"] = float(table_BK.mean())
                 if not kind:
-                    columns[f"{part}_{name}_error"] = measured_set_error(table)
+                    columns[f"{part}_{name}_error"] = measured_set_error(table_BK)
                     columns |= {
-                        f"{part}_{name}_pass_at_{k}": float(pass_at_k(table.shape[1], table.sum(axis=1), k).mean())
+                        f"{part}_{name}_pass_at_{k}": float(
+                            pass_at_k(table_BK.shape[1], table_BK.sum(axis=1), k).mean()
+                        )
                         for k in run.evaluation.pass_at
                     }
     return columns, checks

@@ -120,10 +120,10 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             )
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
-        found = [
+        raw, centred = (
             products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
-        ]
-    return Probed(answers["train"], answers["test"], *found, time.perf_counter() - began)
+        )
+    return Probed(answers["train"], answers["test"], raw, centred, time.perf_counter() - began)
 
 
 class _Steps:
@@ -142,35 +142,40 @@ def _answers(
     engine: Engine,
     judge: Judge,
     split: Problems,
-    chosen: np.ndarray,
+    chosen_B: np.ndarray,
     shift: int,
     m: int,
     step: Callable[[int], None],
 ):
     """Scored responses to some problems of a split, and what of them is kept."""
     began, parts = time.perf_counter(), []
-    problems, draws = split.take(chosen), Draws(run.seed, PROBE, 0)
-    for first in range(0, len(chosen), AT_ONCE):
-        rows = np.arange(first, min(first + AT_ONCE, len(chosen)))
-        few, counts = problems.take(rows), np.full(len(rows), m)
+    problems, draws = split.take(chosen_B), Draws(run.seed, PROBE, 0)
+    for first in range(0, len(chosen_B), AT_ONCE):
+        rows_b = np.arange(first, min(first + AT_ONCE, len(chosen_B)))
+        few, counts_b = problems.take(rows_b), np.full(len(rows_b), m)
         listener = judge.early(few.answers)
         rollouts = engine.sample(
-            few.prompts, chosen[rows] + shift, counts, draws, run.temperature, run.model.max_response_length, listener
+            few.prompts,
+            chosen_B[rows_b] + shift,
+            counts_b,
+            draws,
+            run.temperature,
+            run.model.max_response_length,
+            listener,
         )
-        parts.append(judge.scored(rollouts, rows, few.answers)[0])
-        step(len(rows))
+        parts.append(judge.scored(rollouts, rows_b, few.answers)[0])
+        step(len(rows_b))
     samples: Samples = parts[0]
     for part in parts[1:]:
         samples = joined(samples, part)
-    columns = (
-        samples.strict,
-        samples.flexible,
-        well_formed(judge.verifier, samples.texts),
-        samples.rollouts.finished,
-        samples.rollouts.responses.lengths,
-    )
     return samples, SplitAnswers(
-        len(split.answers), *(column.reshape(-1, m) for column in columns), time.perf_counter() - began
+        available=len(split.answers),
+        strict=samples.strict.reshape(-1, m),
+        flexible=samples.flexible.reshape(-1, m),
+        well_formed=well_formed(judge.verifier, samples.texts).reshape(-1, m),
+        finished=samples.rollouts.finished.reshape(-1, m),
+        lengths=samples.rollouts.responses.lengths.reshape(-1, m),
+        seconds=time.perf_counter() - began,
     )
 
 
@@ -183,23 +188,23 @@ def products(
     step: called for every question that is done.
     """
     n_questions, parameters = len(responses.prompts), [parameter for _, parameter in policy.named_parameters()]
-    block = np.arange(n_questions) * BLOCKS // n_questions
+    block_G = np.arange(n_questions) * BLOCKS // n_questions
     sums = [
         torch.zeros(sum(parameter.numel() for parameter in parameters), dtype=parameters[0].dtype)
         for _ in range(BLOCKS)
     ]
-    squares, differences = np.zeros(n_questions), np.zeros(n_questions)
+    squares_G, differences_G = np.zeros(n_questions), np.zeros(n_questions)
     for g in range(n_questions):
-        rows = np.flatnonzero(responses.group == g)
+        rows_K = np.flatnonzero(responses.group == g)
         first, second = (
-            gradient(policy, estimator, responses.take(half), rewards[half]) for half in (rows[0::2], rows[1::2])
+            gradient(policy, estimator, responses.take(half), rewards[half]) for half in (rows_K[0::2], rows_K[1::2])
         )
         mean = (first + second) / 2
-        squares[g], differences[g] = _square(mean), _square(first - second)
-        sums[block[g]] += mean.cpu()
+        squares_G[g], differences_G[g] = _square(mean), _square(first - second)
+        sums[block_G[g]] += mean.cpu()
         step(1)
     gram = np.array([[float(a.double() @ b.double()) for a in sums] for b in sums])
-    return GradientProducts(len(rows) // 2, block, gram, squares, differences)
+    return GradientProducts(len(rows_K) // 2, block_G, gram, squares_G, differences_G)
 
 
 def gradient(policy: Policy, estimator: Estimator, responses: Responses, rewards: np.ndarray) -> torch.Tensor:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
@@ -27,7 +27,7 @@ def tracker_of(kind: Kind, folder: Path) -> Tracker:
     """The tracker of the run in a folder. Raises UserError where its package is missing."""
     if kind == "none":
         return noop
-    return {"tensorboard": TensorBoard, "wandb": WandB}[kind](folder)
+    return TensorBoard(folder) if kind == "tensorboard" else WandB(folder)
 
 
 def measured(columns: dict[str, float]) -> dict[str, float]:
@@ -39,9 +39,11 @@ class TensorBoard:
     """Event files in `<folder>/tensorboard`."""
 
     def __init__(self, folder: Path):
-        self.folder, self.module, self.writer = folder, _imported("torch.utils.tensorboard", "tensorboard"), None
+        self.folder, self.module = folder, _imported("torch.utils.tensorboard", "tensorboard")
+        self.writer: Any = None
 
     def __call__(self, round: int, columns: dict[str, float]) -> None:
+        """Log what was measured after a round."""
         with reported(self.folder / "tensorboard"):
             if self.writer is None:  # purge_step hides what an earlier process logged from this round on
                 self.writer = self.module.SummaryWriter(folder_below(self.folder, "tensorboard"), purge_step=round)
@@ -55,9 +57,11 @@ class WandB:
     WANDB_ variables."""
 
     def __init__(self, folder: Path):
-        self.folder, self.module, self.run = folder, _imported("wandb", "wandb"), None
+        self.folder, self.module = folder, _imported("wandb", "wandb")
+        self.run: Any = None
 
     def __call__(self, round: int, columns: dict[str, float]) -> None:
+        """Log what was measured after a round."""
         if self.run is None:
             self.run = self._open()
         self.run.log(measured(columns), step=round)  # a step that it has is ignored

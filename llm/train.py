@@ -169,9 +169,9 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
             done = trainer.round()
             tables.append(table_of(done, trainer.data.train.numbers))
             if done.diverged:
-                report.remark(f"weights or gradient are not finite in round {done.index + 1}; the run ends")
-                _write(folder, tables, first, done.index + 1)
-                return _outcome(folder, so_far, done.index)
+                report.remark(f"weights or gradient are not finite in round {done.number + 1}; the run ends")
+                _write(folder, tables, first, done.number + 1)
+                return _outcome(folder, so_far, done.number)
             report.rounds(state.round)
         _write(folder, tables, first, state.round)
         if state.round % design.eval_every == 0:
@@ -224,10 +224,10 @@ def _evaluate(
         "finished": mean("finished", "trained"),
         "mismatch": mean("mismatch", "rounds"),
     }
-    checks = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
+    counts = {name: totals.get(name, 0.0) for name in ("checks_asked", "checks_failed", "checks_timed_out")}
     left_out = dict(zip(("left_out_train", "left_out_test"), trainer.data.left_out.values(), strict=True))
     progress.metrics.append(
-        {"seed": run.seed, "round": state.round, **scores, **parts, **checks, **left_out, **trainer.meter.columns()}
+        {"seed": run.seed, "round": state.round, **scores, **parts, **counts, **left_out, **trainer.meter.columns()}
     )
     state.totals = {}
     trainer.meter.clear()

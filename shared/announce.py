@@ -25,7 +25,8 @@ class Announcer(event.Listener):
     """Says once for each purpose that code is compiled. numba tells it of no function that it finds in its cache."""
 
     def __init__(self, cache: Path | None):
-        self.cache, self.said, self.inside = cache, set(), 0
+        self.cache, self.inside = cache, 0
+        self.said: set[str] = set()
 
     def on_start(self, event):
         """A compilation begins; one within another is a part of it."""

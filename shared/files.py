@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rftlab.shared.errors import UserError
@@ -28,7 +28,7 @@ _REASONS = {
 
 def reason(error: OSError) -> str:
     """A system error in words a user can act on."""
-    return _REASONS.get(error.errno, error.strerror or str(error))
+    return _REASONS.get(error.errno or 0, error.strerror or str(error))
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def reported(
         raise UserError(f"{place} cannot be written: {error}; {kept}") from None
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write a file so that readers see the old content or the new, never a part. It replaces what has its name, but
     no folder; a system error names `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def _beside(path: Path) -> Path:
     return path.parent / f"{WRITING}{uuid.uuid4().hex}"
 
 
-def write_folder(target: Path, files: dict[str, bytes | Callable[[Path], None]]) -> None:
+def write_folder(target: Path, files: Mapping[str, bytes | memoryview | Callable[[Path], None]]) -> None:
     """Write a folder of files with their checksums, renamed into place when it is complete; it replaces one of that
     name.
 

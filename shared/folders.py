@@ -7,6 +7,7 @@ it. Needs the standard library and shared/errors.py alone.
 """
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rftlab.shared.errors import check
 
@@ -66,7 +67,7 @@ def _check(path: Path, allowed: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[io.BufferedReader]:
     """A file to read from. Raises OSError, also where anything else has the name."""
     found = kind_of(path)
     if found not in (None, FILE):

@@ -58,6 +58,7 @@ class Inner(CPUDispatcher):
     """A function without the code that takes Python's arguments, where a call from Python would end the process."""
 
     def __call__(self, *args, **kwargs):
+        """Always a TypeError."""
         raise TypeError(
             f"{self.py_func.__module__}.{self.py_func.__name__} is for compiled code; Python calls what `jit` "
             "or `entry` compiled"

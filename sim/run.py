@@ -140,7 +140,8 @@ def simulate(
     learner = (General if is_general(run, world) else Plain)(run, world)
     plan, work, has_kl = learner.plan, learner.work, design.estimator.kl.kind != "none"
     totals = np.full(len(TOTAL), np.nan)
-    rows, done = [], 0
+    rows: list[tuple[float, ...]] = []
+    done = 0
     while True:
         scores = [
             pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled")
@@ -163,13 +164,13 @@ def simulate(
 
 def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:
     """Metrics of a curve's row, from `reward` on."""
-    totals, (train, test) = Totals(*totals), scores
+    sums, (train, test) = Totals(*totals), scores
     return (
-        totals.reward / totals.rollouts,
+        sums.reward / sums.rollouts,
         train,
         test,
-        totals.kl / totals.tokens if has_kl else np.nan,
-        totals.clipped / totals.tokens,
-        totals.zero_signal / totals.contexts,
-        totals.grad_norm / totals.updates,
+        sums.kl / sums.tokens if has_kl else np.nan,
+        sums.clipped / sums.tokens,
+        sums.zero_signal / sums.contexts,
+        sums.grad_norm / sums.updates,
     )

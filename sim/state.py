@@ -1,6 +1,6 @@
 """What a run knows, changes and works in, as the tuples of numbers and arrays that kernels take."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Work(NamedTuple):
     weight: np.ndarray
 
 
-def numbered(table: type) -> tuple:
+def numbered(table: Any) -> Any:
     """A table of names with 0, 1, 2, ... for its values, which compiled code takes for constants; its length is that
     of the array."""
     return table(*range(len(table._fields)))

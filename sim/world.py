@@ -74,7 +74,8 @@ def contexts_of(
     """Contexts with their log-normaliser; base_logits (N, A or more, filled up with NO_ARM), base_format (N,),
     correct (N, A) bool."""
     arms = base_logits.shape[1] if answer_tokens == 1 else correct.shape[1]
-    lse = sum(_log_normaliser(part) for part in np.split(base_logits[:, :arms], answer_tokens, axis=1))
+    parts = np.split(base_logits[:, :arms], answer_tokens, axis=1)
+    lse = np.asarray(sum(_log_normaliser(part) for part in parts))
     bits = (correct.astype(np.uint32) << np.arange(correct.shape[1], dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
     format_logp = -np.logaddexp(0.0, np.stack([base_format, -base_format], axis=1, dtype=np.float64))
     return Contexts(features, base_logits, lse.astype(base_logits.dtype), base_format, format_logp, bits)

@@ -7,7 +7,7 @@ to rounding, not bit for bit. Equal calls give equal bits.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -171,7 +171,7 @@ class _Part:
             mask[row, : width - len(prompt)] = False
         self.width, self.mask = width, torch.from_numpy(mask).to(self.device)
         self.padding, self.padded = width - self.mask[:, :width].sum(1), not mask.all()
-        self.cache = None
+        self.cache: Any = None
         logits = self._forward(
             torch.from_numpy(ids).to(self.device),
             torch.arange(width, device=self.device) - self.padding[:, None],
@@ -192,7 +192,7 @@ class _Part:
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, width: int) -> torch.Tensor:
         mask = self.mask[:, :width] if self.padded else None
-        if self.padded and ids.shape[1] == 1 and self.engine.masks_itself:
+        if mask is not None and ids.shape[1] == 1 and self.engine.masks_itself:
             mask = mask[:, None, None]
         with autocast(self.engine.policy.compute):
             out = self.model(
@@ -218,6 +218,7 @@ def pick(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None)
     if temperature == 0:
         token = logp.argmax(-1)
     else:
+        assert uniform is not None  # there is one for each token that is drawn
         below = logp.double().exp().cumsum(-1)
         token = torch.searchsorted(below, (uniform * below[:, -1])[:, None], right=True)[:, 0].clamp(
             max=logits.shape[-1] - 1

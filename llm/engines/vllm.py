@@ -16,9 +16,11 @@ import warnings
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, OnResponses, Prompts, Rollouts, ignore
@@ -60,9 +62,8 @@ class VLLMEngine:
             _keep_llvm_quiet()
         with warnings.catch_warnings(action="ignore"), _named("vLLM cannot be started"):
             self.engine = vllm.LLM(**arguments_of(run, config_folder(policy.model), self.cuda))
-        policy.model.base_model.do_not_compile = (
-            True  # vLLM may have changed the class of this very model, to compile its own with it
-        )
+        body: Any = policy.model.base_model
+        body.do_not_compile = True  # vLLM may have changed the class of this very model, to compile its own with it
         self.parameters, self.asleep = vllm.SamplingParams, False
         self.sync(policy)
 
@@ -123,7 +124,8 @@ class VLLMEngine:
             requests, settings, use_tqdm=False
         )  # a number, and random characters that outputs leave out
         place = {name.partition("-")[0]: i for i, name in enumerate(names)}
-        core, found = self.engine.llm_engine, {}
+        core = self.engine.llm_engine
+        found: dict[int, Any] = {}
         while core.has_unfinished_requests():
             now = {place[output.request_id]: output.outputs[0] for output in core.step() if output.finished}
             ended([(group[i], one.token_ids) for i, one in now.items()])
@@ -184,7 +186,7 @@ def arguments_of(run: LLMRun, folder: Path, cuda: bool) -> dict:
     }
 
 
-def config_folder(model: torch.nn.Module) -> Path:
+def config_folder(model: PreTrainedModel) -> Path:
     """A folder with the architecture alone, as weights come with `sync`. Equal architectures share one, because vLLM
     finds compiled kernels by its name."""
     config = json.dumps(
@@ -199,7 +201,7 @@ def config_folder(model: torch.nn.Module) -> Path:
     return folder
 
 
-def _load(model: torch.nn.Module, policy: Policy) -> None:
+def _load(model: Any, policy: Policy) -> None:
     with torch.no_grad():
         model.load_weights((name, weight.detach()) for name, weight in policy.weights())
 
@@ -213,7 +215,7 @@ def _keep_weights_plain() -> None:
     """
     from vllm.model_executor.layers import utils
 
-    def plain(layer: torch.nn.Module, remove_weight: bool) -> None:
+    def plain(layer: Any, remove_weight: bool) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
     utils.dispatch_cpu_unquantized_gemm = plain

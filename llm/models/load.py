@@ -4,12 +4,11 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from rftlab.llm.budget.shapes import raw_config
@@ -36,7 +35,11 @@ class Problems(NamedTuple):
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
-        return Problems(*(tuple(column[i] for i in rows) for column in self))
+        return Problems(
+            tuple(self.prompts[i] for i in rows),
+            tuple(self.answers[i] for i in rows),
+            tuple(self.numbers[i] for i in rows),
+        )
 
 
 class Data(NamedTuple):
@@ -54,7 +57,7 @@ class Data(NamedTuple):
 
 def load_model(
     run: LLMRun, progress: Callable[[int, float], None] = noop, remark: Callable[[str], None] = noop
-) -> tuple[nn.Module, Codec]:
+) -> tuple[PreTrainedModel, Codec]:
     """The base model, float32, on its device, with the run's adapters; and its codec.
 
     progress, remark: as for `rftlab.llm.models.tiny.pretrained`.
@@ -68,6 +71,8 @@ def load_model(
             f"compute.device = {run.compute.device!r}: {_line(error)}; allowed: cpu, or cuda with a GPU and "
             "its build of torch"
         ) from None
+    model: Any
+    codec: Codec
     if run.model.source == TINY:
         model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
     else:
@@ -85,7 +90,7 @@ def load_model(
         raise UserError(f"compute.device = {run.compute.device!r}: the model does not fit: {_line(error)}") from None
 
 
-def _from_source(source: str) -> tuple[nn.Module, Codec]:
+def _from_source(source: str) -> tuple[PreTrainedModel, Codec]:
     local = Path(source).is_dir()
     for package in ("transformers", "huggingface_hub"):
         logging.getLogger(package).setLevel(logging.ERROR)
@@ -95,8 +100,9 @@ def _from_source(source: str) -> tuple[nn.Module, Codec]:
     with _named(source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
     with _named(source, "causal language model"):
-        safe = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
-        model, info = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
+        safe: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+        known: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, local_files_only=local, **safe)
+    model, info = known
     missing = sorted(info["missing_keys"])
     check(
         not missing,

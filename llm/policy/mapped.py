@@ -27,7 +27,7 @@ class Mapped:
             starts = []
             for tensor in tensors:
                 starts.append(file.seek(-(-file.tell() // ALIGNMENT) * ALIGNMENT))
-                file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy())
+                file.write(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
             file.flush()
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.tensors = [

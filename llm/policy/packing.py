@@ -60,7 +60,7 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
     lengths, parts = responses.lengths[heads], sequences(responses, heads, sharing)
     shape = len(parts), max(_length(responses, heads[part]) for part in parts)
     ids, positions, segment = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.full(shape, -1)
-    places = [None] * len(heads)
+    places: dict[int, np.ndarray] = {}
     for s, part in enumerate(parts):
         prompt = responses.prompts[responses.group[heads[part[0]]]]
         at = len(prompt)
@@ -76,7 +76,14 @@ def read(responses: Responses, rows: np.ndarray, sharing: Sharing = ALONE) -> Pa
             at = end
     starts = np.concatenate([[0], np.cumsum(lengths)])
     targets = responses.tokens[token_indices(responses.starts, heads)]
-    return PackedInput(ids, positions, segment, np.concatenate(places), targets, token_indices(starts, which))
+    return PackedInput(
+        ids,
+        positions,
+        segment,
+        np.concatenate([places[i] for i in range(len(heads))]),
+        targets,
+        token_indices(starts, which),
+    )
 
 
 def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[np.ndarray]:
@@ -87,7 +94,8 @@ def sequences(responses: Responses, rows: np.ndarray, sharing: Sharing) -> list[
     If one does not join, no later one would: so the rows of some of the sequences, taken alone, are cut into the same
     ones.
     """
-    group, lengths, parts, total = responses.group[rows], responses.lengths[rows], [], 0
+    group, lengths, total = responses.group[rows], responses.lengths[rows], 0
+    parts: list[list[int]] = []
     for at in np.lexsort((lengths, group)):
         prompt, length = len(responses.prompts[group[at]]), int(lengths[at])
         if (

@@ -5,10 +5,12 @@ import copy
 import hashlib
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from rftlab.llm.config import Compute
 from rftlab.llm.policy.attention import GROUPED, group_heads
@@ -19,18 +21,17 @@ from rftlab.llm.policy.packing import ALONE, PAIRS, Sharing, micro_batches, read
 from rftlab.llm.policy.responses import Responses, token_indices
 
 
-def compute_again(model: nn.Module) -> None:
+def compute_again(model: PreTrainedModel) -> None:
     """Have a model in train mode keep what its blocks read alone, and compute them again in the backward pass."""
-    named = hasattr(
-        model, "activation_checkpointing_enable"
-    )  # since transformers 5.20; vLLM 0.32 takes older ones alone
-    (model.activation_checkpointing_enable if named else model.gradient_checkpointing_enable)({"use_reentrant": False})
+    new, old = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    # the new name is that of transformers 5.20; vLLM 0.32 takes older ones alone
+    getattr(model, new if hasattr(model, new) else old)({"use_reentrant": False})
 
 
 class Policy:
     """A model whose next-token distribution is softmax(head(body(ids)) / temperature)."""
 
-    def __init__(self, model: nn.Module, compute: Compute, temperature: float = 1.0):
+    def __init__(self, model: PreTrainedModel, compute: Compute, temperature: float = 1.0):
         """model: a Hugging Face causal language model; its dropout is turned off."""
         self.model, self.compute, self.temperature = model, compute, temperature
         self.sharing = Sharing(compute.micro_tokens, PAIRS * model.config.hidden_size) if takes_masks(model) else ALONE
@@ -67,7 +68,7 @@ class Policy:
         for name, parameter in self.model.named_parameters():
             if ".lora_" not in name:
                 digest.update(name.encode())
-                digest.update(parameter.detach().cpu().contiguous().numpy())
+                digest.update(parameter.detach().cpu().contiguous().view(-1).numpy().data)
         return digest.hexdigest()
 
     def micro_batches(self, responses: Responses) -> list[np.ndarray]:
@@ -94,17 +95,15 @@ class Policy:
         with autocast(self.compute):
             hidden = self.model.base_model(input_ids=ids, use_cache=False, **arguments).last_hidden_state
             hidden = hidden.reshape(-1, hidden.shape[-1])[places]
-            columns = token_log_probs(
+            logp, entropy = token_log_probs(
                 self.model.get_output_embeddings(),
                 hidden,
                 targets,
                 TokenStatistics(self.temperature, with_entropy, self.compute.logit_rows),
             )
-        return (
-            columns
-            if len(spread) == len(targets)
-            else tuple(None if column is None else column.index_select(0, spread) for column in columns)
-        )
+        if len(spread) == len(targets):
+            return logp, entropy
+        return logp.index_select(0, spread), None if entropy is None else entropy.index_select(0, spread)
 
     @torch.no_grad()
     def all_log_probs(self, responses: Responses) -> np.ndarray:
@@ -158,14 +157,15 @@ def autocast(compute: Compute):
 
 def silence_dropout(model: nn.Module) -> None:
     """Turn dropout off: the policy that is trained must be the policy that sampled."""
-    for module in model.modules():
+    modules: Iterator[Any] = model.modules()
+    for module in modules:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
 
 
-def takes_masks(model: nn.Module) -> bool:
+def takes_masks(model: PreTrainedModel) -> bool:
     """Whether a model takes our attention mask and positions as they are: every layer attends to all that the mask
     allows, and has no other memory."""
     config, takes = model.config, inspect.signature(model.base_model.forward).parameters

@@ -87,11 +87,15 @@ def stated(response: str) -> str | None:
     """
     start = max(response.rfind("\\boxed"), response.rfind("\\fbox"))
     box = _BOX.match(response, start) if start >= 0 else None
-    end = closing(response, box.end() - 1) if box else None
-    if end is not None:
+    if box and (end := closing(response, box.end() - 1)) is not None:
         return response[box.end() : end].strip()
     tail = response[-TAIL:]
     said = tail.lower().rfind("answer")
     if said >= 0 and (first := _FORMULA.search(tail, said)):
-        return first[first.lastgroup].strip()
-    return _last([formula[formula.lastgroup].strip() for formula in _FORMULA.finditer(tail)])
+        return _content(first)
+    return _last([_content(formula) for formula in _FORMULA.finditer(tail)])
+
+
+def _content(formula: re.Match[str]) -> str:
+    """What the alternative that matched names."""
+    return formula[formula.lastgroup or 0].strip()

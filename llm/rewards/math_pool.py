@@ -16,8 +16,9 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -32,7 +33,8 @@ START_LIMIT = 120.0
 """Seconds in which a child must be ready."""
 
 
-class Checks(NamedTuple):
+@dataclass(frozen=True)
+class Checks:
     """What the pool did for a list of answers; different pairs (answer, truth) count once."""
 
     asked: int = 0
@@ -43,7 +45,7 @@ class Checks(NamedTuple):
     """Pairs that took longer than the limit."""
 
     def __add__(self, other: "Checks") -> "Checks":
-        return Checks(*(a + b for a, b in zip(self, other, strict=True)))
+        return Checks(self.asked + other.asked, self.failed + other.failed, self.timed_out + other.timed_out)
 
 
 class _Worker:
@@ -58,9 +60,9 @@ class _Worker:
         ]
         pipe = subprocess.PIPE
         # an own session: Ctrl-C reaches the parent alone, which then kills its children
-        self.process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True)
+        assert process.stdin and process.stdout and process.stderr  # pipes, as asked for
+        self.process, self.stdin, self.stdout, self.stderr = process, process.stdin, process.stdout, process.stderr
         self.timeout = timeout
         self.ready = False
         self.pair: tuple[str, str] | None = None
@@ -68,26 +70,24 @@ class _Worker:
 
     def give(self, pair: tuple[str, str]) -> None:
         self.pair, self.deadline = pair, time.monotonic() + self.timeout
-        line = (
-            json.dumps(pair).encode() + b"\n"
-        )  # ASCII, whatever characters the pair has; shorter than a pipe's buffer
+        line = json.dumps(pair).encode() + b"\n"  # ASCII, whatever the pair has; shorter than a pipe's buffer
         with contextlib.suppress(BrokenPipeError):  # it died while idle; reading its reply says so
-            self.process.stdin.write(line)
+            self.stdin.write(line)
 
     def reply(self) -> str:
         """The next line of the child; empty where it died."""
-        return self.process.stdout.readline().decode().strip()
+        return self.stdout.readline().decode().strip()
 
     def reason(self) -> str:
         """The last that a child said which should be ready and is not; ends it."""
         self.process.kill()
-        said = self.process.stderr.read().decode(errors="replace").split("\n")
+        said = self.stderr.read().decode(errors="replace").split("\n")
         return next((line for line in reversed(said) if line.strip()), f"it ended with status {self.process.wait()}")
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()
 
 
@@ -170,7 +170,7 @@ class MathPool:
     def _receive(self, wait: bool) -> None:
         """Take what children say, and let go of those beyond their deadline; `wait` for the first of either."""
         for child, spoke in self._heard(wait):
-            if not child.ready:
+            if child.pair is None:  # it works on nothing, so it was to become ready
                 self._greet(child, spoke)
                 continue
             reply = child.reply() if spoke else LATE
@@ -192,7 +192,7 @@ class MathPool:
         with selectors.DefaultSelector() as selector:
             busy = [child for child in self._children if child.pair is not None or not child.ready]
             for child in busy:
-                selector.register(child.process.stdout, selectors.EVENT_READ, child)
+                selector.register(child.stdout, selectors.EVENT_READ, child)
             left = min((child.deadline for child in busy), default=0.0) - time.monotonic()
             spoke = [key.data for key, _ in selector.select(max(0.0, left) if wait else 0.0)]
         late = [child for child in busy if child not in spoke and child.deadline <= time.monotonic()]

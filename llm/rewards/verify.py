@@ -15,7 +15,7 @@ import numpy as np
 from rftlab.llm.rewards.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.math_text import same_text
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.errors import UserError, check, check_choice
 
 
 class Scores(NamedTuple):
@@ -36,14 +36,16 @@ _BY_TEXT: dict[str, tuple[Callable[[str], str | None], Callable[[str], str | Non
 VERIFIERS = (*_BY_TEXT, "math")
 
 
-def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
-    """Strict and flexible rewards of responses (n) to problems whose true answers are `truths` (n).
+def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool | None) -> Scores:
+    r"""Strict and flexible rewards of responses (n) to problems whose true answers are `truths` (n).
 
     gsm8k       the last `#### number` of the final 300 characters; flexibly their last number
     arithmetic  the last `####number`; flexibly the last number
-    math        the last `\\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by
-                math-verify Only `math` starts processes of the pool. Raises UserError for an unknown verifier and for
-                lists of unequal lengths, never for a response.
+    math        the last `\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by
+                math-verify
+
+    pool: what compares for `math`; the others need none. Raises UserError for an unknown verifier and for lists of
+    unequal lengths, never for a response.
     """
     check_choice("verifier", verifier, VERIFIERS)
     check(
@@ -51,6 +53,8 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
         f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response",
     )
     if needs_pool(verifier):
+        if pool is None:
+            raise UserError(f"verifier = {verifier!r} without a pool; allowed: a MathPool")
         return _score_math(responses, truths, pool)
     strict, flexible = (
         _rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier]
@@ -67,11 +71,10 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
 
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:
-    strict, flexible, doubts = (
-        zip(*(_judge(r, t) for r, t in zip(responses, truths, strict=True)), strict=True) if responses else ((), (), ())
-    )
-    strict, flexible, doubtful = _rewards(strict), _rewards(flexible), [i for i, doubt in enumerate(doubts) if doubt]
-    flexible[doubtful], checks = pool.equivalent([doubts[i] for i in doubtful])
+    judged = [_judge(r, t) for r, t in zip(responses, truths, strict=True)]
+    strict, flexible = _rewards([right for right, _, _ in judged]), _rewards([right for _, right, _ in judged])
+    doubts = {i: doubt for i, (_, _, doubt) in enumerate(judged) if doubt}
+    flexible[list(doubts)], checks = pool.equivalent(list(doubts.values()))
     return Scores(strict, flexible, checks)
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from rftlab.llm.tasks.pools import Sizes, below, pools
-from rftlab.llm.tasks.task import Split, Task
+from rftlab.llm.tasks.task import Split, Task, text_of
 from rftlab.shared.errors import check, check_choice
 
 MODULUS = 97
@@ -82,7 +82,7 @@ def generate(name: str, seed: int, sizes: Sizes) -> Task:
 def solve(prompt: str) -> tuple[str, str]:
     """The working of a problem and its answer: `63+40%` gives `63+40=103=6` and `6`; steps of a chain are separated
     by commas."""
-    value = int(prompt[: _STEP.search(prompt).start()])
+    value = int(_STEP.split(prompt, maxsplit=1)[0])
     working = []
     for operation, operand in _STEP.findall(prompt):
         raw = _APPLY[operation](value, int(operand))
@@ -98,7 +98,7 @@ def corpus(split: Split, styles: Styles, seed: int) -> list[tuple[str, str]]:
     random = Random(f"corpus {seed}")
     shares = vars(styles)
     pairs = []
-    for prompt in split.prompts:
+    for prompt in map(text_of, split.prompts):
         working, answer = solve(prompt)
         responses = {"unmarked": answer, "direct": f"####{answer}", "worked": f"{working}####{answer}"}
         pairs.append((prompt, responses[_weighted(random, shares)]))
@@ -112,4 +112,4 @@ def _weighted(random: Random, shares: dict[str, float]) -> str:
         left -= share
         if left < 0:
             return name
-    return max(shares, key=shares.get)  # rounding left a crumb
+    return max(shares, key=shares.__getitem__)  # rounding left a crumb

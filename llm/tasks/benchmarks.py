@@ -179,7 +179,8 @@ def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
         f"{row.place}: prompt has no text; allowed: a message with some",
     )
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
-    check(isinstance(truth, str), f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
+    if not isinstance(truth, str):
+        raise UserError(f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
     return [{"role": message["role"], "content": message["content"]} for message in messages], truth
 
 

@@ -4,7 +4,7 @@ in it."""
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.parquet
@@ -19,7 +19,7 @@ class DatasetRow(NamedTuple):
 
     place: str
     """Where it is, for messages: the file and the row or line, counted from 1."""
-    columns: dict[str, object]
+    columns: dict[str, Any]
 
 
 def files_of(source: Path, split: str) -> list[Path]:
@@ -28,9 +28,8 @@ def files_of(source: Path, split: str) -> list[Path]:
     if not source.is_dir():
         return [source]
     named = re.compile(rf"{split}(-\d+-of-\d+)?({'|'.join(map(re.escape, FORMATS))})")
-    found = {path: named.fullmatch(path.name) for path in sorted(source.iterdir())}
-    files = [path for path, match in found.items() if match]
-    single = any(found[path][1] is None for path in files)
+    found = {path: match for path in sorted(source.iterdir()) if (match := named.fullmatch(path.name))}
+    files, single = list(found), any(match[1] is None for match in found.values())
     names = ", ".join(path.name for path in files) or "none"
     check(
         bool(files) and not (single and len(files) > 1),

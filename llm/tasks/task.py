@@ -5,11 +5,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.errors import UserError, check, check_choice
 
 Prompt = list[dict[str, str]] | str
 """Chat messages, each with `role` and `content`, for models with a chat template; or text in the symbols of
 llm/tasks/symbols.py."""
+
+
+def text_of(prompt: Prompt) -> str:
+    """A prompt that is text. Raises UserError for chat messages."""
+    if not isinstance(prompt, str):
+        raise UserError(f"prompt = {len(prompt)} chat messages; allowed: text in the symbols of synthetic arithmetic")
+    return prompt
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ def texts_of(request: dict) -> dict:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     limit(request["seconds"])
-    texts = []
+    texts: list[str] = []
     for at, chat in enumerate(request["chats"]):
         try:
-            found, _ = render_jinja_template(
+            found = render_jinja_template(
                 [chat], chat_template=request["template"], add_generation_prompt=True, **request["variables"]
-            )
+            )[0]
             longest = request["longest"] + sum(len(message["content"]) for message in chat)
             if len(found[0]) > longest:
                 raise ValueError(f"it writes {len(found[0])} characters; allowed: {longest}")

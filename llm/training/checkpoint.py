@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -166,7 +166,7 @@ def check_config(place: Path, there: dict, here: dict) -> None:
 
 
 def _flat(config: dict, prefix: str = "") -> dict:
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat

@@ -43,7 +43,7 @@ trained."""
 def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
     """The rows of a round; rounds count from 1. numbers: of the prompts in the training split."""
     own = _table(
-        done.index,
+        done.number,
         numbers,
         done.samples,
         np.where(done.samples.trained, "trained", "support"),
@@ -51,7 +51,7 @@ def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
         done.advantages,
     )
     others = [
-        _table(done.index, numbers, samples, np.full(len(samples.texts), role), *2 * [samples.strict * np.nan])
+        _table(done.number, numbers, samples, np.full(len(samples.texts), role), *2 * [samples.strict * np.nan])
         for role, samples in done.others
     ]
     return pyarrow.concat_tables([own, *others])

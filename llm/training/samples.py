@@ -37,9 +37,9 @@ class Samples(NamedTuple):
 
     def differ(self) -> np.ndarray:
         """(G,) whether a group's rewards differ."""
-        counts = np.bincount(self.group, minlength=len(self.contexts))
-        right = np.bincount(self.group, weights=self.strict, minlength=len(self.contexts))
-        return (right > 0) & (right < counts)
+        counts_G = np.bincount(self.group, minlength=len(self.contexts))
+        right_G = np.bincount(self.group, weights=self.strict, minlength=len(self.contexts))
+        return (right_G > 0) & (right_G < counts_G)
 
 
 class Judge(NamedTuple):
@@ -67,21 +67,21 @@ class Judge(NamedTuple):
         responses = rollouts.responses
         texts = [self.codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
         scores = score(self.verifier, texts, [truths[g] for g in responses.group], self.pool)
-        counts = np.bincount(responses.group, minlength=len(contexts))
-        rank = np.arange(len(texts)) - np.repeat(np.cumsum(counts) - counts, counts)
-        trained = rank < np.repeat(counts - support, counts)
-        return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained), scores.checks
+        counts_G = np.bincount(responses.group, minlength=len(contexts))
+        rank_R = np.arange(len(texts)) - np.repeat(np.cumsum(counts_G) - counts_G, counts_G)
+        trained_R = rank_R < np.repeat(counts_G - support, counts_G)
+        return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained_R), scores.checks
 
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:
     """The samples of some groups, renumbered in their order."""
-    rows = (
+    rows_r = (
         np.concatenate([np.flatnonzero(samples.group == g) for g in groups])
         if len(groups)
         else np.zeros(0, dtype=np.int64)
     )
     old = samples.rollouts.responses
-    taken = old.take(rows)
+    taken = old.take(rows_r)
     number = {g: i for i, g in enumerate(groups)}
     responses = Responses(
         tuple(old.prompts[g] for g in groups),
@@ -90,32 +90,34 @@ def chosen(samples: Samples, groups: np.ndarray) -> Samples:
         taken.starts,
     )
     rollouts = Rollouts(
-        responses, samples.rollouts.logp[token_indices(old.starts, rows)], samples.rollouts.finished[rows]
+        responses, samples.rollouts.logp[token_indices(old.starts, rows_r)], samples.rollouts.finished[rows_r]
     )
-    columns = (samples.strict[rows], samples.flexible[rows], samples.trained[rows])
-    return Samples(samples.contexts[groups], rollouts, [samples.texts[i] for i in rows], *columns)
+    columns = (samples.strict[rows_r], samples.flexible[rows_r], samples.trained[rows_r])
+    return Samples(samples.contexts[groups], rollouts, [samples.texts[i] for i in rows_r], *columns)
 
 
 def joined(a: Samples, b: Samples) -> Samples:
     """The groups of `a`, then those of `b`."""
     x, y = a.rollouts.responses, b.rollouts.responses
-    group, tokens = np.concatenate([x.group, y.group + len(x.prompts)]), np.concatenate([x.tokens, y.tokens])
-    responses = Responses(x.prompts + y.prompts, group, tokens, np.concatenate([x.starts, y.starts[1:] + x.starts[-1]]))
-    logp, finished = (np.concatenate([getattr(s.rollouts, name) for s in (a, b)]) for name in ("logp", "finished"))
+    group_R, tokens_T = np.concatenate([x.group, y.group + len(x.prompts)]), np.concatenate([x.tokens, y.tokens])
+    responses = Responses(
+        x.prompts + y.prompts, group_R, tokens_T, np.concatenate([x.starts, y.starts[1:] + x.starts[-1]])
+    )
+    logp_T, finished_R = (np.concatenate([getattr(s.rollouts, name) for s in (a, b)]) for name in ("logp", "finished"))
     columns = (np.concatenate([getattr(s, name) for s in (a, b)]) for name in ("strict", "flexible", "trained"))
     return Samples(
-        np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp, finished), a.texts + b.texts, *columns
+        np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp_T, finished_R), a.texts + b.texts, *columns
     )
 
 
 def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:
     """`found` and the groups of one more try whose rewards differ, up to `wanted`; after the last try silent groups
     fill what is missing. And the rest."""
-    differ, have = tried.differ(), 0 if found is None else len(found.contexts)
-    room = wanted - have - int(differ.sum()) if is_last else 0
-    silent = np.flatnonzero(~differ)[: max(0, room)]
-    taken = np.sort(np.concatenate([np.flatnonzero(differ), silent]))[: wanted - have]
-    fresh, rest = chosen(tried, taken), chosen(tried, np.setdiff1d(np.arange(len(differ)), taken))
+    differ_G, have = tried.differ(), 0 if found is None else len(found.contexts)
+    room = wanted - have - int(differ_G.sum()) if is_last else 0
+    silent_g = np.flatnonzero(~differ_G)[: max(0, room)]
+    taken_g = np.sort(np.concatenate([np.flatnonzero(differ_G), silent_g]))[: wanted - have]
+    fresh, rest = chosen(tried, taken_g), chosen(tried, np.setdiff1d(np.arange(len(differ_G)), taken_g))
     return fresh if found is None else joined(found, fresh), rest
 
 
@@ -124,14 +126,14 @@ def baseline_sets(
 ) -> tuple[Pool, np.ndarray]:
     """The baseline sets of the groups, and which trained rows (n,) are kept; rewards (R,) as shaped, already in the
     windows."""
-    n, trained, rows = len(samples.contexts), samples.trained, np.flatnonzero(samples.trained)
-    kept = np.ones(len(rows), dtype=bool)
+    n, trained_R, rows_r = len(samples.contexts), samples.trained, np.flatnonzero(samples.trained)
+    kept_r = np.ones(len(rows_r), dtype=bool)
     if design.sampling.keep:
-        first = np.concatenate([[0], np.cumsum(np.bincount(samples.group[rows], minlength=n))])
-        kept = keep_shortest(samples.rollouts.responses.lengths[rows], first, design.sampling.keep)
+        first = np.concatenate([[0], np.cumsum(np.bincount(samples.group[rows_r], minlength=n))])
+        kept_r = keep_shortest(samples.rollouts.responses.lengths[rows_r], first, design.sampling.keep)
     if windows is None:
-        current = (rewards[rows[kept]], samples.group[rows[kept]])
+        current = (rewards[rows_r[kept_r]], samples.group[rows_r[kept_r]])
     else:
         past = window_pool(windows, samples.contexts)
         current = (past.rewards, np.repeat(np.arange(n), np.diff(past.starts)))
-    return pool_of(n, current, (rewards[~trained], samples.group[~trained])), kept
+    return pool_of(n, current, (rewards[~trained_R], samples.group[~trained_R])), kept_r

@@ -1,4 +1,8 @@
-"""The trainer: a round in numbered sections, from prompts to new weights."""
+"""The trainer: a round in numbered sections, from prompts to new weights.
+
+The end of a name says along what an array runs: _T tokens, _R responses, _G groups (a prompt's responses), _K rollouts
+of a prompt; a small letter is a part of them, such as the responses that are trained on.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -53,7 +57,8 @@ class TrainerState:
 class Round(NamedTuple):
     """What a round leaves for the records."""
 
-    index: int
+    number: int
+    """From 0."""
     samples: Samples
     rewards: np.ndarray
     """(R,) after penalties."""
@@ -102,88 +107,89 @@ class Trainer:
 
         # 1 prompts, 2 rollouts, 3 strict and flexible scores
         samples, dropped = self._sample()
-        responses, rows = samples.rollouts.responses, np.flatnonzero(samples.trained)
-        tokens = token_indices(responses.starts, rows)
-        trained, sampler_logp = responses.take(rows), samples.rollouts.logp[tokens]
+        responses, rows_r = samples.rollouts.responses, np.flatnonzero(samples.trained)
+        tokens_t = token_indices(responses.starts, rows_r)
+        trained, sampler_logp_t = responses.take(rows_r), samples.rollouts.logp[tokens_t]
 
         # 4 old and reference log-probabilities; on policy the update finds the old ones, and the sampler's hold their
         # place
         with self.meter.phase("log_probs"):
-            old, ref = self._log_probs(samples, rows, tokens)
+            old_T, ref_T = self._log_probs(samples, rows_r, tokens_t)
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
-        rewards = shaped_rewards(estimator, samples.strict, responses.starts, old, ref)
-        given, greedy = self._baseline(samples, rows)
-        self._remember(samples, rewards, rows)
-        pool, kept = baseline_sets(run.design, samples, rewards, state.windows)
+        rewards_R = shaped_rewards(estimator, samples.strict, responses.starts, old_T, ref_T)
+        given_r, greedy = self._baseline(samples, rows_r)
+        self._remember(samples, rewards_R, rows_r)
+        pool, kept_r = baseline_sets(run.design, samples, rewards_R, state.windows)
 
         # 6 prepare: advantages and shares, once for the round
-        anchor = None if ref is None else ref[tokens]
-        corrected = sampler_logp if estimator.correction.kind != "none" else None
-        columns = (samples.strict[rows], trained.group, trained.starts, old[tokens], anchor)
-        batch = prepare(estimator, *columns, pool=pool, baseline=given, sampler_logp=corrected)
-        batch = batch._replace(advantage=np.where(kept[batch.row], batch.advantage, 0.0))
+        anchor_t = None if ref_T is None else ref_T[tokens_t]
+        corrected_t = sampler_logp_t if estimator.correction.kind != "none" else None
+        columns = (samples.strict[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
+        batch = prepare(estimator, *columns, pool=pool, baseline=given_r, sampler_logp=corrected_t)
+        batch = batch._replace(advantage=np.where(kept_r[batch.row], batch.advantage, 0.0))
 
         # 7 updates, while engine and reference rest
         self.engine.rest()
         if self.reference is not None:
             self.reference.rest()
         with self.meter.phase("update"):
-            start_logp, diverged = self._update(trained, batch, old[tokens], anchor, corrected)
+            start_logp_t, diverged = self._update(trained, batch, old_T[tokens_t], anchor_t, corrected_t)
 
         # 8 metrics
-        advantages = np.full(len(responses.group), np.nan)
-        advantages[rows] = batch.advantage[trained.starts[:-1]]
-        silent = (
+        advantages_R = np.full(len(responses.group), np.nan)
+        advantages_R[rows_r] = batch.advantage[trained.starts[:-1]]
+        silent_G = (
             np.bincount(trained.group[batch.row], weights=batch.advantage != 0, minlength=len(samples.contexts)) == 0
         )
         state.add(
-            reward=rewards[rows].sum(),
-            strict=samples.strict[rows].sum(),
-            flexible=samples.flexible[rows].sum(),
-            trained=len(rows),
+            reward=rewards_R[rows_r].sum(),
+            strict=samples.strict[rows_r].sum(),
+            flexible=samples.flexible[rows_r].sum(),
+            trained=len(rows_r),
         )
         state.add(
-            silent=silent.sum(),
-            contexts=len(silent),
-            finished=samples.rollouts.finished[rows].sum(),
+            silent=silent_G.sum(),
+            contexts=len(silent_G),
+            finished=samples.rollouts.finished[rows_r].sum(),
             length=trained.lengths.sum(),
             rounds=1,
         )
 
         # 9 mismatch: the round was on policy when it began; then sync
         if not diverged:
-            state.add(mismatch=check_mismatch(sampler_logp, start_logp, run.threshold, index))
+            state.add(mismatch=check_mismatch(sampler_logp_t, start_logp_t, run.threshold, index))
             self.engine.sync(self.policy)
             state.round += 1
-        return Round(index, samples, rewards, advantages, (*dropped, *greedy), diverged)
+        return Round(index, samples, rewards_R, advantages_R, (*dropped, *greedy), diverged)
 
     def _sample(self) -> tuple[Samples, list[tuple[str, Samples]]]:
         """One batch of prompts with its scored responses; of several tries, the groups that have a signal, and the
         dropped ones of each."""
-        design, found, left = self.run.design, None, []
-        for attempt in range(design.sampling.tries):
-            tried = self._try()
-            if design.sampling.tries == 1:
-                return tried, left
-            found, dropped = with_signal(found, tried, design.batch_size, attempt + 1 == design.sampling.tries)
-            left.append(("dropped", dropped))
-            if len(found.contexts) == design.batch_size:
+        wanted, tries = self.run.design.batch_size, self.run.design.sampling.tries
+        if tries == 1:
+            return self._try(), []
+        found, dropped = with_signal(None, self._try(), wanted, is_last=False)
+        left = [("dropped", dropped)]
+        for attempt in range(2, tries + 1):
+            if len(found.contexts) == wanted:
                 break
+            found, dropped = with_signal(found, self._try(), wanted, is_last=attempt == tries)
+            left.append(("dropped", dropped))
         return found, left
 
     def _try(self) -> Samples:
         """Sample and score the next batch of prompts."""
-        run, state, contexts = self.run, self.state, self.next_contexts()
+        run, state, contexts_G = self.run, self.state, self.next_contexts()
         state.position += 1
-        counts = np.full(len(contexts), run.design.rollouts)
+        counts_G = np.full(len(contexts_G), run.design.rollouts)
         if run.design.sampling.budget == "difficulty":
-            counts = allocate(np.array([difficulty_of(state.averages, c) for c in contexts]), run.design.rollouts)
+            counts_G = allocate(np.array([difficulty_of(state.averages, c) for c in contexts_G]), run.design.rollouts)
         return self._scored(
-            contexts, counts + run.design.support_rollouts, run.temperature, run.design.support_rollouts
+            contexts_G, counts_G + run.design.support_rollouts, run.temperature, run.design.support_rollouts
         )
 
-    def _scored(self, contexts: np.ndarray, counts: np.ndarray, temperature: float, support: int) -> Samples:
+    def _scored(self, contexts_G: np.ndarray, counts_G: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""
         run, state = self.run, self.state
         draws = Draws(
@@ -191,13 +197,19 @@ class Trainer:
         )  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
             prompts, truths = zip(
-                *((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts), strict=True
+                *((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts_G), strict=True
             )
             rollouts = self.engine.sample(
-                prompts, contexts, counts, draws, temperature, run.model.max_response_length, self.judge.early(truths)
+                prompts,
+                contexts_G,
+                counts_G,
+                draws,
+                temperature,
+                run.model.max_response_length,
+                self.judge.early(truths),
             )
         with self.meter.phase("score"):
-            samples, checks = self.judge.scored(rollouts, contexts, truths, support)
+            samples, checks = self.judge.scored(rollouts, contexts_G, truths, support)
         state.rollouts += len(samples.texts)
         state.tokens += len(rollouts.logp)
         self.count_checks(checks)
@@ -205,67 +217,75 @@ class Trainer:
 
     def count_checks(self, checks: Checks) -> None:
         """Add what math-verify did to the totals."""
-        self.state.add(**{f"checks_{name}": amount for name, amount in checks._asdict().items()})
+        self.state.add(**{f"checks_{name}": amount for name, amount in vars(checks).items()})
 
     def _log_probs(
-        self, samples: Samples, rows: np.ndarray, tokens: np.ndarray
+        self, samples: Samples, rows_r: np.ndarray, tokens_t: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Old and reference log-probabilities (T,) of trained responses, nan elsewhere; of all responses where a
         penalty enters rewards."""
         responses, kl = samples.rollouts.responses, self.run.design.estimator.kl
         if self.run.needs_reference and kl.place == "reward":
-            rows, tokens = np.arange(len(samples.texts)), slice(None)
-        old, ref = samples.rollouts.logp, None
+            rows_r, tokens_t = np.arange(len(samples.texts)), np.arange(len(responses.tokens))
+        old_T, ref_T = samples.rollouts.logp, None
         if not self.run.on_policy:
-            old = np.full(len(responses.tokens), np.nan)
-            old[tokens] = self.policy.all_log_probs(responses.take(rows))
+            old_T = np.full(len(responses.tokens), np.nan)
+            old_T[tokens_t] = self.policy.all_log_probs(responses.take(rows_r))
         if self.reference is not None:
-            ref = np.full(len(responses.tokens), np.nan)
-            ref[tokens] = self.reference.all_log_probs(responses.take(rows))
-        return old, ref
+            ref_T = np.full(len(responses.tokens), np.nan)
+            ref_T[tokens_t] = self.reference.all_log_probs(responses.take(rows_r))
+        return old_T, ref_T
 
-    def _baseline(self, samples: Samples, rows: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
+    def _baseline(self, samples: Samples, rows_r: np.ndarray) -> tuple[np.ndarray | None, list[tuple[str, Samples]]]:
         """Baselines (len(rows),) that precede this round's rewards, where the estimator asks for one, and the greedy
         responses that they come from."""
-        kind, group = self.run.design.estimator.advantage.baseline, samples.group[rows]
+        kind, group_r = self.run.design.estimator.advantage.baseline, samples.group[rows_r]
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
-            return greedy.strict[group], [("greedy", greedy)]
-        return averages_of(self.state.averages, samples.contexts)[group] if kind == "moving_average" else None, []
+            return greedy.strict[group_r], [("greedy", greedy)]
+        if kind == "moving_average" and self.state.averages is not None:
+            return averages_of(self.state.averages, samples.contexts)[group_r], []
+        return None, []
 
-    def _remember(self, samples: Samples, rewards: np.ndarray, rows: np.ndarray) -> None:
+    def _remember(self, samples: Samples, rewards_R: np.ndarray, rows_r: np.ndarray) -> None:
         """Push the trained rewards into the windows and averages of their prompts."""
         if self.state.windows is not None:
-            push(self.state.windows, samples.contexts[samples.group[rows]], rewards[rows])
+            push(self.state.windows, samples.contexts[samples.group[rows_r]], rewards_R[rows_r])
         if self.state.averages is not None:
             for g, context in enumerate(samples.contexts):
-                mine = rewards[rows][samples.group[rows] == g]
-                add_into(self.state.averages, context, self.run.design.estimator.advantage.decay, mine, 0, len(mine))
+                mine_K = rewards_R[rows_r][samples.group[rows_r] == g]
+                add_into(
+                    self.state.averages, context, self.run.design.estimator.advantage.decay, mine_K, 0, len(mine_K)
+                )
 
-    def _update(self, trained, batch: Batch, old: np.ndarray, anchor: np.ndarray | None, corrected: np.ndarray | None):
+    def _update(
+        self, trained, batch: Batch, old_T: np.ndarray, anchor_T: np.ndarray | None, corrected_T: np.ndarray | None
+    ):
         """The updates of a round, each on its prompts; returns log-probabilities (T,) before them, and whether they
         ended at a gradient that is not finite."""
         design, estimator, state, on_policy = self.run.design, self.run.design.estimator, self.state, self.run.on_policy
         size = design.batch_size // design.minibatches
         for u in range(design.epochs * design.minibatches):
             low = u % design.minibatches * size
-            rows = rows_of(trained.group, low, low + size)
-            mine, tokens, part = trained.take(rows), token_indices(trained.starts, rows), batch
+            rows_r = rows_of(trained.group, low, low + size)
+            mine, tokens_t, part = trained.take(rows_r), token_indices(trained.starts, rows_r), batch
             if design.minibatches > 1:
-                now, base, sampler = (None if column is None else column[tokens] for column in (old, anchor, corrected))
+                now, base, sampler = (
+                    None if column is None else column[tokens_t] for column in (old_T, anchor_T, corrected_T)
+                )
                 part = batch_from_advantages(
-                    estimator, batch.advantage[tokens], mine.starts, now, base, sampler_logp=sampler
+                    estimator, batch.advantage[tokens_t], mine.starts, now, base, sampler_logp=sampler
                 )
             if self.run.compares_tokens:
-                current = old[tokens] if u == 0 else self.policy.all_log_probs(mine)
-                part = apply_mask(estimator, part, current, self._keys(len(tokens)))
+                current = old_T[tokens_t] if u == 0 else self.policy.all_log_probs(mine)
+                part = apply_mask(estimator, part, current, self._keys(len(tokens_t)))
             done = accumulate(self.policy, estimator, part, mine, on_policy)
             norm = step(self.policy, self.optimizer, self.run.optimizer, state.updates)
             state.updates += 1
             state.add(grad_norm=norm, updates=1, clipped=done.clipped, kl=done.kl, weighed=len(done.logp))
             if not math.isfinite(norm):
-                return old, True
-        return done.logp if on_policy else old, False
+                return old_T, True
+        return done.logp if on_policy else old_T, False
 
     def _keys(self, n: int) -> np.ndarray | None:
         """Random numbers (n,) for a mask that draws."""

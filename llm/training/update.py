@@ -46,23 +46,24 @@ def accumulate(policy, estimator: Estimator, batch: Batch, responses: Responses,
     on_policy: old log-probabilities are those found here, so that every ratio is 1, and those of the batch are not
     read.
     """
-    bonus = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
-    total, clipped, kl, found = 0.0, 0, 0.0, np.empty(len(responses.tokens))
-    for rows in policy.micro_batches(responses):
-        tokens = token_indices(responses.starts, rows)
-        logp, entropy = policy.log_probs(responses, rows, with_entropy=bonus is not None)
-        found[tokens] = logp.detach().cpu()
-        part = part_of(batch, tokens)
+    bonus_T = estimator.entropy * shares(estimator.aggregation, responses.starts) if estimator.entropy else None
+    total, clipped, kl, found_T = 0.0, 0, 0.0, np.empty(len(responses.tokens))
+    for rows_r in policy.micro_batches(responses):
+        tokens_t = token_indices(responses.starts, rows_r)
+        logp_t, entropy_t = policy.log_probs(responses, rows_r, with_entropy=bonus_T is not None)
+        found_T[tokens_t] = logp_t.detach().cpu()
+        part = part_of(batch, tokens_t)
         if on_policy:
             part = part._replace(
-                old_logp=found[tokens], ref_logp=found[tokens] if estimator.kl.anchor == "old" else part.ref_logp
+                old_logp=found_T[tokens_t],
+                ref_logp=found_T[tokens_t] if estimator.kl.anchor == "old" else part.ref_logp,
             )
-        value, weighed = objective(estimator, part, logp)
-        if bonus is not None:
-            value = value + (torch.from_numpy(bonus[tokens]).to(entropy) * entropy).sum().to(value)
+        value, weighed = objective(estimator, part, logp_t)
+        if bonus_T is not None:
+            value = value + (torch.from_numpy(bonus_T[tokens_t]).to(entropy_t) * entropy_t).sum().to(value)
         (-value).backward()
         total, clipped, kl = total + float(value.detach()), clipped + weighed.clipped, kl + weighed.kl
-    return Updated(total, clipped, kl, found)
+    return Updated(total, clipped, kl, found_T)
 
 
 def step(policy, optimizer: torch.optim.Optimizer, spec: AdamW, index: int) -> float:

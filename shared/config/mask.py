@@ -7,7 +7,7 @@ batch.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rftlab.shared.errors import check, check_choice, code_of
 
@@ -104,7 +104,7 @@ class MaskRule(NamedTuple):
 
 def mask_rule(spec: Mask) -> MaskRule:
     """The numbers that kernels take."""
-    numbers = {
+    numbers: dict[str, Any] = {
         name: code_of(Measure, value) if name == "measure" else float(value) for name, value in vars(spec).items()
     }
     return MaskRule(code_of(Mask, type(spec)), **numbers)

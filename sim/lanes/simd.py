@@ -72,6 +72,7 @@ def _spread(builder, scalar, llvm):
 
 
 def address(context, builder, array_type, array, index):
+    """Pointer to an element of a contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 

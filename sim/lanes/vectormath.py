@@ -24,7 +24,7 @@ _LOG2_E, _LN2_HIGH, _LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
 @kernel
 def exp(x):
-    """exp of each lane; below -87 it stays at exp(-87), about 1e-38. Taylor-like polynomial on |r| <= ln 2 / 2."""
+    """Exponential of each lane, by a Taylor-like polynomial on |r| <= ln 2 / 2; below -87 as at -87, about 1e-38."""
     x = maximum(x, splat(_LOWEST_EXPONENT))
     n = floor(fma(x, splat(_LOG2_E), splat(F(0.5))))
     r = fma(n, splat(F(-_LN2_LOW)), fma(n, splat(F(-_LN2_HIGH)), x))

@@ -12,12 +12,13 @@ Compiled code takes the version for its arrays when it is compiled, so there is 
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from numba import types
 from numba.extending import overload
 
 
-def for_linear(linear: Callable) -> Callable:
+def for_linear(linear: Callable) -> Any:
     """Makes a function, for compiled code alone, whose last array decides what runs: `linear`, or what its
     `for_tabular` decorates.
 
@@ -26,7 +27,6 @@ def for_linear(linear: Callable) -> Callable:
     """
     versions = {"linear": linear}
 
-    @functools.wraps(linear)
     def function(*args, **kwargs):
         raise TypeError(
             f"{linear.__module__}.{linear.__name__} is for compiled code; Python calls what `jit` or `entry` compiled"
@@ -38,10 +38,11 @@ def for_linear(linear: Callable) -> Callable:
             return versions["one token"]
         return versions["linear" if _last_array(args).dtype == types.float32 else "tabular"]
 
-    overload(function, jit_options={"error_model": "numpy"})(version_for)
-    function.for_tabular = functools.partial(versions.__setitem__, "tabular")
-    function.for_one_token = functools.partial(versions.__setitem__, "one token")
-    return function
+    made: Any = functools.wraps(linear)(function)
+    overload(made, jit_options={"error_model": "numpy"})(version_for)
+    made.for_tabular = functools.partial(versions.__setitem__, "tabular")
+    made.for_one_token = functools.partial(versions.__setitem__, "one token")
+    return made
 
 
 def _last_array(arguments) -> types.Array:

@@ -81,6 +81,8 @@ def aggregation_text(g: Aggregation) -> str:
 def surrogate_text(card: Card) -> str:
     """Surrogate, ratio, mask, penalties and what is sampled, in a few words."""
     estimator = card.estimator
+    if estimator is None:
+        return ""
     parts = [_numbers(estimator.surrogate)]
     parts += [f"{estimator.ratio.level} ratio"] if estimator.ratio.level != "token" else []
     parts += [_numbers(estimator.mask)] if type(estimator.mask).__name__ != "Unmasked" else []
@@ -101,7 +103,7 @@ def surrogate_text(card: Card) -> str:
 
 
 def _first_line(part) -> str:
-    return inspect.getdoc(type(part)).splitlines()[0]
+    return (inspect.getdoc(type(part)) or "").splitlines()[0]
 
 
 def _kl_text(kl: KL) -> str:
@@ -132,8 +134,9 @@ def rows_of(estimator: Estimator) -> list[tuple[str, str]]:
     if a.of_group:
         rows.append(("group of one", _SINGLETON[a.singleton]))
     rows.append(("surrogate", _first_line(s) + (f" Here {_values(s)}." if fields(s) else "")))
-    if math.isfinite(getattr(s, "dual", math.inf)):
-        rows.append(("dual clip", f"at least {s.dual:g} A where A < 0"))
+    dual = getattr(s, "dual", math.inf)
+    if math.isfinite(dual):
+        rows.append(("dual clip", f"at least {dual:g} A where A < 0"))
     if estimator.ratio != Ratio():
         rows.append(("ratio", _values(estimator.ratio)))
     if type(estimator.mask).__name__ != "Unmasked":

@@ -69,8 +69,8 @@ class Import:
         from rftlab.studies.logs.show import say, show_runs
         from rftlab.studies.logs.store import check_name, name_for, write_collection
 
-        if not self.paths:
-            self._explain(console)
+        if not self.paths and self.config is not None:
+            self._explain(console, self.config)
             return 0
         name = check_name(self.name or name_for(self.paths[0]))
         runs = read_logs(self.paths, _columns(self.columns), self._reader(), self._given(), self.config, self.processes)
@@ -79,18 +79,16 @@ class Import:
         say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}")
         return 0
 
-    def _explain(self, console: Console) -> None:
+    def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
         from rftlab.studies.logs.config_file import read_config
         from rftlab.studies.logs.designs import design_of, tool_of_config
         from rftlab.studies.logs.run import merged
         from rftlab.studies.logs.show import say, show_design
 
-        config = read_config(self.config)
+        config = read_config(file)
         design, notes = design_of(config, "", self.processes)
-        show_design(
-            console, merged(self._given(), design), f"{self.config.name} ({tool_of_config(config) or 'unknown'})"
-        )
+        show_design(console, merged(self._given(), design), f"{file.name} ({tool_of_config(config) or 'unknown'})")
         for note in notes:
             say(console, f"  note: {note}")
 

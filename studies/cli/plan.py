@@ -59,7 +59,7 @@ def show_study(console: Console, study: Study, root: Path, flags: PlanFlags) -> 
     points = study.points()
     for name in study.pairs:
         mine = [point for point in points if point.pair == name]
-        plans = {point.cell: planned(point.run, flags) for point in mine if point.run.seed == 0}
+        plans = {point.cell: planned(point.llm_run, flags) for point in mine if point.run.seed == 0}
         largest = max(plans.values(), key=lambda plan: plan.memory.peak)
         _head(console, largest)
         console.print(_memory_table(largest, "the cell that needs most"))

@@ -108,7 +108,7 @@ def _questions(study: Study, curves: pd.DataFrame) -> list[str]:
     if study.level == "sim":
         return []
     ends = curves[curves["round"] == curves["planned_rounds"]]
-    runs = {point.pair: point.run for point in study.points()}
+    runs = {point.pair: point.llm_run for point in study.points()}
     rates = {name: {split: ends.loc[ends["pair"] == name, f"{split}_pass_at_1"] for split in SPLITS} for name in runs}
     return [f"{name}: {evaluated_on(run, rates[name])}." for name, run in runs.items()]
 

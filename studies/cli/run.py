@@ -9,14 +9,14 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.errors import check
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.cli.common import Common, peek
 from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.league.rules import Rules
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
-from rftlab.studies.paper.pairs import LEVELS, start_at, usual_pairs
+from rftlab.studies.paper.pairs import Level, level_of, linear_of, start_at, usual_pairs
 from rftlab.studies.runs.limits import check_size
 
 SINGLE, LEAGUE = "cell", "league"
@@ -60,7 +60,8 @@ class StudyCommand(Common):
 
     def _not_its_own(self, cells: tuple[Design, ...]) -> list[str]:
         """What is not the pair's own, so that the numbers published for the pair are no comparison."""
-        own, start = start_at(self.pair, self.level), self.start()
+        start = self.start()
+        own = start_at(self.pair, "sim" if isinstance(start, Simulation) else "llm")
         names = [field.name for field in fields(own) if field.name not in ("design", "seed", "compute")]
         changed = [
             name
@@ -179,8 +180,7 @@ def parse_run(arguments: list[str]) -> StudyCommand | League:
     place = _league_in(arguments)
     if place is not None:
         return tyro.cli(League, prog=f"rftlab run {LEAGUE}", args=arguments[:place] + arguments[place + 1 :])
-    level, name = peek(arguments, "--level", "sim"), peek(arguments, "--preset", "paper_text")
-    check_choice("level", level, LEVELS)
+    level, name = level_of(peek(arguments, "--level", "sim")), peek(arguments, "--preset", "paper_text")
     chosen = peek(arguments, "--pair", usual_pairs(level)[0])
     default = _defaults(level, chosen, name)
     return tyro.cli(
@@ -197,9 +197,9 @@ def _league_in(arguments: list[str]) -> int | None:
     return None
 
 
-def _defaults(level: str, chosen: str, name: str) -> StudyCommand:
+def _defaults(level: Level, chosen: str, name: str) -> StudyCommand:
     start = start_at(chosen, level)
     design = replace(start_of(name), rounds=start.design.rounds, eval_every=start.design.eval_every)
-    if level == "sim":
-        return Run(pair=chosen, preset=name, design=design, environment=start.environment, optimizer=start.optimizer)
+    if isinstance(start, Simulation):
+        return Run(pair=chosen, preset=name, design=design, environment=linear_of(start), optimizer=start.optimizer)
     return RunModel(pair=chosen, preset=name, design=design, **flags_of(start))

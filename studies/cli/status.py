@@ -8,7 +8,7 @@ to do         the rest, with what is damaged and will be redone, which is named
 Time left is that of finished runs of the same pair, in proportion to what a run costs; without one it is unknown.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -108,8 +108,10 @@ def _round(folder: Path) -> int | None:
 def seconds_left(runs: list[RunStatus]) -> float | None:
     """Seconds of what is left, one run at a time; None where a pair has no finished run to measure it by."""
     paces = _paces(runs)
-    left = [(paces.get(run.point.pair), run.left) for run in runs if run.left > 0]
-    return None if any(pace is None for pace, _ in left) else sum(pace * cost for pace, cost in left)
+    ahead = [run for run in runs if run.left > 0]
+    if any(run.point.pair not in paces for run in ahead):
+        return None
+    return sum(paces[run.point.pair] * run.left for run in ahead)
 
 
 def seconds_left_now(runs: list[RunStatus]) -> float | None:
@@ -124,7 +126,8 @@ def seconds_left_now(runs: list[RunStatus]) -> float | None:
 
 def _paces(runs: list[RunStatus]) -> dict[str, float]:
     """Seconds for a unit of cost by pair, from its finished runs."""
-    seconds, costs = Counter(), Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    costs: defaultdict[str, float] = defaultdict(float)
     for run in runs:
         if run.seconds is not None:
             seconds[run.point.pair] += run.seconds
@@ -141,7 +144,7 @@ def _table(level: str, runs: list[RunStatus]) -> Table:
         pair: [run for run in runs if run.point.pair == pair] for pair in dict.fromkeys(run.point.pair for run in runs)
     }
     for name, own in (pairs | ({"all": runs} if len(pairs) > 1 else {})).items():
-        states = Counter(run.state for run in own)
+        states: Counter[str] = Counter(run.state for run in own)
         table.add_row(name, *(str(states[state]) for state in columns[1:5]), duration(seconds_left(own)))
     return table
 

@@ -3,6 +3,7 @@ figures."""
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -154,14 +155,14 @@ def _plans(found: Comparison, axis: str, rates: dict[str, dict[str, pd.DataFrame
         plans["agreement"] = lambda: compare_figures.scatter(pairs)
     for e in _experiments(levels):
         if drawn:
-            plans[f"{e.name}-curves"] = lambda e=e: compare_figures.learning_curves(e, levels, axis)
+            plans[f"{e.name}-curves"] = partial(compare_figures.learning_curves, e, levels, axis)
         if len(e.cells) > 1:
-            plans[f"{e.name}-tradeoff"] = lambda e=e: compare_figures.tradeoff(e, levels, axis)
+            plans[f"{e.name}-tradeoff"] = partial(compare_figures.tradeoff, e, levels, axis)
     for name, (_, cells) in _named(found.disagreements).items():
         if drawn:
-            plans[name] = lambda cells=cells: compare_figures.explanation(drawn, cells)
+            plans[name] = partial(compare_figures.explanation, drawn, cells)
         if rates[name]:
-            plans[f"{name}-rates"] = lambda shown=rates[name], cells=cells: compare_figures.histograms(shown, cells)
+            plans[f"{name}-rates"] = partial(compare_figures.histograms, rates[name], cells)
     return plans
 
 

@@ -109,7 +109,7 @@ def pass_rates(own: CurveSet, cell: str, root: Path) -> pd.DataFrame:
     found = (
         {}
         if not points
-        else simulated_rates(points[0].run)
+        else simulated_rates(points[0].simulation)
         if points[0].level == "sim"
         else sampled_rates(points[0], root)
     )

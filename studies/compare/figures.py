@@ -2,6 +2,7 @@
 table of what it shows."""
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -156,7 +157,7 @@ def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
     """Columns first, second, cell, and x, x_low, x_high, y, ... (bounds are nan without an interval)."""
     rows = []
     for cell in common_cells(first, second):
-        row = {"first": first.name, "second": second.name, "cell": cell}
+        row: dict[str, Any] = {"first": first.name, "second": second.name, "cell": cell}
         for side, own in (("x", first), ("y", second)):
             known = interval(own.finals.test[cell].dropna())
             low, high = (bound if np.isfinite(bound) else np.nan for bound in (known.low, known.high))

@@ -101,9 +101,11 @@ def parse(names: list[str]) -> list[CurveSetName]:
 def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
-    check_choice(f"curve set {name!r}: level", level, get_args(LevelName))
-    check_choice(f"curve set {name!r}: pair", pair_name, names_of(level))
-    return CurveSetName(level, pair_name)
+    known: tuple[LevelName, ...] = get_args(LevelName)
+    check_choice(f"curve set {name!r}: level", level, known)
+    chosen = next(one for one in known if one == level)
+    check_choice(f"curve set {name!r}: pair", pair_name, names_of(chosen))
+    return CurveSetName(chosen, pair_name)
 
 
 def load(
@@ -138,6 +140,8 @@ def _simulated(one: CurveSetName, root: Path, seeds: int | None, rounds: int | N
 
 def _study(root: Path, one: CurveSetName) -> Study | None:
     """The folder's study of a level, if it has the pair."""
+    if one.level == "published":
+        return None
     study = read_study(root, one.level) if has_study(root, one.level) else None
     return study if study and one.pair in study.pairs else None
 
@@ -192,8 +196,9 @@ def _measured(one: CurveSetName, points: list[Point], root: Path) -> CurveSet:
 
 
 def _of_curves(one: CurveSetName, curves: pd.DataFrame, source: str) -> CurveSet:
-    start = start_at(one.pair, one.level)
-    responses = _responses(start, pair(one.pair)) if one.level == "llm" else dict.fromkeys(SPLITS, 0)
+    responses = dict.fromkeys(SPLITS, 0)
+    if one.level == "llm":
+        responses = _responses(start_at(one.pair, "llm"), pair(one.pair))
     tables = Finals(*(finals(curves, one.pair, split) for split in SPLITS))
     seeds = f"{len(tables.test)} seed{'s' * (len(tables.test) > 1)} of {int(curves['planned_rounds'].max())} rounds"
     return CurveSet(one, curves, tables, responses, 0.0, f"{source}, {seeds}")

@@ -92,7 +92,6 @@ def _interrupt() -> int:
 
 def _line_of(error: Exception) -> str | None:
     """What to say of an exception; None of one that is a defect of ours."""
-
     text = str(error)
     if (
         isinstance(error, MemoryError)

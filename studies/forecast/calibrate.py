@@ -71,8 +71,10 @@ class Posterior(NamedTuple):
         return float(1 / (self.weights**2).sum())
 
     def simulation(self, index: int) -> Simulation:
-        """The simulation of a particle."""
-        return simulation_of(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
+        """The simulation of a particle, each of which has one: without, its weight would be 0."""
+        found = simulation_of(self.evidence, self.particles.coordinates[index], int(self.particles.seeds[index]))
+        assert found is not None
+        return found
 
 
 def simulation_of(evidence: Evidence, coordinates: np.ndarray, seed: int) -> Simulation | None:

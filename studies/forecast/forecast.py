@@ -19,7 +19,7 @@ from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
 from rftlab.studies.forecast.score import RAW, finals
 from rftlab.studies.paper.experiments import label
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.passrates import moments
 from rftlab.studies.pilot.pilot import PilotMeasurements, pilot_from, rollouts_of
@@ -93,13 +93,13 @@ def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
     interval of the parameter sets)."""
     evidence = posterior.evidence
     rows = []
-    if evidence.facts.strict is not None:
+    if evidence.facts.formed is not None:
         found = [
-            answer_rates(posterior.simulation(int(i)).environment).std() * evidence.facts.formed
+            answer_rates(linear_of(posterior.simulation(int(i)))).std() * evidence.facts.formed
             for i in np.unique(posterior.draws)
         ]
-        variance = np.mean(
-            [moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)]
+        variance = float(
+            np.mean([moments(part.strict, part.samples).variance for part in (pilot.base.train, pilot.base.test)])
         )
         rows.append(
             (

@@ -11,7 +11,7 @@ often as the base model, and `base_format` so that it keeps the format as often.
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -142,14 +142,16 @@ def _value_of(run: Simulation, name: str) -> float:
 
 def world_of(facts: Facts, coordinates: np.ndarray, world_seed: int) -> Simulation | None:
     """The simulation at coordinates (n_knobs,); None where no base policy is right as often as it must be."""
-    values = {knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)}
+    values: dict[str, Any] = {
+        knob.name: float(knob.value(z)) for knob, z in zip(facts.family.knobs, coordinates, strict=True)
+    }
     optimizer = Optimizer(learning_rate=values.pop("rate"))
     if "n_features" in values:
         values["n_features"] = int(np.clip(round(values["n_features"]), 4, _FEATURES))
-    environment = replace(
+    environment: Linear | None = replace(
         facts.family.template, n_train=facts.n_train, n_test=facts.n_test, world_seed=world_seed, **values
     )
-    if facts.strict is not None:
+    if environment is not None and facts.strict is not None and facts.formed is not None:
         environment = as_right(
             replace(environment, base_format=_format_logit(facts.formed)), facts.strict / facts.formed
         )

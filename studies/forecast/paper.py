@@ -10,7 +10,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
 from rftlab.studies.paper.experiments import BASELINE, label
-from rftlab.studies.paper.pairs import PAIRS, pair, start_at
+from rftlab.studies.paper.pairs import PAIRS, linear_of, pair, start_at
 from rftlab.studies.paper.published import published
 from rftlab.studies.pilot.grid import CELLS
 
@@ -35,9 +35,10 @@ def paper_evidence(name: str) -> Evidence:
     values = np.array(
         [[published(known.model, known.dataset, split, design) for split in SPLITS] for design in (None, BASELINE)]
     )
-    questions = np.array([run.environment.n_train, run.environment.n_test])
+    environment = linear_of(run)
+    questions = np.array([environment.n_train, environment.n_test])
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / questions + ROUNDING**2)
     design = replace(BASELINE, rounds=run.design.rounds, eval_every=run.design.rounds)
-    facts = Facts(informed(LONG, others), run.environment.n_train, run.environment.n_test)
+    facts = Facts(informed(LONG, others), environment.n_train, environment.n_test)
     return Evidence(facts, (Observed(design, np.array([0, run.design.rounds]), values, errors),))

@@ -24,7 +24,7 @@ from rftlab.studies.forecast.paper import paper_evidence, paper_truth
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import predict
 from rftlab.studies.paper.experiments import BASELINE, label
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.pilot.store import shipped_base, shipped_pairs
@@ -111,7 +111,7 @@ def paper_cases() -> list[Case]:
                 held_out,
                 truth[list(held_out)].to_frame().T,
                 others,
-                run.environment.n_test,
+                linear_of(run).n_test,
                 run.design.rounds,
             )
         )

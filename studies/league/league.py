@@ -19,12 +19,13 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.studies.cards import CARDS
 from rftlab.studies.cards.card import Card
 from rftlab.studies.league.rules import Rules
 from rftlab.studies.paper.experiments import label
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.results.stats import pooled_interval
 from rftlab.studies.runs.points import Point
 
@@ -42,17 +43,17 @@ class Entrant(NamedTuple):
 
 def entrants(rules: Rules) -> list[Entrant]:
     """Every card with an estimator, in the order of the cards."""
-    return [Entrant(card, _designs(card, rules)) for card in CARDS.values() if card.estimator is not None]
+    return [Entrant(card, _designs(card, card.estimator, rules)) for card in CARDS.values() if card.estimator]
 
 
-def _designs(card: Card, rules: Rules) -> dict[str, Design]:
+def _designs(card: Card, estimator: Estimator, rules: Rules) -> dict[str, Design]:
     grouped = card.rollouts > 1
     sampling = replace(card.sampling, keep=min(card.sampling.keep, rules.rollouts // 2))
     design = Design(
         rules.batch_size,
         rules.rollouts if grouped else 1,
         replay_window=card.replay_window,
-        estimator=card.estimator,
+        estimator=estimator,
         sampling=sampling,
         rounds=rules.rounds,
         eval_every=next(rules.rounds // n for n in (20, 10, 5, 4, 2, 1) if rules.rounds % n == 0),
@@ -74,9 +75,7 @@ def points_of(rules: Rules) -> list[Point]:
     points = []
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
-        environment = replace(
-            known.environment, style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3
-        )
+        environment = replace(linear_of(known), style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
         for seed in seeds_of(rules, place):
             for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):
                 points.append(

@@ -150,7 +150,7 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str]) -> tup
     return name, part._replace(values=np.round(values / 100, 12))
 
 
-def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
     """Rounds, values, n and source steps; several updates of a round are averaged."""
     steps, values, n = part.points
     rounds = (counting.test if part.name.split == "test" else counting.train)(steps)
@@ -159,8 +159,8 @@ def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarra
         return part, rounds, values, n, steps
     found, first, counts = np.unique(rounds, return_index=True, return_counts=True)
     mean = np.add.reduceat(values, first) / counts
-    n = np.ones(len(steps)) if n is None else n
-    return part, found, mean, np.where(counts > 1, counts, n[first]), steps[first + counts - 1]
+    single = np.ones(len(steps)) if n is None else n
+    return part, found, mean, np.where(counts > 1, counts, single[first]), steps[first + counts - 1]
 
 
 def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:

@@ -132,9 +132,9 @@ class _Rule(NamedTuple):
 
 def _rules(rows, first: int) -> tuple[_Rule, ...]:
     """Compiled rows; alternatives of a pattern without groups rank in their order."""
-    found = []
-    for row in rows:
-        pattern, metric, scale, offset = (*row, *(1.0, 0.0)[len(row) - 2 :])
+    found: list[_Rule] = []
+    for pattern, metric, *numbers in rows:
+        scale, offset = numbers[0] if numbers else 1.0, numbers[1] if len(numbers) > 1 else 0.0
         simple = pattern.split("|") if "(" not in pattern.replace(r"\(", "") else [pattern]
         found += [
             _Rule(re.compile(part, re.IGNORECASE), metric, first + len(found) + i, scale, offset)

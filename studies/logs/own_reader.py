@@ -3,6 +3,7 @@ be run."""
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.read import Reader
@@ -17,6 +18,7 @@ def load_reader(named: str) -> Reader:
         f"reader = {named!r}; allowed: FILE.py:FUNCTION, a function in a file that exists",
     )
     spec = importlib.util.spec_from_file_location(f"rftlab_reader_{path.stem}", path)
+    assert spec and spec.loader  # there are for any file named .py
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -24,7 +26,7 @@ def load_reader(named: str) -> Reader:
         raise UserError(
             f"{path} raises {type(error).__name__}: {error}; allowed: a file that can be imported"
         ) from None
-    found = getattr(module, name, None)
+    found: Any = getattr(module, name, None)
     check(
         callable(found),
         f"{path} has no function {name}; allowed: "

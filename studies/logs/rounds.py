@@ -19,10 +19,10 @@ from math import gcd
 
 import numpy as np
 
-from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.run import RawRun, Tool
 from rftlab.studies.logs.steps import Points
 
-_MARKS = (
+_MARKS: tuple[tuple[Tool, tuple[str, ...]], ...] = (
     ("verl", ("critic/score/mean", "critic/rewards/mean", "actor/pg_loss", "actor/ppo_kl", "global_seqlen/mean")),
     ("tinker", ("env/all/reward/total", "progress/done_frac", "optim/kl_sample_train_v1")),
     ("prime-rl", ("mismatch_kl/all/mean", "progress/total_rollouts", "progress/rollouts", "time/wait_for_policy")),
@@ -40,7 +40,7 @@ _MARKS = (
 _PREFIXES = ("", "train/", "trl/")
 
 
-def tool_of(names) -> str:
+def tool_of(names) -> Tool:
     """Whose metrics these are; "" where that cannot be told."""
     names = set(names)
     for tool, marks in _MARKS:

@@ -40,6 +40,10 @@ class Restart(NamedTuple):
     """Whether the log starts again, and does not go on from a checkpoint."""
 
 
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Steps, values and places of a series."""
+
+
 def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]:
     """The series of a run, each step once, and the repairs. It takes them from the run, for a log may be large.
 
@@ -59,7 +63,8 @@ def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]
         restarts = _restarts(run, *finite[main])
         notes += [_told(run, restart) for restart in restarts]
         finite = {name: _without(parts, restarts) for name, parts in finite.items()}
-    points, repeated = {}, {"updates": [], "repeats": []}
+    points: dict[str, Points] = {}
+    repeated: dict[str, list] = {"updates": [], "repeats": []}
     for name in list(finite):
         parts = finite.pop(name)
         if not run.one_track:
@@ -69,7 +74,7 @@ def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]
     return points, notes + _repeats_told(repeated) + _gaps(points)
 
 
-def _finite(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _finite(series: Series) -> Columns:
     """Steps, values and places of finite values."""
     steps, values, places = np.asarray(series.steps), np.asarray(series.values), np.asarray(series.places)
     keep = np.isfinite(values)
@@ -118,16 +123,16 @@ def _told(run: RawRun, restart: Restart) -> str:
     )
 
 
-def _without(parts: tuple[np.ndarray, ...], restarts: list[Restart]) -> tuple[np.ndarray, ...]:
+def _without(parts: Columns, restarts: list[Restart]) -> Columns:
     """What was logged before a restart of steps that came again goes; the step of the restart itself only where it
     came again."""
-    steps, _, places = parts
+    steps, values, places = parts
     keep = np.ones(len(steps), dtype=bool)
     for restart in restarts:
         later = places >= restart.place
         again = restart.step in steps[later]
         keep &= later | (not restart.afresh) & ((steps < restart.step) | (steps == restart.step) & (not again))
-    return parts if keep.all() else tuple(part[keep] for part in parts)
+    return parts if keep.all() else (steps[keep], values[keep], places[keep])
 
 
 def _once(

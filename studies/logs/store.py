@@ -67,7 +67,7 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     return True
 
 
-def _same(folder: Path, files: dict[str, bytes]) -> bool:
+def _same(folder: Path, files: dict[str, bytes | memoryview]) -> bool:
     try:
         return all(read_file(folder / name) == data for name, data in files.items())
     except OSError:

@@ -115,10 +115,10 @@ def cells_of(experiments: list[Experiment]) -> list[Design]:
 
 
 def label(design: Design) -> str:
-    """Short name of a design, made from the fields that ran: 32x8-paper_text, with support rollouts 32x1+7-..., a
-    window 256x1w8-...,
+    """Short name of a design, made from the fields that ran.
 
-    epochs and mini-batches u2x4, dynamic sampling t5, group filtering k4, budgets by difficulty d.
+    It is 32x8-paper_text; with support rollouts 32x1+7-..., with a window 256x1w8-..., with epochs and mini-batches
+    u2x4, dynamic sampling t5, group filtering k4, budgets by difficulty d.
     """
     support = f"+{design.support_rollouts}" if design.support_rollouts else ""
     window = f"w{design.replay_window}" if design.replay_window else ""

@@ -11,18 +11,18 @@ evaluated on fixed parts of
      (docs/llm.md).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args, overload
 
 from rftlab.llm.config import SMOLLM2, TINY, AdamW, Compute, Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.pools import Sizes
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check, check_choice
+from rftlab.shared.errors import UserError, check, check_choice
 from rftlab.sim.config import Linear, Optimizer, Simulation
 
 Level = Literal["sim", "llm"]
-LEVELS: tuple[str, ...] = get_args(Level)
+LEVELS: tuple[Level, ...] = get_args(Level)
 SIZES = {"gsm8k": (7473, 1319), "math": (7500, 5000)}
 """Problems to train and to test on."""
 
@@ -38,11 +38,11 @@ class Pair:
     llm: LLMRun | None = None
 
 
-def _paper(owner: str, model: str, dataset: str, rate: float, **parameters: float) -> Pair:
+def _paper(owner: str, model: str, dataset: str, rate: float, environment: Linear) -> Pair:
     """A pair of the paper: a fitted simulation, and the model from the hub on one GPU."""
     n_train, n_test = SIZES[dataset]
     simulation = Simulation(
-        Linear(n_train=n_train, n_test=n_test, **parameters), optimizer=Optimizer(learning_rate=rate)
+        replace(environment, n_train=n_train, n_test=n_test), optimizer=Optimizer(learning_rate=rate)
     )
     run = LLMRun(
         TaskConfig(dataset),
@@ -86,22 +86,31 @@ _QWEN, _LLAMA, _OLMO = (
 
 PAIRS: dict[str, Pair] = {
     "qwen-gsm8k": _paper(
-        *_QWEN, "gsm8k", 5.845e-3, nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297
+        *_QWEN, "gsm8k", 5.845e-3, Linear(nuisance=1.074, kappa=6.326, align=0.8228, rho=0.9258, base_format=-4.297)
     ),
     "llama-gsm8k": _paper(
-        *_LLAMA, "gsm8k", 4.882e-3, nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899
+        *_LLAMA, "gsm8k", 4.882e-3, Linear(nuisance=0.3462, kappa=5.725, align=0.8016, rho=0.6897, base_format=-3.899)
     ),
     "olmo-gsm8k": _paper(
-        *_OLMO, "gsm8k", 1.925e-3, nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6
+        *_OLMO, "gsm8k", 1.925e-3, Linear(nuisance=0.3548, kappa=4.095, align=0.935, rho=0.9752, base_format=-4.6)
     ),
     "qwen-math": _paper(
-        *_QWEN, "math", 0.88e-3, nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08
+        *_QWEN,
+        "math",
+        0.88e-3,
+        Linear(nuisance=1.09, kappa=3.63, align=0.455, rho=0.858, base_format=4.0, unsolvable=0.08),
     ),
     "llama-math": _paper(
-        *_LLAMA, "math", 1.72e-3, nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36
+        *_LLAMA,
+        "math",
+        1.72e-3,
+        Linear(nuisance=0.446, kappa=1.64, align=0.376, rho=0.821, base_format=4.0, unsolvable=0.36),
     ),
     "olmo-math": _paper(
-        *_OLMO, "math", 0.81e-3, nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24
+        *_OLMO,
+        "math",
+        0.81e-3,
+        Linear(nuisance=1.42, kappa=6.84, align=0.307, rho=0.983, base_format=4.0, unsolvable=0.24),
     ),
     "tiny-mix97": _tiny("mix97", 1e-4),
     "tiny-mod97": _tiny("mod97", 3e-4),
@@ -119,6 +128,19 @@ def pair(name: str) -> Pair:
 def pairs_at(level: Level) -> tuple[str, ...]:
     """Names of the pairs that a level has."""
     return tuple(name for name, known in PAIRS.items() if getattr(known, level) is not None)
+
+
+def level_of(name: str) -> Level:
+    """The level of that name; an unknown name is an error that lists the known ones."""
+    check_choice("level", name, LEVELS)
+    return next(level for level in LEVELS if level == name)
+
+
+def linear_of(run: Simulation) -> Linear:
+    """The linear environment of a run, which those of all pairs have. Raises UserError for another."""
+    if not isinstance(run.environment, Linear):
+        raise UserError(f"environment = {type(run.environment).__name__}; allowed: Linear")
+    return run.environment
 
 
 def usual_pairs(level: Level) -> tuple[str, ...]:

@@ -30,8 +30,7 @@ _PAPER_ESTIMATORS = tuple(preset(name) for name in ("minimalist", "paper_text", 
 @cache
 def endpoints() -> tuple[Endpoint, ...]:
     """Every reported endpoint."""
-    with (files("rftlab.studies") / "data" / "endpoints.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    text = (files("rftlab.studies") / "data" / "endpoints.csv").read_text(encoding="utf-8")
     numbers = ("batch_size", "rollouts", "support_rollouts", "replay_rollouts")
     return tuple(
         Endpoint(
@@ -39,10 +38,10 @@ def endpoints() -> tuple[Endpoint, ...]:
             row["dataset"],
             row["split"],
             row["advantage"],
-            *(int(row[name]) for name in numbers),
-            float(row["pass_at_1"]),
+            pass_at_1=float(row["pass_at_1"]),
+            **{name: int(row[name]) for name in numbers},
         )
-        for row in rows
+        for row in csv.DictReader(text.splitlines())
     )
 
 

@@ -14,21 +14,14 @@ the jackknife that leaves out a block of contexts at a time. It is not too small
 for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
 """
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rftlab.studies.pilot.pilot import Gradient
 
-
-class Products(Protocol):
-    """What is known of the gradients: see `rftlab.llm.probe.Products`."""
-
-    group: int
-    block: np.ndarray
-    gram: np.ndarray
-    squares: np.ndarray
-    differences: np.ndarray
+if TYPE_CHECKING:
+    from rftlab.llm.probe import GradientProducts
 
 
 class Parts(NamedTuple):
@@ -40,7 +33,7 @@ class Parts(NamedTuple):
     """Of one rollout: n tr W_n."""
 
 
-def analysed(products: Products) -> Gradient:
+def analysed(products: "GradientProducts") -> Gradient:
     """Signal, noise between contexts and noise within them, with errors."""
     blocks = np.unique(products.block)
     left = np.array([parts_of(products, blocks[blocks != out]) for out in blocks])
@@ -50,11 +43,11 @@ def analysed(products: Products) -> Gradient:
     )
 
 
-def parts_of(products: Products, blocks: np.ndarray) -> Parts:
+def parts_of(products: "GradientProducts", blocks: np.ndarray) -> Parts:
     """Estimates from the contexts of some blocks."""
-    mine = np.isin(products.block, blocks)
-    contexts = int(mine.sum())
+    mine_G = np.isin(products.block, blocks)
+    contexts = int(mine_G.sum())
     of_mean = products.gram[np.ix_(blocks, blocks)].sum() / contexts**2
-    sampling = products.differences[mine].mean() / 2
-    spread = (products.squares[mine].sum() - contexts * of_mean) / (contexts - 1)
+    sampling = products.differences[mine_G].mean() / 2
+    spread = (products.squares[mine_G].sum() - contexts * of_mean) / (contexts - 1)
     return Parts(float(of_mean - spread / contexts), float(spread - sampling / 2), float(products.group * sampling))

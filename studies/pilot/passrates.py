@@ -181,11 +181,15 @@ def naive_histogram(counts: np.ndarray, m: int, edges: np.ndarray = EDGES) -> np
 def goodness(fit: BetaBinomial | Mixture, counts: np.ndarray, m: int) -> Fit:
     """Pearson's test of a fit. A mixture has as many parameters as it likes: it is tested against no degrees, and
     has no p-value."""
-    parametric = isinstance(fit, BetaBinomial)
-    probability = zero_inflated(m, fit.a, fit.b, fit.zero) if parametric else binomials(m, fit.rates) @ fit.weights
+    parameters = 2 + (fit.zero > 0) if isinstance(fit, BetaBinomial) else None
+    probability = (
+        zero_inflated(m, fit.a, fit.b, fit.zero)
+        if isinstance(fit, BetaBinomial)
+        else binomials(m, fit.rates) @ fit.weights
+    )
     seen, expected = _joined(np.bincount(counts, minlength=m + 1), len(counts) * probability)
     statistic = float(((seen - expected) ** 2 / expected).sum())
-    degrees = max(0, len(seen) - 1 - (2 + (fit.zero > 0))) if parametric else 0
+    degrees = 0 if parameters is None else max(0, len(seen) - 1 - parameters)
     return Fit(statistic, degrees, float(chi2.sf(statistic, degrees)) if degrees else float("nan"))
 
 

@@ -214,11 +214,18 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
     check(len(known) == 1, f"{base.pair}, {cell}, seed {seed}: {len(known)} runs; a pilot needs one")
     rows = rows.sort_values("round")
     evaluation = start_at(base.pair, "llm").evaluation
-    questions = [
-        min(subset or n, n)
-        for subset, n in ((evaluation.train_subset, base.n_train), (evaluation.test_subset, base.n_test))
-    ]
-    evaluated = len(rows) * sum(questions) * (evaluation.samples + evaluation.greedy)
-    flexible = (rows[f"{split}_flexible"].to_numpy() for split in ("train", "test"))
-    curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
-    return PilotRun(cell, seed, int(known[0]), curve, *flexible, *questions, evaluation.samples, evaluated)
+    train_questions = min(evaluation.train_subset or base.n_train, base.n_train)
+    test_questions = min(evaluation.test_subset or base.n_test, base.n_test)
+    looks = len(rows) * (evaluation.samples + evaluation.greedy)
+    return PilotRun(
+        cell=cell,
+        seed=seed,
+        planned_rounds=int(known[0]),
+        curve=Curve(*(rows[name].to_numpy() for name in Curve._fields)),
+        train_flexible=rows["train_flexible"].to_numpy(),
+        test_flexible=rows["test_flexible"].to_numpy(),
+        train_questions=train_questions,
+        test_questions=test_questions,
+        responses=evaluation.samples,
+        evaluated=looks * (train_questions + test_questions),
+    )

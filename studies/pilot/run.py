@@ -147,18 +147,15 @@ def _spent(answers: "SplitAnswers") -> Spent:
 
 def answers_of(answers: "SplitAnswers") -> Answers:
     """Counts and lengths of the responses to a split."""
-    counts = (
+    strict, flexible, well_formed = (
         np.asarray(column).sum(axis=1).astype(np.int64)
         for column in (answers.strict, answers.flexible, answers.well_formed)
     )
-    lengths, right = answers.lengths.astype(np.float64), answers.strict == 1
-    means = (float(lengths[part].mean()) if part.any() else float("nan") for part in (right, ~right))
-    quantiles = np.quantile(lengths, QUANTILES)
-    return Answers(
-        lengths.shape[1],
-        *counts,
-        Lengths(float(lengths.mean()), float(lengths.std()), quantiles, *means, float(1 - answers.finished.mean())),
-    )
+    lengths, is_right = answers.lengths.astype(np.float64), answers.strict == 1
+    right, wrong = (float(lengths[part].mean()) if part.any() else float("nan") for part in (is_right, ~is_right))
+    quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
+    spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
+    return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
 
 
 def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "Probed":

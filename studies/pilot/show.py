@@ -31,7 +31,8 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
     base = pilot.base
     console.print(_rates(pilot))
     for split, answers in (("train", base.train), ("test", base.test)):
-        fit, mixture = (estimate(answers.strict, answers.samples) for estimate in (beta_binomial, nonparametric))
+        fit = beta_binomial(answers.strict, answers.samples)
+        mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
         _say(console, _fits(answers, fit, mixture))
     console.print(_noise(pilot))

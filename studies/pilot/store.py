@@ -12,7 +12,7 @@ import json
 import sys
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from rftlab.studies.runs.seal import read_sealed, sealed
 
 FORMAT = 2
 SHIPPED = files("rftlab.studies") / "data" / "pilots.json"
+
+Stored = TypeVar("Stored", PilotMeasurements, Base)
+"""What a file holds."""
 
 
 class DamagedPilot(Exception):
@@ -43,7 +46,7 @@ def write(path: Path, content: PilotMeasurements | Base, config: dict) -> None:
         write_file(path, sealed(whole, [FORMAT, type(content).__name__], indent=None))
 
 
-def read(path: Path, kind: type, config: dict | None = None) -> Any:
+def read(path: Path, kind: type[Stored], config: dict | None = None) -> Stored | None:
     """The content of a file, of that kind; None where there is no file, or one of another configuration. Raises
     DamagedPilot."""
     if not kind_of(path):
@@ -52,8 +55,8 @@ def read(path: Path, kind: type, config: dict | None = None) -> Any:
         whole = read_sealed(path, [FORMAT, kind.__name__])
         if config is not None and whole["config"] != config:
             return None
-        found = checked(decoded(kind, whole["content"]))
-        pair = found.base.pair if kind is PilotMeasurements else found.pair
+        found: Stored = checked(decoded(kind, whole["content"]))
+        pair = found.base.pair if isinstance(found, PilotMeasurements) else found.pair
         check(pair == path.parent.name, f"it is of pair {pair!r}")
     except (OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError, UserError) as error:
         raise DamagedPilot(f"{path}: {type(error).__name__}: {error}") from None
@@ -73,7 +76,8 @@ def read_pilot(root: Path, pair: str) -> PilotMeasurements:
         found = read(file_of(root, pair), PilotMeasurements)
     except DamagedPilot as damage:
         raise UserError(f"damaged: {damage}; {again} again") from None
-    check(found is not None, f"{file_of(root, pair)} is missing; {again} first")
+    if found is None:
+        raise UserError(f"{file_of(root, pair)} is missing; {again} first")
     return found
 
 
@@ -127,13 +131,14 @@ def decoded(kind: Any, value: Any) -> Any:
     return np.array(value) if kind is np.ndarray else kind(value)
 
 
-def checked(found: PilotMeasurements | Base) -> PilotMeasurements | Base:
+def checked(found: Stored) -> Stored:
     """The same, where it makes sense. Raises UserError where it does not."""
     base = found.base if isinstance(found, PilotMeasurements) else found
     for split in ("train", "test"):
         _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
-    for run in found.runs if isinstance(found, PilotMeasurements) else ():
-        _check_run(run)
+    if isinstance(found, PilotMeasurements):
+        for run in found.runs:
+            _check_run(run)
     return found
 
 

@@ -12,6 +12,7 @@ from functools import wraps
 from math import ceil
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,11 +38,11 @@ _NAMES = {"qwen": "Qwen", "llama": "Llama", "olmo": "OLMo", "gsm8k": "GSM8K", "m
 PALETTE = sns.color_palette("colorblind", 10).as_hex()
 _SPLIT_COLOURS = dict(zip(SPLITS, PALETTE, strict=False))
 _BESIDE, GREY = PALETTE[3], "#555555"
-DOT = {"marker": "o", "markersize": 4}
-BARS = {**DOT, "elinewidth": 1.2, "capsize": 2.5}
-BAR = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
-BAND = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
-HOLLOW = {
+DOT: dict[str, Any] = {"marker": "o", "markersize": 4}
+BARS: dict[str, Any] = {**DOT, "elinewidth": 1.2, "capsize": 2.5}
+BAR: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.5, "linestyle": "none"}
+BAND: dict[str, Any] = {"linewidth": 8, "alpha": 0.3, "solid_capstyle": "butt"}
+HOLLOW: dict[str, Any] = {
     "marker": "D",
     "markersize": 6.5,
     "markerfacecolor": "none",
@@ -183,7 +184,8 @@ def legend(figure: Figure, handles: list, numbers: pd.DataFrame, interval: dict,
     )
 
 
-def key(text: str, color: str = GREY, **line) -> Line2D:
+def key(text: str, color: str = GREY, **line: Any) -> Line2D:
+    """An entry of a legend."""
     return Line2D([], [], color=color, label=text, **line)
 
 

@@ -12,6 +12,7 @@ findings    objects with the strings claim, statement, pair, published, measured
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,18 +153,14 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
     plans: dict[str, Plan] = {}
     for prefix, part in parts.items():
         if any(e.name in figures.OVERVIEW for e in experiments):
-            plans[f"{prefix}overview"] = lambda part=part: figures.overview(part.endpoints, rows_of(part.pairs)[0])
+            plans[f"{prefix}overview"] = partial(figures.overview, part.endpoints, rows_of(part.pairs)[0])
         known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
         if len(known):
-            plans[f"{prefix}agreement"] = lambda known=known, part=part: figures.agreement(
-                known, _error_lines(part.endpoints)
-            )
+            plans[f"{prefix}agreement"] = partial(figures.agreement, known, _error_lines(part.endpoints))
         for e in experiments:
-            plans[f"{prefix}{e.name}-endpoints"] = lambda e=e, part=part: figures.tradeoff(
-                e, part.endpoints, part.pairs
-            )
-            plans[f"{prefix}{e.name}-curves"] = lambda e=e, part=part: figures.learning_curves(
-                e, part.curves, part.endpoints, part.pairs
+            plans[f"{prefix}{e.name}-endpoints"] = partial(figures.tradeoff, e, part.endpoints, part.pairs)
+            plans[f"{prefix}{e.name}-curves"] = partial(
+                figures.learning_curves, e, part.curves, part.endpoints, part.pairs
             )
     return plans
 
@@ -231,6 +228,7 @@ def _findings_table(findings: list) -> pd.DataFrame:
 
 
 def signed(value: float) -> str:
+    """A number with its sign."""
     return f"{value:+.3f}".replace("-", "−")
 
 

@@ -45,7 +45,7 @@ def gains(curves: pd.DataFrame) -> pd.DataFrame:
 
 def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
     """Means, and the half-width of each; nan with fewer than two seeds."""
-    found = {}
+    found: dict[str, float] = {}
     for name, values in parts.items():
         known = interval(values.to_numpy())
         found |= {name: known.mean, f"{name}_width": known.high - known.mean if np.isfinite(known.high) else np.nan}

@@ -45,12 +45,14 @@ def run_llm_points(root: Path, todo: list[Point], threads: int, report: StudyCal
 
     Where one fails before its first round, the waiting runs of its pair are not started.
     """
-    waiting, running, failures = ordered(todo), {}, []
+    waiting, failures = ordered(todo), []
+    running: dict[Connection, _Running] = {}
     try:
         while waiting or running:
             while waiting and len(running) < _side_by_side(waiting[0], threads):
                 running |= [_start(root, waiting.pop(0))]
-            for connection in wait(list(running)):
+            ready = wait(list(running))
+            for connection in [one for one in running if one in ready]:
                 point, failure = running[connection].point, _hear(root, connection, running, report)
                 if failure:
                     failures.append(f"{point.name}: {failure.why}")
@@ -93,7 +95,7 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
 
     began = time.perf_counter()
     try:
-        outcome = train(point.run, store.folder_of(root, point), reported)
+        outcome = train(point.llm_run, store.folder_of(root, point), reported)
         if outcome.diverged_at is None:
             prune(store.folder_of(root, point))
         about = about_run(began)
@@ -119,7 +121,7 @@ def read_finished(root: Path, point: Point) -> Stored | None:
 
 def _side_by_side(point: Point, threads: int) -> int:
     """Runs at a time: as many as the threads allow on a CPU, one on an accelerator."""
-    compute = point.run.compute
+    compute = point.llm_run.compute
     return max(1, threads // compute.threads) if compute.device == "cpu" and compute.threads else 1
 
 

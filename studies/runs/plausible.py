@@ -27,7 +27,8 @@ def check_facts(facts: dict[str, Any], point: Point) -> None:
     _check(type(facts.get("commit")) is str, "done.json: commit is no text")
     known = isinstance(versions, dict) and all(type(version) is str for version in versions.values())
     _check(known, "done.json: versions are no texts by name")
-    _check(type(seconds) in (int, float) and 0 <= seconds < math.inf, "done.json: seconds is no number of seconds")
+    timed = isinstance(seconds, int | float) and type(seconds) is not bool and 0 <= seconds < math.inf
+    _check(timed, "done.json: seconds is no number of seconds")
 
 
 def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Curve:

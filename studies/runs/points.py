@@ -26,6 +26,20 @@ class Point:
         return "llm" if isinstance(self.run, LLMRun) else "sim"
 
     @property
+    def simulation(self) -> Simulation:
+        """The run of a simulated point; TypeError of another."""
+        if not isinstance(self.run, Simulation):
+            raise TypeError(f"{self.name} is of level {self.level}")
+        return self.run
+
+    @property
+    def llm_run(self) -> LLMRun:
+        """The run of a point of level llm; TypeError of another."""
+        if not isinstance(self.run, LLMRun):
+            raise TypeError(f"{self.name} is of level {self.level}")
+        return self.run
+
+    @property
     def cell(self) -> str:
         """Label of the design that runs."""
         return label(self.run.design)
@@ -38,7 +52,7 @@ class Point:
     @property
     def config(self) -> dict:
         """The canonical configuration, as plain JSON values."""
-        return config_of(self.run) if self.level == "llm" else _simulated_config(self.pair, self.run)
+        return config_of(self.run) if isinstance(self.run, LLMRun) else _simulated_config(self.pair, self.run)
 
     @property
     def id(self) -> str:
@@ -48,7 +62,7 @@ class Point:
     @property
     def cost(self) -> float:
         """Rough seconds, for the estimate of the time left."""
-        return _llm_cost(self.run) if self.level == "llm" else _simulated_cost(self.run)
+        return _llm_cost(self.run) if isinstance(self.run, LLMRun) else _simulated_cost(self.run)
 
 
 def _simulated_config(pair: str, run: Simulation) -> dict:
@@ -111,7 +125,7 @@ def points_of(
     points = []
     for name in pairs:
         start = start_at(name, level)
-        start = on_whole_sets(start) if whole_sets else start
+        start = on_whole_sets(start) if whole_sets and isinstance(start, LLMRun) else start
         total, every = schedule(start.design, rounds)
         cells = [replace(cell, rounds=total, eval_every=every) for cell in cells_of(experiments)]
         points += [Point(name, replace(start, design=cell, seed=seed)) for seed in range(seeds) for cell in cells]

@@ -12,8 +12,9 @@ import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rftlab.llm.config import LLMRun
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reason, write_file
@@ -88,8 +89,9 @@ def _cluster(threads: int) -> Iterator[None]:
     import ray
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    address, quiet = os.environ.get("RAY_ADDRESS"), {"log_to_driver": False, "logging_level": "ERROR"}
-    own = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    address = os.environ.get("RAY_ADDRESS")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    own: dict[str, Any] = {"num_cpus": threads, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
         ray.init(address, **quiet) if address else ray.init("local", **own, **quiet)
     except Exception as error:  # it raises what its many parts raise
@@ -121,11 +123,13 @@ def _marked(root: Path) -> Iterator[_Mark]:
         (root / mark.name).unlink(missing_ok=True)
 
 
-def needs(point: Point) -> dict[str, int]:
+def needs(point: Point) -> dict[str, Any]:
     """What a run keeps busy: a GPU, or its threads."""
-    if point.level == "llm" and point.run.compute.device.startswith("cuda"):
+    if not isinstance(point.run, LLMRun):
+        return {"num_cpus": 1, "num_gpus": 0}
+    if point.run.compute.device.startswith("cuda"):
         return {"num_cpus": 0, "num_gpus": 1}
-    return {"num_cpus": max(1, point.run.compute.threads) if point.level == "llm" else 1, "num_gpus": 0}
+    return {"num_cpus": max(1, point.run.compute.threads), "num_gpus": 0}
 
 
 def _check_room(todo: list[Point], machines: list[dict[str, float]]) -> None:
@@ -211,5 +215,6 @@ def _trained(root: Path, point: Point, remarks: list[str]) -> Stored:
 
     train_point(root, point, TrainingCallbacks(remark=remarks.append))
     stored = read_finished(root, point)
-    check(stored is not None, f"{store.folder_of(root, point)} is gone; run the same command again")
+    if stored is None:
+        raise UserError(f"{store.folder_of(root, point)} is gone; run the same command again")
     return stored

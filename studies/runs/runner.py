@@ -58,7 +58,7 @@ def available_threads() -> int:
 class Worlds:
     """Worlds by environment, each built once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._worlds: dict[Environment, World] = {}
         self._lock = Lock()
 
@@ -117,7 +117,9 @@ def simulate_point(
     says so."""
     began, share = time.perf_counter(), point.cost * point.run.design.eval_every / point.run.design.rounds
     try:
-        outcome = simulate(point.run, worlds[point.run.environment], lambda rounds: advanced(share), stopped)
+        outcome = simulate(
+            point.simulation, worlds[point.simulation.environment], lambda rounds: advanced(share), stopped
+        )
         store.write(root, point, outcome, about_run(began))
     except OSError as error:
         raise UserError(

@@ -135,7 +135,8 @@ def drawn_regret(norm: float, ends: np.ndarray, dimensions: int, runs: int, rng:
     theta = np.zeros(dimensions)
     theta[0] = norm
     gram, moment = np.zeros((runs, dimensions, dimensions)), np.zeros((runs, dimensions))
-    belief, regret = rng.standard_normal((runs, dimensions)), np.zeros(runs)
+    belief: np.ndarray = rng.standard_normal((runs, dimensions))
+    regret = np.zeros(runs)
     for length in np.diff(ends, prepend=0.0).astype(int):
         contexts = rng.standard_normal((2, runs, length, dimensions), dtype=np.float32)
         first = np.einsum("nld,nd->nl", contexts[0] - contexts[1], belief) > 0

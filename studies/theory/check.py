@@ -85,9 +85,8 @@ def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int =
     )
     picks = rng.integers(0, len(samples), size=(resamples, len(samples)))
     slopes = [float(np.polyfit(logs, np.log(samples[pick].mean(axis=0)), 1)[0]) for pick in picks]
-    return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), *(
-        float(v) for v in np.quantile(slopes, [0.025, 0.975])
-    )
+    low, high = np.quantile(slopes, [0.025, 0.975])
+    return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from scipy.special import expit, logit
 from scipy.stats import binom
 
 from rftlab.shared.config.aggregation import Aggregation
-from rftlab.shared.config.kl import KL
+from rftlab.shared.config.kl import KL, KLKind, KLPlace
 from rftlab.shared.estimator import Estimator
-from rftlab.sim.config import Optimizer
+from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.studies.theory.check import Check, MeasuredValue, exact, rate, sampled
 from rftlab.studies.theory.learners import (
@@ -138,7 +138,7 @@ def end_phase(mutant: bool) -> list[MeasuredValue]:
     ]
 
 
-def spike(kind: str, first: int) -> float:
+def spike(kind: OptimizerKind, first: int) -> float:
     """How far, in rates, one isolated gradient of 3.7 at update `first` moves a parameter."""
     rates = optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=0.0 if kind == "sgd" else 1e-300))
     gradient, mean, square, theta = (np.zeros(1) for _ in range(4))
@@ -148,7 +148,7 @@ def spike(kind: str, first: int) -> float:
     return float(theta[0])
 
 
-def sparse_drift(kind: str, chance: float, n: int = 200, rounds: int = 2500) -> np.ndarray:
+def sparse_drift(kind: OptimizerKind, chance: float, n: int = 200, rounds: int = 2500) -> np.ndarray:
     """Drift per update, in rates, of n parameters whose gradient is 1 with this chance and else 0, at stationarity."""
     rng, rates = np.random.default_rng(0), optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12))
     gradient, mean, square, theta = np.zeros(n), np.full(n, chance), np.full(n, chance), np.zeros(n)
@@ -162,7 +162,8 @@ def sparse_drift(kind: str, chance: float, n: int = 200, rounds: int = 2500) -> 
 
 def adam(mutant: bool) -> list[MeasuredValue]:
     """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
-    kind, finals = "sgd" if mutant else "adam", []
+    kind: OptimizerKind = "sgd" if mutant else "adam"
+    finals = []
     long = replace(GROUP_MEAN, aggregation=Aggregation("seq_mean_token_sum", length=1024))
     for estimator in (RLOO, GROUP_MEAN, long):
         learners = Learners(*two_arms([0.1, 0.3, 0.5], 4), estimator, 4, rate=0.01, kind=kind, eps=1e-300)
@@ -196,7 +197,7 @@ def fixed_point(estimator: Estimator, k: int, p0: float) -> float:
     return float(expit(brentq(lambda x: expected_step(estimator, k, x, reference)[0], low, high, xtol=1e-13)))
 
 
-def with_kl(kind: str, beta: float, advantage: Estimator = RAW, place: str = "loss") -> Estimator:
+def with_kl(kind: KLKind, beta: float, advantage: Estimator = RAW, place: KLPlace = "loss") -> Estimator:
     """An estimator with a KL penalty."""
     return replace(advantage, kl=KL(kind, beta, place=place))
 
@@ -208,7 +209,8 @@ def forward_kl_point(beta: float, p0: float) -> float:
 
 def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
     """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
-    kind, start = "k3" if mutant else "k2", float(logit(0.2))
+    kind: KLKind = "k3" if mutant else "k2"
+    start = float(logit(0.2))
     shifts = {
         "raw": (RAW, 1, 1.0),
         "leave-one-out, K = 4": (RLOO, 4, 1.0),
@@ -240,7 +242,7 @@ def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
     )
     found.append(exact("4 arms: gradient at π_ref exp(r/β)", 0.0, float(np.abs(rest).max())))
     theta, u = 0.4, expit(0.4) * expit(-0.4)
-    penalty = {"k1": 0.0, "k2": u * (theta - start), "k3": expit(theta) - 0.2}
+    penalty: dict[KLKind, float] = {"k1": 0.0, "k2": u * (theta - start), "k3": expit(theta) - 0.2}
     for name, slope in penalty.items():
         found.append(
             exact(

@@ -5,6 +5,8 @@ Each takes a table of studies/theory/curves.py, names its lines at their right e
 table.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -15,8 +17,8 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from rftlab.studies.report.figures import GREY, PALETTE, Drawn, styled
 
 SIZE = (5.4, 3.5)
-_LEAST = {"marker": "o", "markersize": 6, "linestyle": "none", "zorder": 5}
-_RAW = {"marker": "s", "markersize": 6, "markeredgewidth": 1.3, "linestyle": "none", "zorder": 5}
+_LEAST: dict[str, Any] = {"marker": "o", "markersize": 6, "linestyle": "none", "zorder": 5}
+_RAW: dict[str, Any] = {"marker": "s", "markersize": 6, "markeredgewidth": 1.3, "linestyle": "none", "zorder": 5}
 
 
 def _panel() -> tuple[Figure, Axes]:
@@ -44,7 +46,7 @@ def _lines(
     would touch."""
     for (value, line), color in zip(table.groupby(name, sort=False), colours, strict=True):
         ax.plot(line[x], line[y], color=color, **style)
-        place = {
+        place: dict[str, Any] = {
             "xytext": (5, (shifts or {}).get(value, 0)),
             "textcoords": "offset points",
             "va": "center",

@@ -6,13 +6,13 @@ which one is correct moves logit p by A/(A-1) times as much at equal rate, becau
 others fall.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from scipy.special import expit, gammaln, logit
 
-from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.advantage import Advantage, BaselineKind, ScaleKind
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Reinforce
@@ -21,7 +21,7 @@ from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.config import Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
@@ -31,7 +31,7 @@ NO_KL = KL("none")
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-def estimator_of(baseline: str, scale: str = "none", ddof: int = 1, kl: KL = NO_KL) -> Estimator:
+def estimator_of(baseline: BaselineKind, scale: ScaleKind = "none", ddof: int = 1, kl: KL = NO_KL) -> Estimator:
     """REINFORCE with this advantage, nothing added to the standard deviation, mean over responses."""
     return Estimator(Advantage(baseline, scale, ddof=ddof, eps=0.0), Reinforce(), kl, Aggregation("seq_mean_token_sum"))
 
@@ -62,7 +62,7 @@ def endless_pool(p: np.ndarray) -> Pool:
     return Pool(np.column_stack([p - spread, p + spread]).ravel(), 2 * np.arange(p.size + 1))
 
 
-def expected_step(estimator: Estimator, k: float, theta: np.ndarray, theta_ref: float = 0.0) -> np.ndarray:
+def expected_step(estimator: Estimator, k: float, theta: np.ndarray | float, theta_ref: float = 0.0) -> np.ndarray:
     """Expected gradient (n,) of the one-logit model at theta (n,), by enumerating the K+1 success counts; k may be
     inf (population std)."""
     theta = np.atleast_1d(np.asarray(theta, dtype=np.float64))
@@ -154,7 +154,7 @@ class Learners:
         rollouts: int,
         rate: float,
         support: int = 0,
-        kind: str = "sgd",
+        kind: OptimizerKind = "sgd",
         seed: int = 0,
         **adam,
     ):
@@ -198,7 +198,7 @@ class Learners:
         return self.work.advantage.reshape(self.shape).copy()
 
 
-def two_arms(p: np.ndarray | float, n: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def two_arms(p: np.ndarray | Sequence[float] | float, n: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Logits (m, 2) and correct arms of two-arm contexts with these pass rates, each repeated n times."""
     theta = np.repeat(logit(np.atleast_1d(p)), n)
     return np.column_stack([theta / 2, -theta / 2]), np.tile([True, False], (theta.size, 1))

@@ -120,7 +120,7 @@ def theory_section(results: list[Result], folder: Path | None = None) -> str:
 
 
 def mathml(check: Check) -> Markup:
-    """A check's formula as MathML, one element for each part that \\quad separates, so that long formulas wrap."""
+    r"""A check's formula as MathML, one element for each part that \quad separates, so that long formulas wrap."""
     parts = (part.strip(" ,;") for part in check.latex.replace(r"\qquad", r"\quad").split(r"\quad"))
     return Markup(" ".join(_mended(convert(part, display="block")) for part in parts if part))
 

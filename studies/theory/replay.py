@@ -170,16 +170,16 @@ def stale_gradient(mutant: bool) -> list[MeasuredValue]:
             exact(
                 f"effective share of samples, p={p}, p_o={old}",
                 1 / (1 + (p - old) ** 2 / (old * (1 - old))),
-                (chance @ used) ** 2 / (chance @ used**2),
+                float((chance @ used) ** 2 / (chance @ used**2)),
             )
         )
     rng, slack = np.random.default_rng(18), np.inf
     for _ in range(50):
-        now, old = (softmax(rng.normal(0, 1.5, 4), [1, 0, 0, 1]) for _ in range(2))
-        arms, b = all_groups(4, 1), old.pass_rate
+        now, before = (softmax(rng.normal(0, 1.5, 4), [1, 0, 0, 1]) for _ in range(2))
+        arms, b = all_groups(4, 1), before.pass_rate
         weight = weights(MEAN, now.correct[arms], constant(b))
-        biased, _ = weighted_moments(now._replace(probs=old.probs), arms, weight)
-        distance = np.abs(now.probs - old.probs).sum() / 2
+        biased, _ = weighted_moments(now._replace(probs=before.probs), arms, weight)
+        distance = np.abs(now.probs - before.probs).sum() / 2
         slack = min(slack, 2 * distance * max(b, 1 - b) * np.sqrt(2) - float(np.linalg.norm(biased - now.gradient)))
     return [*found, positive("smallest distance of the bias below 2√2 TV max|A|, 50 pairs of softmaxes", slack)]
 

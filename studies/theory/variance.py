@@ -63,7 +63,11 @@ def value_baseline(mutant: bool) -> list[MeasuredValue]:
     """T11. The greedy response is right at p = .7, so ReMax's baseline is 1. The mutant's baseline is 1-p."""
     found, base = [], (lambda p: 1 - p) if mutant else (lambda p: p)
     for arms in (2, 3, 5, 10):
-        limit = crossing(lambda p, arms=arms: spread(one_correct(arms, p), base(p)) - spread(one_correct(arms, p), 0.0))
+
+        def harm(p: float, arms: int = arms) -> float:
+            return spread(one_correct(arms, p), base(p)) - spread(one_correct(arms, p), 0.0)
+
+        limit = crossing(harm)
         found.append(exact(f"pass rate above which the value baseline hurts, A={arms}", (arms + 2) / (3 * arms), limit))
     for p in (0.3, 0.7):
         q, policy, remax = 1 - p, one_logit(p), float(p > 0.5)
@@ -91,16 +95,15 @@ def leave_one_out(mutant: bool) -> list[MeasuredValue]:
         rest = p * (1 - p) - float(policy.gradient @ policy.gradient)
         for size in range(2, 6):
             expected = ((size - 2) * single + 2 * rest) / (size * (size - 1))
-            found.append(
-                exact(
-                    f"V, {p:.3f} right of {policy.probs.size} arms, K={size}",
-                    expected,
-                    moments(policy, advantage, size)[1],
-                )
-            )
+            name = f"V, {p:.3f} right of {policy.probs.size} arms, K={size}"
+            found.append(exact(name, expected, moments(policy, advantage, size)[1]))
     for size in (3, 4, 8, 64):
         rloo, raw = by_count(advantage, size), by_count(RAW, size)
-        limit = crossing(lambda p, rloo=rloo, raw=raw: variance(rloo, p) - variance(raw, p))
+
+        def loss(p: float, rloo=rloo, raw=raw) -> float:
+            return variance(rloo, p) - variance(raw, p)
+
+        limit = crossing(loss)
         found.append(
             exact(
                 f"one logit: pass rate above which RLOO loses to raw, K={size}", (2 * size - 4) / (3 * size - 5), limit

@@ -7,6 +7,7 @@ published cells. What it prints goes into `studies/paper/pairs.py`.
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -18,23 +19,22 @@ from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of
-from rftlab.studies.paper.pairs import PAIRS, Pair, pair, start_at
+from rftlab.studies.paper.pairs import PAIRS, Pair, linear_of, pair, start_at
 from rftlab.studies.paper.published import published
 
 _POSITIVE, _FRACTION = ("nuisance", "kappa"), ("align", "rho")
 
 
 def _encode(known: Simulation) -> np.ndarray:
-    environment = known.environment
+    environment = linear_of(known)
     logs = [np.log(known.optimizer.learning_rate), *(np.log(getattr(environment, name)) for name in _POSITIVE)]
     return np.array([*logs, *(logit(getattr(environment, name)) for name in _FRACTION), environment.base_format])
 
 
 def _decode(known: Simulation, x: np.ndarray) -> Simulation:
-    names = dict(zip(_POSITIVE, np.exp(x[1:3]), strict=True)) | dict(zip(_FRACTION, expit(x[3:5]), strict=True))
-    environment = replace(
-        known.environment, base_format=float(x[5]), **{name: float(value) for name, value in names.items()}
-    )
+    values = (*np.exp(x[1:3]), *expit(x[3:5]), x[5])
+    changes: dict[str, Any] = dict(zip((*_POSITIVE, *_FRACTION, "base_format"), map(float, values), strict=True))
+    environment = replace(linear_of(known), **changes)
     return replace(
         known, environment=environment, optimizer=replace(known.optimizer, learning_rate=float(np.exp(x[0])))
     )
@@ -42,7 +42,8 @@ def _decode(known: Simulation, x: np.ndarray) -> Simulation:
 
 def errors(known: Pair, run: Simulation, seed: int) -> np.ndarray:
     """Simulated less published Pass@1 of every published cell and the base model, train then test."""
-    world, found = build(run.environment), {split: [] for split in SPLITS}
+    world = build(run.environment)
+    found: dict[str, list[float]] = {split: [] for split in SPLITS}
     reported = {
         split: {
             cell: published(known.model, known.dataset, split, cell) for cell in cells_of(list(EXPERIMENTS.values()))

@@ -1,4 +1,4 @@
-"""The peer in JAX: python -m tests.bench.peer_jax
+"""The peer in JAX: python -m tests.bench.peer_jax.
 
 jit over segments of 100 rounds and their evaluation, lax.scan over rounds, and optionally vmap over seeds.
 On one core: XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".

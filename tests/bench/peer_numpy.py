@@ -1,4 +1,4 @@
-"""The peer in plain NumPy: python -m tests.bench.peer_numpy
+"""The peer in plain NumPy: python -m tests.bench.peer_numpy.
 
 Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous
 contexts. On AMD processors with AVX-512, OPENBLAS_CORETYPE=SkylakeX doubles the speed of OpenBLAS, which picks its AVX2

@@ -1,4 +1,4 @@
-"""The peer in PyTorch: python -m tests.bench.peer_torch
+"""The peer in PyTorch: python -m tests.bench.peer_torch.
 
 Closed-form gradients, compiled by torch.compile (needs a C++ compiler); on one core: torch.set_num_threads(1). Small
 batches compile ten rounds as one graph, because calling a graph costs as much as such a round; for large ones only what

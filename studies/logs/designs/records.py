@@ -1,5 +1,7 @@
 """What a log itself tells of the design: columns that hold one number in every round."""
 
+from typing import Any
+
 import numpy as np
 
 from rftlab.studies.logs.designs.values import count
@@ -16,7 +18,8 @@ _RATES = ("learning_rate", "lr", "optim/lr", "actor/lr")
 
 def from_records(points: dict[str, Points], tool: str) -> KnownDesign:
     """The facts of constant columns, under any prefix (train/group_size); each is said in a sentence."""
-    facts, assumed = {}, []
+    facts: dict[str, Any] = {}
+    assumed = []
     for field, names in _COLUMNS.items():
         found = [(name, part) for name, part in points.items() if name.rsplit("/", 1)[-1] in names]
         values = {float(value) for _, part in found for value in np.unique(part.values)}

@@ -47,11 +47,11 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
     processes, notes = _processes(device, steps, batch, processes)
     if steps is None and batch is None:
         steps = accumulated
-    if batch is None and processes is not None:
+    if batch is None and processes is not None and steps is not None:
         batch = device * processes * steps
     if steps is None and batch is not None and processes is not None:
         steps = _divided(batch, device * processes, "generation_batch_size", notes)
-    if batch is None:
+    if batch is None and steps is not None:
         each = device * steps
         prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
         notes.append(

@@ -67,7 +67,7 @@ def _advantage(config: dict) -> str | None:
     name = word(at(config, "algorithm.adv_estimator"))
     if name in ("grpo", "grpo_vectorized"):
         return "group_mean" if truth(at(config, "algorithm.norm_adv_by_std_in_grpo")) is False else "group_zscore"
-    return _ADVANTAGES.get(name, name)
+    return _ADVANTAGES.get(name, name) if name else None
 
 
 def _loss(config: dict) -> str | None:

@@ -110,7 +110,8 @@ def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[st
 
 def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST)
-    text, decimals = _Watched(stream), set()
+    text = _Watched(stream)
+    decimals: set[int] = set()
     reader = csv.reader(text, delimiter=table.separator)
     seen = short = 0
     try:

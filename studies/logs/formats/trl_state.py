@@ -96,6 +96,8 @@ def arguments_beside(path: Path, notes: list[str]) -> dict | None:
 class _Frozen:
     """What stands for any object of a pickle: it keeps what it is given and does nothing."""
 
+    given: tuple
+
     def __new__(cls, *given, **named):
         made = super().__new__(cls)
         made.given = given

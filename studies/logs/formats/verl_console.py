@@ -65,7 +65,7 @@ class _Log:
     def line(self, place: int, line: str, whole: bool) -> None:
         """Take the next line; most hold nothing for us, so they are left after a search or two."""
         if self.block is not None:
-            self._continue(line)
+            self._continue(self.block, line)
         if "step:" in line:
             self._give_up()
             plain = _CODES.sub("", line.rstrip("\r\n"))
@@ -105,8 +105,8 @@ class _Log:
             self.last = step
         # with val/ it is validation after a round
         untrained = 1 if text.startswith("test_score/") and self.run.first_step == 0 else 0
-        for name, value in values.items():
-            self.run.add(name, step - untrained, value, place)
+        for name, measured in values.items():
+            self.run.add(name, step - untrained, measured, place)
 
     def _begin(self, step: int, first: int) -> None:
         """The first line of training tells from where steps are counted, and so which one the model before it has.
@@ -132,13 +132,12 @@ class _Log:
         kind = _VALIDATION.search(text)
         if kind or text.lstrip().startswith("{'"):
             self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place, [])
-            self._continue(line)
+            self._continue(self.block, line)
 
-    def _continue(self, line: str) -> None:
+    def _continue(self, block: "_Block", line: str) -> None:
         """One more line of what began, unless another process wrote it."""
         plain = _CODES.sub("", line)
         prefix = _PREFIX.match(plain)
-        block = self.block
         if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
             return
         own = plain[prefix.end() :] if prefix else plain
@@ -180,21 +179,19 @@ class _Log:
                 before = self.initial.get(name)
                 self.initial[name] = (_finer(before, found), block.place, before[2] if before else None)
             elif block.kind == "Final" and self.last is not None:
-                self._final(name, found, block.place)
+                self._final(name, self.last, found, block.place)
 
-    def _final(self, name: str, value: float, place: int) -> None:
+    def _final(self, name: str, last: int, value: float, place: int) -> None:
         series = self.run.series.get(name)
-        if series is None or series.steps[-1] != self.last:
-            self.run.add(name, self.last, value, place)
-            self.run.unprinted.add((name, self.last))
-            self.run.notes.append(
-                f"final validation of {name} is taken as after the last step that is there, {self.last}"
-            )
+        if series is None or series.steps[-1] != last:
+            self.run.add(name, last, value, place)
+            self.run.unprinted.add((name, last))
+            self.run.notes.append(f"final validation of {name} is taken as after the last step that is there, {last}")
         elif abs(series.values[-1] - value) <= 0.00051:
             series.values[-1] = value
         else:
             said = (
-                f"final validation of {name}: {value:g}, another evaluation than that of step {self.last}, "
+                f"final validation of {name}: {value:g}, another evaluation than that of step {last}, "
                 f"{series.values[-1]:g}, which is kept"
             )
             self.run.notes.append(said)

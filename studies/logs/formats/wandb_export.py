@@ -33,9 +33,9 @@ def _wide_names(names: list[str]) -> bool:
 def _long(names: list[str]) -> list[str] | None:
     """Columns of metric, step and value, then that of the run where there is one; None of another table."""
     lower = {name.lower(): name for name in names}
-    found = [next((lower[name] for name in sorted(kind) if name in lower), None) for kind in _LONG]
+    found = [there[0] for kind in _LONG if (there := [lower[name] for name in sorted(kind) if name in lower])]
     run = next((lower[name] for name in ("run_name", "run", "run_id", "name") if name in lower), None)
-    return None if None in found else [*found, *([run] if run else [])]
+    return None if len(found) < len(_LONG) else [*found, *([run] if run else [])]
 
 
 def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -49,7 +49,7 @@ def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
     """A row a value."""
     at = [table.header.index(name) for name in names]
     runs: dict[str, RawRun] = {}
-    bad = {}
+    bad: dict[str, int] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             metric, step, value = (
@@ -100,20 +100,17 @@ def _read_wide(table, head: Head) -> list[RawRun]:
     axis = 0 if table.header[0].lower() in _X else None
     runs: dict[str, RawRun] = {}
     wanted = [(i, match["run"], match["metric"]) for i, match in columns if i not in steps.values()]
-    for _, run, _ in wanted:
-        if run not in steps and axis is None:
+    bad: dict[str, int] = {}
+    of: dict[int, tuple[RawRun, str, int]] = {}
+    for i, name, metric in wanted:
+        at = steps.get(name, axis)
+        if at is None:
             axis_name = table.header[0]
             raise UserError(
-                f"{table.path}: the axis is {axis_name!r} and there is no column `{run} - _step`; allowed: an "
+                f"{table.path}: the axis is {axis_name!r} and there is no column `{name} - _step`; allowed: an "
                 "export over steps, or with _step"
             )
-    bad, of = (
-        {},
-        {
-            i: (_new(runs, table, run) if run not in runs else runs[run], metric, steps.get(run, axis))
-            for i, run, metric in wanted
-        },
-    )
+        of[i] = runs[name] if name in runs else _new(runs, table, name), metric, at
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             for i, value in values_of(table, cells, list(of)):
