@@ -68,12 +68,13 @@ def write_report(
     about: dict[str, str],
     notes: list[str],
     theory: str = "",
+    public: str = "",
     progress: Callable[[int, int], object] = noop,
 ) -> Path:
     """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
 
-    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory: HTML of the
-    section on theory checks, if any. `progress` hears (figures done, of how many).
+    main: what the report is about. beside: runs of another level that are shown next to it, if any. theory, public:
+    HTML of the sections on theory checks and on public runs, if any. `progress` hears (figures done, of how many).
     """
     parts = {"": main} if beside is None else {"": main, f"{beside.level}-": beside}
     findings = [f for part in parts.values() for f in part.findings]
@@ -97,6 +98,7 @@ def write_report(
         "about": about,
         "notes": notes,
         "theory": Markup(theory),
+        "public": Markup(public),
     }
     page = template("report.html.j2").render(context)
     write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
