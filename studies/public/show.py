@@ -8,7 +8,7 @@ from rich.text import Text
 from rftlab.shared.errors import check_choice
 from rftlab.studies.public.claims import Measured, PublicFinding
 from rftlab.studies.public.facts import facts, findings, spreads
-from rftlab.studies.public.repeats import Spread
+from rftlab.studies.public.repeats import single_interval
 from rftlab.studies.public.sources import BY_NAME, SOURCES, Source
 from rftlab.studies.report.report import VERDICTS
 
@@ -28,14 +28,7 @@ def _all(console: Console) -> None:
     table = Table("source", "licence", "runs", "points", "model", box=None, padding=(0, 2, 0, 0))
     for source in SOURCES:
         mark = "" if source.shipped else "*"
-        cells = (
-            source.name,
-            source.licence + mark,
-            str(source.runs),
-            f"{source.points:,}",
-            source.model,
-            source.varied,
-        )
+        cells = (source.name, source.licence + mark, str(source.runs), f"{source.points:,}", source.model)
         table.add_row(*map(Text, cells))
     console.print(table)
     _say(console, "* numbers not shipped: pictures and statistics alone.\n")
@@ -87,21 +80,18 @@ def noise_lines() -> list[str]:
     usual = np.sort(cells)[:-1]
     pairs = [spread.value for spread in known if spread.source == "shibukizero"]
     scale, with_all, without = facts().noise, *facts().fits
+    half = single_interval(0.0, scale).high
     return [
         f"Noise of repeats, PODS: ten runs of a cell deviate by {usual.min():.3f} to {usual.max():.3f} on GSM8K after "
         f"six hours (largest reward alone: {cells.max():.3f}).",
         f"Noise of single seeds, shibukizero: {len(pairs)} pairs of runs of one configuration differ by "
         f"{', '.join(f'{value:.3f}' for value in pairs)} on average; root mean square {scale.scale:.3f}, so that a "
-        "difference of two single runs has an interval of about ±0.35.",
+        f"difference of two single runs has an interval of ±{half:.2f}.",
         "The other sources have no repeats.",
         f"One sigmoid for {without.rates} learning rates: error {without.rate_steps:.3f} against rate × steps, "
-        f"{without.steps:.3f} against steps; with the two that fail {with_all.rate_steps:.3f} and {with_all.steps:.3f}.",
+        f"{without.steps:.3f} against steps; with the two that fail {with_all.rate_steps:.3f} and "
+        f"{with_all.steps:.3f}.",
     ]
-
-
-def spread_of(spread: Spread) -> str:
-    """A spread in words."""
-    return f"{spread.configuration}: {spread.measure} {spread.value:.3f} ({spread.repeats} runs)"
 
 
 def _say(console: Console, line: str) -> None:

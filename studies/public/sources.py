@@ -40,6 +40,7 @@ SOURCES: tuple[Source, ...] = (
         "Ten repeats of each of ten cells, timed: the only source here whose intervals come from repeats.",
         (
             "The reward is correctness + 0.1 format + 0.1 tags: groups of equally correct responses have a signal.",
+            "One prompt a round: its steps are noisier than those of the usual batch.",
             "What is trained on is selected for variance and scaled inside the selection: biased by design.",
             "Runs end after six hours, not after equal steps; seconds are nominal, a checkpoint each half hour.",
             "Pass@1 grades the answer without its tags, and some cells lose the format late (n = 16: 0.73 keep it).",
