@@ -164,7 +164,7 @@ CLAIMS: tuple[PublicClaim, ...] = (
         "shibukizero",
         "Learning curves of different rates meet on the axis rate × steps.",
         _one_axis,
-        "Of the rates that do not collapse, which were picked by their curves.",
+        "Of rates that do not collapse, picked by their curves. Errors of left-out rates are not quite independent.",
     ),
     PublicClaim(
         "c small rate",
