@@ -93,7 +93,7 @@ def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low:
     differences = (table[after] - table[before]).dropna().iloc[-LAST:]
     name = " − ".join(run.partition("/")[2] for run in (after, before))
     return Measured(
-        name, single_interval(float(differences.mean()), noise), low, high, f"1 and 1 run, noise of {noise.pairs} pairs"
+        name, single_interval(float(differences.mean()), noise), low, high, f"a run each, noise of {noise.pairs} pairs"
     )
 
 

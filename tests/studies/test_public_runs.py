@@ -23,6 +23,7 @@ from rftlab.studies.results.claims import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDE
 from rftlab.studies.results.stats import difference_interval
 from rftlab.studies.tools.public_runs import tables_of, take
 from tests.support.logs import runs_folder
+from tests.support.vectors import ROOT
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")
@@ -240,6 +241,15 @@ def test_the_command_shows_sources_noise_and_claims():
     assert "No claim" in printed("josancamon")
     with pytest.raises(UserError, match="source = 'nonsense' is unknown; allowed: pods, "):
         printed("nonsense")
+
+
+def test_the_page_prints_what_the_command_does():
+    page = (ROOT / "docs" / "public.md").read_text()
+    text = "\n".join(f"    {line}".rstrip() for line in printed("kaip598").splitlines())
+    assert text.rstrip() in page
+    lengths = re.search(r"# (\d+) (\d+) (\d+)\n", page).groups()
+    curves = store.curves()
+    assert [int(n) for n in lengths] == [len(curves), len(store.runs()), len(store.scores_of(curves))]
 
 
 def test_the_section_is_self_contained_and_complete(tmp_path):
