@@ -129,6 +129,21 @@ class Estimators:
 
 
 @dataclass(frozen=True)
+class Public:
+    """Public training logs of pre-trained models: sources, their noise, and the claims that they can test."""
+
+    source: tyro.conf.Positional[str | None] = None
+    """One of them, with its traps; all if left out."""
+
+    def execute(self, console: Console) -> int:
+        """Print the tables."""
+        from rftlab.studies.public.show import show
+
+        show(console, self.source)
+        return 0
+
+
+@dataclass(frozen=True)
 class Doctor:
     """Check the installation: versions, threads, compile cache, free disk."""
 
@@ -179,6 +194,7 @@ COMMANDS = {
         Report,
         Status,
         Estimators,
+        Public,
         Doctor,
         Import,
     )

@@ -59,6 +59,7 @@ def reproduce(console: Console, study: Study, root: Path, threads: int, quiet: b
 def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     """Make the report of a finished study from the store, and print its short form. Raises UserError where it cannot
     be written, before it computes."""
+    from rftlab.studies.public.section import public_section
     from rftlab.studies.report.report import terminal_summary, write_report
 
     folder, experiments = report_of(root, study.level), list(EXPERIMENTS.values())
@@ -75,6 +76,7 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
             _about(study, root),
             NOTES[study.level] + _questions(study, main.curves),
             theory,
+            public_section(folder_below(folder, "figures")) if study.level == "sim" else "",
             step,
         )
     terminal_summary([main] if beside is None else [main, beside], console)

@@ -3,8 +3,8 @@
 sim: a simulator preset whose learning curves resemble those that the paper reports. The GSM8K parameters were fitted to
 the published
      GSM8K endpoints (docs/simulator.md says how), the MATH parameters chosen with the base model and experiment 1 in
-     view, so agreement with published numbers is in-sample. Parameters trade off against each other: do not interpret
-     them one by one.
+     view: agreement with those numbers is in-sample. Parameters trade off against each other: do not interpret them
+     one by one.
 llm: a real language model and how it is trained. Models of the paper run with its hyper-parameters, on a GPU; they are
 evaluated on fixed parts of
      the train and test sets, the paper on all of them. The learning rates of `tiny` were chosen on the validation split

@@ -206,16 +206,21 @@ def verdict_of(parts: list[ClaimPart]) -> str:
     """Verdict of a claim from its parts."""
     if not parts:
         return NOT_APPLICABLE
-    verdicts = [_part_verdict(interval(part.values), part) for part in parts]
+    return all_of([verdict_in(interval(part.values), part.low, part.high) for part in parts])
+
+
+def all_of(verdicts: list[str]) -> str:
+    """Verdict of a claim from those of its parts."""
     if FAILS in verdicts:
         return FAILS
     return UNDECIDED if UNDECIDED in verdicts else HOLDS
 
 
-def _part_verdict(measured: Interval, part: ClaimPart) -> str:
-    if part.low <= measured.low and measured.high <= part.high:
+def verdict_in(measured: Interval, low: float, high: float) -> str:
+    """Whether an interval lies inside the range from low to high, outside, or across an end."""
+    if low <= measured.low and measured.high <= high:
         return HOLDS
-    return FAILS if measured.high < part.low or measured.low > part.high else UNDECIDED
+    return FAILS if measured.high < low or measured.low > high else UNDECIDED
 
 
 def judge(curves: pd.DataFrame, pairs: list[str]) -> list[Finding]:

@@ -28,6 +28,21 @@ def interval(values: np.ndarray) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def difference_interval(after: np.ndarray, before: np.ndarray) -> Interval:
+    """Welch's 95% t interval of a difference of two means, of independent samples (n,) and (m,) with variances of
+    their own; unbounded where one has fewer than two values."""
+    after, before = (np.asarray(values, dtype=np.float64) for values in (after, before))
+    mean = float(after.mean() - before.mean()) if after.size and before.size else np.nan
+    if min(after.size, before.size) < 2:
+        return Interval(mean, -np.inf, np.inf)
+    parts = np.array([values.var(ddof=1) / values.size for values in (after, before)])
+    if parts.sum() == 0:
+        return Interval(mean, mean, mean)
+    freedom = parts.sum() ** 2 / (parts**2 / (np.array([after.size, before.size]) - 1)).sum()
+    half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(parts.sum()))
+    return Interval(mean, mean - half, mean + half)
+
+
 def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
     """Mean of the groups' means (groups of n_g >= 2 values), with a t interval from the variance within groups, which
     is taken as common.

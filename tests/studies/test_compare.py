@@ -223,9 +223,7 @@ def test_levels_know_how_their_numbers_were_measured(tmp_path):
     assert tiny.responses == {"train": 500, "test": 500} and tiny.seeds == 3 and len(tiny.cells) == 25
     assert smol.responses == {"train": 400, "test": 400} and smol.seeds == 1 and len(smol.cells) == 2
     assert (
-        reported.responses == {"train": 7500, "test": 5000}
-        and reported.cells == ["32x1-minimalist"]
-        and reported.rounding == 0.01
+        reported.responses == {"train": 7500, "test": 5000} and len(reported.cells) == 8 and reported.rounding == 0.01
     )
 
 

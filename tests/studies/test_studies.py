@@ -42,7 +42,7 @@ def test_every_published_endpoint_belongs_to_a_cell():
     for e in endpoints():
         found = [published(e.model, e.dataset, e.split, cell) for cell in cells]
         assert e.pass_at_1 in found
-    assert len(endpoints()) == 66
+    assert len(endpoints()) == 108
 
 
 def test_published_looks_up_by_what_ran():
@@ -51,7 +51,22 @@ def test_published_looks_up_by_what_ran():
     assert published(qwen.model, "gsm8k", "train", replay) == 0.92
     assert published(qwen.model, "gsm8k", "train", None) == 0.01
     assert published(qwen.model, "gsm8k", "test", EXPERIMENTS["tradeoff"].cells[-2]) == 0.40
-    assert published(qwen.model, "math", "test", replay) is None
+    assert published(qwen.model, "math", "test", replay) == 0.37
+    assert published(qwen.model, "math", "test", EXPERIMENTS["tradeoff"].cells[0]) is None  # (1, 256)
+
+
+def difference(name: str, after: str, before: str) -> float:
+    """Of two published test numbers."""
+    known, cells = pair(name), {label(c): c for c in cells_of(list(EXPERIMENTS.values()))} | {"base": None}
+    ends = [published(known.model, "math", "test", cells[cell]) for cell in (after, before)]
+    return round(ends[0] - ends[1], 2)
+
+
+def test_what_the_report_says_of_the_papers_own_math_numbers():
+    first = difference("llama-math", "32x8-paper_text", "32x1+7-paper_text")
+    assert round(difference("llama-math", "32x64-paper_text", "32x8-paper_text") - first, 2) == 0.02
+    assert difference("olmo-math", "32x1-minimalist", "base") == 0
+    assert difference("olmo-math", "2048x1w8-paper_text", "base") == 0.04
 
 
 @pytest.mark.parametrize(("function", "kind"), [(experiment, "study"), (pair, "pair")])

@@ -1,0 +1,52 @@
+"""Curves at a point of an axis, and the axis on which curves of different learning rates meet."""
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+from scipy.special import expit, logit
+
+
+def at(rows: pd.DataFrame, axis: str, x: float) -> np.ndarray:
+    """Test Pass@1 of each run (n,) at x of the axis (round, rollouts, seconds), linear between evaluations; runs that
+    do not reach from below x to above it are left out."""
+    found = []
+    for _, own in rows.sort_values(axis).groupby("run_id"):
+        if own[axis].iloc[0] <= x <= own[axis].iloc[-1]:
+            found.append(np.interp(x, own[axis], own["value"]))
+    return np.array(found)
+
+
+def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
+    six starts, floor and ceiling within [0, 1]."""
+    logs, best = np.log(x), None
+    for slope in (0.7, 1.5, 3.0):
+        for shift in (-1.0, 1.0):
+            start = [logit(0.05), logit(0.9), slope, logs.mean() + shift]
+            found = least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000)
+            best = found if best is None or found.cost < best.cost else best
+    return best.x
+
+
+def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Values of a fit at x (n,)."""
+    return _sigmoid(fitted, np.log(x))
+
+
+def _sigmoid(q: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    floor, ceiling = expit(q[0]), expit(q[1])
+    return floor + (ceiling - floor) * expit(q[2] * (logs - q[3]))
+
+
+def rmse(x: np.ndarray, y: np.ndarray) -> float:
+    """Root mean square error of the sigmoid fitted to the very points."""
+    return float(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x, y), x) - y) ** 2)))
+
+
+def left_out(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Root mean square error on each group (G,), sorted by its name, of the sigmoid fitted to the others."""
+    errors = []
+    for group in np.unique(groups):
+        own = groups == group
+        errors.append(np.sqrt(np.mean((sigmoid_at(fit_sigmoid(x[~own], y[~own]), x[own]) - y[own]) ** 2)))
+    return np.array(errors)

@@ -1,0 +1,256 @@
+"""Claims about reinforcement fine-tuning of pre-trained models that the public runs can test, each with a verdict.
+
+A claim has parts, each a quantity with an interval and the range in which the claim wants it; verdicts are those of
+rftlab.studies.results.claims. Where a cell was repeated, the interval is Welch's over runs. Where it was run once, the
+interval of a difference is that of unintended repeats (rftlab.studies.public.repeats): wide, and honest about it.
+Intervals are not corrected for the number of claims. No part: the source cannot test it as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.studies.public.axes import at, left_out
+from rftlab.studies.public.repeats import SIX_HOURS, PairNoise, cell_of, single_interval
+from rftlab.studies.public.store import scores_of
+from rftlab.studies.results.claims import NOT_APPLICABLE, SAME, all_of, verdict_in
+from rftlab.studies.results.stats import Interval, difference_interval, interval
+
+ROLLOUTS = 40_000
+"""Rollouts that every run of PODS has spent before it ends."""
+ROUNDS = 840
+"""Rounds that every run of the compared cells of PODS has finished."""
+LAST = 5
+"""Evaluations over which two single runs are compared: the last that both have."""
+COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
+"""Learning rates that collapse or stall, as their curves show."""
+_REFERENCE = "shibuki/lr4e-5"
+
+
+class Measured(NamedTuple):
+    """A quantity and its 95% interval, and the range in which the claim wants it."""
+
+    name: str
+    found: Interval
+    low: float
+    high: float
+    repeats: str
+    """What the interval comes from."""
+
+
+@dataclass(frozen=True)
+class PublicClaim:
+    """A statement that one source can test, and what decides it: curves of the source and the noise of single runs."""
+
+    name: str
+    source: str
+    statement: str
+    parts: Callable[[pd.DataFrame, PairNoise], list[Measured]]
+    remark: str = ""
+    """Why the source cannot test it, or what to bear in mind."""
+
+
+class PublicFinding(NamedTuple):
+    """A claim's verdict."""
+
+    claim: PublicClaim
+    parts: list[Measured]
+
+    @property
+    def verdict(self) -> str:
+        """One of those of rftlab.studies.results.claims."""
+        verdicts = [verdict_in(part.found, part.low, part.high) for part in self.parts]
+        return all_of(verdicts) if verdicts else NOT_APPLICABLE
+
+
+def _cells(after: str, before: str, axis: str, x: float, low: float, high: float) -> Callable:
+    """Two cells of PODS at the same point of an axis, on GSM8K."""
+
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+        rows = scores_of(curves, "gsm8k")
+        cells = cell_of(rows["run_id"])
+        sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
+        repeats = f"{sides[0].size} and {sides[1].size} runs"
+        return [Measured(f"{after} − {before}", difference_interval(*sides), low, high, repeats)]
+
+    return parts
+
+
+def _singles(*pairs: tuple[str, str], low: float, high: float) -> Callable:
+    """Pairs of single runs, over the last evaluations that both have."""
+
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+        table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
+        return [_single(table, after, before, noise, low, high) for after, before in pairs]
+
+    return parts
+
+
+def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float) -> Measured:
+    differences = (table[after] - table[before]).dropna().iloc[-LAST:]
+    name = " − ".join(run.partition("/")[2] for run in (after, before))
+    return Measured(
+        name, single_interval(float(differences.mean()), noise), low, high, f"a run each, noise of {noise.pairs} pairs"
+    )
+
+
+def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
+    """Test scores after round 0 of the runs whose learning rate alone differs: run_id, round, value and rate; those
+    that collapse only where asked."""
+    rows = scores_of(curves)
+    rows = rows[rows["run_id"].str.startswith("shibuki/lr") & (rows["round"] > 0)]
+    rows = rows if collapsed else rows[~rows["run_id"].isin(COLLAPSED)]
+    return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
+
+
+def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+    rows = rate_points(curves, collapsed=False)
+    y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
+    errors = [left_out(x, y, rate) for x in (steps, rate * steps)]
+    gains = errors[0] - errors[1]
+    name = "error of a left-out rate, by steps less by rate × steps"
+    return [Measured(name, interval(gains), 0.0, np.inf, f"{gains.size} learning rates")]
+
+
+def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+    return []
+
+
+def _shibuki(*names: str) -> tuple[str, ...]:
+    return tuple(f"shibuki/{name}" for name in names)
+
+
+_BORROWED = "The noise is that of shibukizero's repeats, of the same base model on other problems."
+CLAIMS: tuple[PublicClaim, ...] = (
+    PublicClaim(
+        "a baseline",
+        "shibukizero",
+        "A group baseline beats the raw reward.",
+        _singles((_REFERENCE, "shibuki/no-baseline"), low=0.0, high=np.inf),
+        "The baseline comes with division by the deviation; see b.",
+    ),
+    PublicClaim(
+        "a baseline",
+        "kaip598",
+        "A group baseline beats the raw reward.",
+        _singles(("kaip598/baseline", "kaip598/no-baseline"), low=0.0, high=np.inf),
+        _BORROWED,
+    ),
+    PublicClaim(
+        "b deviation",
+        "shibukizero",
+        "Dividing by the group's deviation changes the end by at most 0.02.",
+        _singles((_REFERENCE, "shibuki/no-std"), low=-SAME, high=SAME),
+    ),
+    PublicClaim(
+        "b deviation",
+        "kaip598",
+        "Dividing by the group's deviation changes the end by at most 0.02.",
+        _nothing,
+        "The run without the deviation has 100 steps, the reference 200: not at equal budget.",
+    ),
+    PublicClaim(
+        "c collapse",
+        "shibukizero",
+        "Too large a learning rate ruins a run: 7e-5 (stalls at 0.2) and 2e-4 (falls to 0) end below 4e-5.",
+        _singles(*((name, _REFERENCE) for name in COLLAPSED), low=-np.inf, high=0.0),
+        "5e-5 does not collapse; where between it and 7e-5 the edge lies, one seed does not tell.",
+    ),
+    PublicClaim(
+        "c rate × steps",
+        "shibukizero",
+        "Learning curves of different rates meet on the axis rate × steps.",
+        _one_axis,
+        "Of rates that do not collapse, picked by their curves. Errors of left-out rates are not quite independent.",
+    ),
+    PublicClaim(
+        "c small rate",
+        "kaip598",
+        "After equal steps a rate of 2e-5 is ahead of 5e-6.",
+        _singles(("kaip598/lr-2e-5", "kaip598/lr-5e-6"), low=0.0, high=np.inf),
+        _BORROWED,
+    ),
+    PublicClaim(
+        "d equal steps",
+        "pods",
+        f"After {ROUNDS} steps, 64 responses a prompt beat 16 (16 trained on).",
+        _cells("n64-m16", "n16-m16", "round", ROUNDS, 0.0, np.inf),
+    ),
+    PublicClaim(
+        "d equal steps, more",
+        "pods",
+        f"After {ROUNDS} steps, 256 responses match 64 within 0.02.",
+        _cells("n256-m16", "n64-m16", "round", ROUNDS, -SAME, SAME),
+    ),
+    PublicClaim(
+        "d equal rollouts",
+        "pods",
+        f"After {ROLLOUTS:,} rollouts, 16 responses a prompt are ahead of 256: more updates.",
+        _cells("n16-m16", "n256-m16", "rollouts", ROLLOUTS, 0.0, np.inf),
+    ),
+    PublicClaim(
+        "d equal rollouts, 64",
+        "pods",
+        f"After {ROLLOUTS:,} rollouts, 64 responses match 16 within 0.02.",
+        _cells("n64-m16", "n16-m16", "rollouts", ROLLOUTS, -SAME, SAME),
+    ),
+    PublicClaim(
+        "d equal seconds",
+        "pods",
+        "After six hours, 64 responses a prompt beat 16 (16 trained on).",
+        _cells("n64-m16", "n16-m16", "seconds", SIX_HOURS, 0.0, np.inf),
+        "n = 16 loses the format late; Pass@1 does not ask for it.",
+    ),
+    PublicClaim(
+        "d equal seconds, more",
+        "pods",
+        "After six hours, 256 responses match 64 within 0.02.",
+        _cells("n256-m16", "n64-m16", "seconds", SIX_HOURS, -SAME, SAME),
+    ),
+    PublicClaim(
+        "d selection",
+        "pods",
+        "Of 64 responses the 16 of largest variance beat 16 at random, after six hours.",
+        _cells("n64-m16", "n64-m16-random", "seconds", SIX_HOURS, 0.0, np.inf),
+    ),
+    PublicClaim(
+        "d best alone",
+        "pods",
+        "Training on the best 16 of 64 responses alone ends below 16 at random.",
+        _cells("n64-m16-maxreward", "n64-m16-random", "seconds", SIX_HOURS, -np.inf, 0.0),
+    ),
+    PublicClaim(
+        "e updates",
+        "shibukizero",
+        "At equal rounds, four updates a round on mini-batches beat one.",
+        _singles(("shibuki/offpolicy-broad-e2-tb128", _REFERENCE), low=0.0, high=np.inf),
+        "Compared over rounds 20 to 40.",
+    ),
+    PublicClaim(
+        "e re-use",
+        "shibukizero",
+        "Eight or sixteen passes over the whole batch collapse; as many updates on mini-batches do not.",
+        _singles(
+            _shibuki("offpolicy-broad-e8-tb256", "offpolicy-broad-e2-tb64"),
+            _shibuki("offpolicy-broad-e16-tb256", "offpolicy-broad-e2-tb32"),
+            low=-np.inf,
+            high=0.0,
+        ),
+        "At the reference's learning rate, 4e-5.",
+    ),
+    PublicClaim(
+        "e clip",
+        "kaip598",
+        "With four passes, clipping at 0.2 beats no clipping.",
+        _singles(("kaip598/offpolicy-k4-clip", "kaip598/offpolicy-k4-noclip"), low=0.0, high=np.inf),
+        _BORROWED,
+    ),
+)
+
+
+def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[PublicFinding]:
+    """A finding for every claim about a source, from its curves."""
+    return [PublicFinding(claim, claim.parts(curves, noise)) for claim in CLAIMS if claim.source == source]

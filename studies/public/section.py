@@ -1,0 +1,40 @@
+"""The section of the report on public runs of pre-trained models: noise, claims, figures, sources."""
+
+from base64 import b64encode
+from pathlib import Path
+
+from markupsafe import Markup
+
+from rftlab.studies.public import figures
+from rftlab.studies.public.facts import findings
+from rftlab.studies.public.pictures import PICTURES
+from rftlab.studies.public.show import FLOOR, noise_lines, signed_text
+from rftlab.studies.public.sources import SOURCES
+from rftlab.studies.public.store import curves
+from rftlab.studies.report.figures import save
+from rftlab.studies.report.report import template
+
+
+def public_section(folder: Path) -> Markup:
+    """HTML of the section; its figure and the numbers drawn go into the folder."""
+    figure, numbers = figures.pods(curves())
+    svg = save(figure, folder, "public-pods", numbers).read_bytes()
+    pictures = [
+        {"uri": _uri("png", picture.read()), "alt": picture.alt, "caption": picture.caption} for picture in PICTURES
+    ]
+    page = template("public.html.j2").render(
+        noise=noise_lines(),
+        findings=findings(),
+        sources=SOURCES,
+        pods=_uri("svg+xml", svg),
+        pictures=pictures,
+        floor=FLOOR,
+        points=f"{sum(source.points for source in SOURCES):,}",
+        runs=sum(source.runs for source in SOURCES),
+        signed_text=signed_text,
+    )
+    return Markup(page)
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{b64encode(content).decode()}"

@@ -1,0 +1,98 @@
+"""The public runs on the terminal: sources, noise, and claims with verdicts."""
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rftlab.shared.errors import check_choice
+from rftlab.studies.public.claims import Measured, PublicFinding
+from rftlab.studies.public.facts import facts, findings, spreads
+from rftlab.studies.public.repeats import single_interval
+from rftlab.studies.public.sources import BY_NAME, SOURCES, Source
+from rftlab.studies.report.report import VERDICTS
+
+FLOOR = "Verdicts are not corrected for the number of claims, and the claims were written with the data in view."
+
+
+def show(console: Console, name: str | None) -> None:
+    """Print all sources and claims, or everything about one source. Raises UserError where it is not known."""
+    if name is None:
+        _all(console)
+    else:
+        check_choice("source", name, tuple(BY_NAME))
+        _one(console, BY_NAME[name])
+
+
+def _all(console: Console) -> None:
+    table = Table("source", "licence", "runs", "points", "model", box=None, padding=(0, 2, 0, 0))
+    for source in SOURCES:
+        mark = "" if source.shipped else "*"
+        cells = (source.name, source.licence + mark, str(source.runs), f"{source.points:,}", source.model)
+        table.add_row(*map(Text, cells))
+    console.print(table)
+    _say(console, "* numbers not shipped: pictures and statistics alone.\n")
+    for line in noise_lines():
+        _say(console, line)
+    _say(console, "")
+    _claims(console, findings())
+
+
+def _one(console: Console, source: Source) -> None:
+    _say(console, f"{source.name}: {source.reference}")
+    _say(console, f"licence: {source.licence}" + ("" if source.shipped else ", so its numbers are not shipped"))
+    _say(console, f"{source.model} on {source.data}; varied: {source.varied}\n{source.shows}\n")
+    for trap in source.traps:
+        _say(console, f"* {trap}")
+    own = tuple(finding for finding in findings() if finding.claim.source == source.name)
+    _say(console, "" if own else "\nNo claim here can be tested with it.")
+    if own:
+        _claims(console, own)
+
+
+def _claims(console: Console, found: tuple[PublicFinding, ...]) -> None:
+    for finding in found:
+        claim = finding.claim
+        _say(console, f"{VERDICTS[finding.verdict]} {claim.name} ({claim.source}): {claim.statement}")
+        for part in finding.parts:
+            _say(console, f"    {words(part)}")
+        if claim.remark:
+            _say(console, f"    {claim.remark}")
+    _say(console, "\n" + "   ".join(f"{symbol} {verdict}" for verdict, symbol in VERDICTS.items()))
+    _say(console, FLOOR)
+
+
+def words(part: Measured) -> str:
+    """A part in a line: estimate, interval, what it rests on."""
+    mean, low, high = (signed_text(value) for value in part.found)
+    return f"{part.name}: {mean} [{low}, {high}], {part.repeats}"
+
+
+def signed_text(value: float) -> str:
+    """Three decimals with a sign."""
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def noise_lines() -> list[str]:
+    """How far runs of one configuration differ, in sentences."""
+    known = spreads()
+    cells = np.array([spread.value for spread in known if spread.source == "pods"])
+    usual = np.sort(cells)[:-1]
+    pairs = [spread.value for spread in known if spread.source == "shibukizero"]
+    scale, with_all, without = facts().noise, *facts().fits
+    half = single_interval(0.0, scale).high
+    return [
+        f"Noise of repeats, PODS: ten runs of a cell deviate by {usual.min():.3f} to {usual.max():.3f} on GSM8K after "
+        f"six hours (largest reward alone: {cells.max():.3f}).",
+        f"Noise of single seeds, shibukizero: {len(pairs)} pairs of runs of one configuration differ by "
+        f"{', '.join(f'{value:.3f}' for value in pairs)} on average; root mean square {scale.scale:.3f}, so that a "
+        f"difference of two single runs has an interval of ±{half:.2f}.",
+        "The other sources have no repeats.",
+        f"One sigmoid for {without.rates} learning rates: error {without.rate_steps:.3f} against rate × steps, "
+        f"{without.steps:.3f} against steps; with the two that fail {with_all.rate_steps:.3f} and "
+        f"{with_all.steps:.3f}.",
+    ]
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
