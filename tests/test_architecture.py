@@ -129,7 +129,8 @@ FLOORS = (
     ("studies/results", "studies/logs"),
     ("studies/report",),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
-    ("studies/forecast",),
+    ("studies/forecast", "studies/signal"),
+    ("studies/advise",),
     ("studies/cli",),
 )
 """Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""

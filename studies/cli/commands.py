@@ -14,8 +14,10 @@ from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.errors import one_line
 from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
+from rftlab.studies.cli.power import Power
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.screen import Screen
+from rftlab.studies.cli.signal import Signal
 from rftlab.studies.cli.terminal import check_room
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, pairs_at
@@ -181,6 +183,8 @@ COMMANDS = {
         Estimators,
         Doctor,
         Import,
+        Signal,
+        Power,
     )
 }
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.folders import read_json
+from rftlab.shared.folders import kind_of, read_json
 from rftlab.studies.logs.text import check_file, encoding_of
 from rftlab.studies.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.pilot.pilot import Gradient
+from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base
 from rftlab.studies.signal.signal import Rates, exactly
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
@@ -72,6 +73,14 @@ def fitted(measured: Measured) -> Fitted:
     return Fitted(beta, free, f"{shown} ({odds})")
 
 
+def of_pilot(root: Path, pair: str) -> Measured:
+    """What a pilot measured on training questions: that of a results folder, else what comes with rftlab. Raises
+    UserError where there is neither."""
+    base = read_pilot(root, pair).base if kind_of(file_of(root, pair)) else shipped_base(pair)
+    counts, m = base.train.strict, base.train.samples
+    return Measured(counts, m, counts / m, base.centred)
+
+
 def read_rates(path: Path, column: str | None, responses: int | None) -> Measured:
     """Pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
     question, where the file does not say it. Raises UserError for anything that is not understood."""
@@ -121,9 +130,7 @@ def _column(path: Path, rows: list[dict[str, Any]], name: str) -> np.ndarray:
             found[i] = float(value) if not isinstance(value, bool) else float("nan")
         except (TypeError, ValueError, OverflowError):
             found[i] = float("nan")
-        check(
-            bool(np.isfinite(found[i])), f"{path}: question {i + 1} has {name} = {value!r:.40}; allowed: a number"
-        )
+        check(bool(np.isfinite(found[i])), f"{path}: question {i + 1} has {name} = {value!r:.40}; allowed: a number")
     return found
 
 
@@ -153,5 +160,3 @@ def _table_rows(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(io.StringIO(data.decode(encoding, "replace").lstrip("\ufeff"))))
     except csv.Error as error:
         raise UserError(f"{path} is no table: {error}; allowed: {ALLOWED}") from None
-
-
