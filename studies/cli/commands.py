@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
+from rftlab.studies.cli.advise import Advise
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.errors import one_line
@@ -185,6 +186,7 @@ COMMANDS = {
         Import,
         Signal,
         Power,
+        Advise,
     )
 }
 

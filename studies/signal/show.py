@@ -125,6 +125,7 @@ def show_drops(console: Console, found: Fitted, measured: Measured, rollouts: tu
     """Questions that were always right or always wrong, with the chance that their groups are silent."""
     counts, m = measured.counts, measured.responses
     table, worth = table_of("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts)), []
+    fits = (found.rates, found.other)
     for name, right in (("always wrong", 0), ("always right", m)):
         if not (counts == right).any():
             table.add_row(name, f"0 of {len(counts)}")
@@ -132,11 +133,11 @@ def show_drops(console: Console, found: Fitted, measured: Measured, rollouts: tu
         chances = [outcome_of(found.rates, counts, m, right, k) for k in rollouts]
         share = f"{chances[0].questions} of {len(counts)}"
         table.add_row(name, share, f"{chances[0].rate:.3f}", *(f"{one.silent:.2f}" for one in chances))
-        surely = [k for k, one in zip(rollouts, chances, strict=True) if one.silent >= DROP]
+        surely = [k for k in rollouts if all(outcome_of(fit, counts, m, right, k).silent >= DROP for fit in fits)]
         worth += [f"{name}, for K = {', '.join(map(str, surely))}"] if surely else []
     put(console, f"questions with one outcome in {m} responses: chance that a group of K is silent", table)
     if worth:
-        say(console, f"worth dropping for now (silent with chance {DROP} or more): {'; '.join(worth)}")
+        say(console, f"worth dropping for now (silent with chance {DROP} or more by both fits): {'; '.join(worth)}")
     else:
         say(console, f"worth dropping: none; no count makes a silent group as likely as {DROP}")
     say(console, "A prompt that is always wrong now may teach later: measure it again before it is gone.", "dim")
