@@ -1,6 +1,7 @@
 """A design in the words of trainers for several GPUs: verl, TRL, prime-rl, slime.
 
-The estimator is the grid's: clip, KL against the base policy (k3), sums over tokens. Names read in their code: verl/trainer/config/_generated_ppo_trainer.yaml (verl), trl/trainer/grpo_config.py (TRL),
+The estimator is the grid's: clip, KL against the base policy (k3), sums over tokens. Names read in their code:
+verl/trainer/config/_generated_ppo_trainer.yaml (verl), trl/trainer/grpo_config.py (TRL),
 packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.sh and docs/en/get_started/usage.md
 (slime).
 """

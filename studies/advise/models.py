@@ -11,12 +11,12 @@ from rftlab.shared.folders import read_json
 ALLOWED = f"a folder with a config.json, that file, parameters as 7e9 or 7B, or {', '.join(KNOWN)}"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([MBmb]?)")
 _UNITS = {"": 1.0, "m": 1e6, "b": 1e9}
-LEAST, MOST = 1e6, 1e12
+LEAST, MOST = 1e8, 1e12
 """Parameters that a number may name."""
-HEAD_DIM, VOCABULARY, WIDER, KV = 128, 128_000, 3.5, 4
+HEAD_DIM, VOCABULARY, WIDER, KV, STEP = 128, 128_000, 3.5, 4, 64
 """What is assumed where only a number of parameters is given: width of a head, entries of the vocabulary, how much
-wider the feed-forward layer is, query heads to a key head. A layer for each head's width of the hidden state: as in
-Llama 2 7B (32 layers, 4096) and near others of its kind."""
+wider the feed-forward layer is, query heads to a key head, steps of that layer's width. A layer for each head, as in
+Llama 2 7B (32 of both) and nearly so in others of its kind."""
 
 
 class NamedShape(NamedTuple):
@@ -70,13 +70,18 @@ def _from_file(text: str, path: Path) -> NamedShape:
 
 
 def shape_of_size(parameters: float) -> Shape:
-    """The shape of the usual proportions whose parameters are nearest to a number."""
-    heads = range(1, 513)
-    return min((_proportioned(count) for count in heads), key=lambda shape: abs(shape.parameters - parameters))
+    """A shape of so many parameters, of the usual proportions: the feed-forward layer is as wide as makes the number
+    right, and the heads are as many as bring it nearest to WIDER times the hidden state."""
+    heads = (*range(1, 16), *range(16, 513, 8))  # vLLM splits heads over GPUs
+    return min(
+        (_proportioned(count, parameters) for count in heads), key=lambda shape: abs(shape.ffn / shape.hidden - WIDER)
+    )
 
 
-def _proportioned(heads: int) -> Shape:
+def _proportioned(heads: int, parameters: float) -> Shape:
+    """The shape of so many heads whose parameters are nearest to a number."""
     hidden = heads * HEAD_DIM
-    ffn = round(WIDER * hidden / HEAD_DIM) * HEAD_DIM
     tied = hidden < 2048  # small models share embedding and head
-    return Shape(VOCABULARY, hidden, heads, heads, max(1, heads // KV), HEAD_DIM, ffn, tied)
+    bare = Shape(VOCABULARY, hidden, heads, heads, max(1, heads // KV), HEAD_DIM, 0, tied)
+    ffn = max(1, round((parameters - bare.parameters) / (3 * heads * hidden * STEP))) * STEP
+    return bare._replace(ffn=ffn)

@@ -34,21 +34,23 @@ def show_evidence(console: Console, evidence: Evidence) -> None:
     for line in evidence.told or ("evidence: none",):
         say(console, line)
     if evidence.base is not None:
-        say(console, f"base model: Pass@1 {_shown(evidence.base)}")
+        base = evidence.base
+        say(console, f"base model: Pass@1 {base.value:.3f} ({base.low:.3f} to {base.high:.3f})")
 
 
 def show_options(console: Console, options: list[Option], budget: float) -> None:
     """Designs in their order."""
     signal = any(option.groups is not None for option in options)
-    more = ("groups with signal", "per GPU-hour") if signal else ()
-    table = table_of("design", "GB a GPU", "hours", "GPU-hours", "in budget", "Pass@1 measured", *more)
+    more = ("groups with\nsignal", "for a\nGPU-hour") if signal else ()
+    table = table_of("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", "Pass@1\nmeasured", *more)
+    table.columns[4].no_wrap = False  # an interval takes two lines where the terminal is narrow
     for option in options:
         plan = option.plan
-        paid = f"{int(budget // plan.gpu_hours)} runs" if plan.fits else "does not fit"
+        paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
         score = _shown(option.score) if option.score else "unknown"
-        row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.duration.seconds / 3600:.2f}", f"{plan.gpu_hours:.1f}", paid]
         told = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
-        table.add_row(option.label, *row, score, *(told if signal else ()))
+        row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
+        table.add_row(option.label, *row, *(told if signal else ()))
     measured = any(option.score for option in options)
     order = "measured ones first, the others by cost" if measured else "by cost alone"
     put(console, f"designs, {order}", table)
@@ -57,7 +59,7 @@ def show_options(console: Console, options: list[Option], budget: float) -> None
 def _shown(score: Score) -> str:
     if isnan(score.low):
         return f"{score.value:.3f} (1 run)"
-    return f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f})"
+    return f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f}, {score.runs} runs)"
 
 
 def show_memory(console: Console, option: Option) -> None:
@@ -90,8 +92,9 @@ def show_first(console: Console, found: list[Proposal], budget: float, cheapest:
     total = sum(proposal.option.plan.gpu_hours for proposal in found)
     say(console, f"first runs, {total:.1f} of {budget:g} GPU-hours", "italic")
     for number, proposal in enumerate(found, start=1):
-        hours = proposal.option.plan.gpu_hours
-        say(console, f" {number}. {proposal.option.label} ({hours:.1f} GPU-hours): {proposal.why}")
+        plan = proposal.option.plan
+        hours = f"{plan.gpu_hours:.1f} GPU-hours, {plan.duration.seconds / 3600:.1f} hours"
+        say(console, f" {number}. {proposal.option.label} ({hours}): {proposal.why}")
 
 
 def show_engine(console: Console, name: str, label: str, told: Told) -> None:

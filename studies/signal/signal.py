@@ -13,7 +13,6 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaln
 from scipy.stats import binom, nbinom
 
 from rftlab.shared.errors import check
@@ -26,6 +25,9 @@ LIKELY = 0.95
 HOPELESS = 1e-6
 """Share of groups with signal below which no number of tries is worth printing."""
 
+ALIKE = 1e-7
+"""Part of the largest spread below which questions count as all alike."""
+
 
 def beta_of(mean: float, spread: float) -> Rates:
     """The Beta distribution of that mean and standard deviation; all questions alike where the spread is 0.
@@ -35,7 +37,7 @@ def beta_of(mean: float, spread: float) -> Rates:
     check(0 < mean < 1, f"p = {mean:g}; allowed: more than 0, less than 1")
     most = (mean * (1 - mean)) ** 0.5
     check(0 <= spread < most, f"spread = {spread:g}; allowed: 0 to below sqrt(p (1 - p)) = {most:.3g}")
-    if spread == 0:
+    if spread <= ALIKE * most:
         return exactly(np.array([mean]))
     size = (most / spread) ** 2 - 1
     return BetaBinomial(mean * size, (1 - mean) * size, 0.0, 0.0)
@@ -51,9 +53,15 @@ def silent_share(rates: Rates, rollouts: int) -> float:
     k = rollouts
     if isinstance(rates, Mixture):
         return float(rates.weights @ (rates.rates**k + (1 - rates.rates) ** k))
-    a, b = rates.a, rates.b
-    inner = np.exp(betaln(a + k, b) - betaln(a, b)) + np.exp(betaln(a, b + k) - betaln(a, b))
+    inner = _rising(rates.a, rates.a + rates.b, k) + _rising(rates.b, rates.a + rates.b, k)
     return float(rates.zero + (1 - rates.zero) * min(1.0, inner))
+
+
+def _rising(part: float, whole: float, k: int) -> float:
+    """B(a + k, b) / B(a, b) as the product of (a + j) / (a + b + j): differences of logarithms of B would lose all
+    digits where a is large."""
+    j = np.arange(k)
+    return float(np.exp(np.log((part + j) / (whole + j)).sum()))
 
 
 class Estimate(NamedTuple):

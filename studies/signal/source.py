@@ -66,7 +66,7 @@ def fitted(measured: Measured) -> Fitted:
     beta, free = (fit(measured.counts, measured.responses) for fit in (beta_binomial, nonparametric))
     tested = goodness(beta, measured.counts, measured.responses)
     bad = tested.p_value < SURE
-    shown = f"beta-binomial a = {beta.a:.3g}, b = {beta.b:.3g}" + f", {beta.zero:.0%} at 0" * (beta.zero > 0)
+    shown = f"beta-binomial a = {beta.a:.3g}, b = {beta.b:.3g}{f', {beta.zero:.0%} at 0' if beta.zero > 0 else ''}"
     odds = f"p = {tested.p_value:.2g}" if tested.degrees else "too few counts to test it"
     if bad:
         return Fitted(free, beta, f"distribution without a form, because {shown} does not fit ({odds})")
@@ -84,7 +84,7 @@ def of_pilot(root: Path, pair: str) -> Measured:
 def read_rates(path: Path, column: str | None, responses: int | None) -> Measured:
     """Pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
     question, where the file does not say it. Raises UserError for anything that is not understood."""
-    check_file(path)
+    check_file(path, ALLOWED)
     check(path.stat().st_size <= LARGEST, f"{path} has {path.stat().st_size} bytes; allowed: at most {LARGEST}")
     rows = _json_rows(path) if path.suffix.lower() == ".json" else _table_rows(path)
     check(bool(rows), f"{path} holds no question; allowed: {ALLOWED}")
@@ -157,6 +157,12 @@ def _table_rows(path: Path) -> list[dict[str, Any]]:
     encoding = encoding_of(data[: 1 << 16])
     check(bool(encoding), f"{path} is no text; allowed: {ALLOWED}")
     try:
-        return list(csv.DictReader(io.StringIO(data.decode(encoding, "replace").lstrip("\ufeff"))))
+        rows = list(csv.DictReader(io.StringIO(data.decode(encoding, "replace").lstrip("\ufeff"))))
+        wrong = next((i for i, row in enumerate(rows) if None in row or None in row.values()), None)
+        check(
+            wrong is None,
+            f"{path}: question {(wrong or 0) + 1} has not as many cells as the header; allowed: {ALLOWED}",
+        )
+        return rows
     except csv.Error as error:
         raise UserError(f"{path} is no table: {error}; allowed: {ALLOWED}") from None
