@@ -1,7 +1,7 @@
 """What is known of a model's Pass@1: nothing, a pilot, imported runs, a file of pass rates."""
 
 from collections import defaultdict
-from math import nan, sqrt
+from math import inf, nan, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.store import file_of, read_pilot
 from rftlab.studies.signal.repeats import final_score
 from rftlab.studies.signal.signal import Rates
-from rftlab.studies.signal.source import fitted, of_pilot, read_rates
+from rftlab.studies.signal.source import Measured, fitted, of_pilot, read_rates
 
 Key = tuple[int, int, int, int]
 """B, K, support rollouts, replay window."""
@@ -58,9 +58,10 @@ def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path 
     if pair is not None:
         found = _of_pilot(root, pair)
     if rates is not None:
-        known = fitted(read_rates(rates, None, None))
+        measured = read_rates(rates, None, None)
+        known = fitted(measured)
         told = (*found.told, f"pass rates of {rates.name}: {known.told}")
-        found = found._replace(rates=known.rates, told=told)
+        found = found._replace(rates=known.rates, base=_base(measured), told=told)
     if imported is not None:
         scores, told = _of_collection(root, imported)
         found = found._replace(scores=found.scores | scores, told=(*found.told, told))
@@ -71,14 +72,20 @@ def _of_pilot(root: Path, pair: str) -> Evidence:
     """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
     measured = of_pilot(root, pair)
     known = fitted(measured)
-    value, n = float(measured.rates.mean()), len(measured.rates)
-    error = 1.96 * float(measured.rates.std(ddof=1)) / sqrt(n)
-    base = Score(value, max(0.0, value - error), min(1.0, value + error), 1)
-    told = f"pilot of {pair}: {n} training questions, {measured.responses} responses each; {known.told}"
+    told = (
+        f"pilot of {pair}: {len(measured.rates)} training questions, {measured.responses} responses each; {known.told}"
+    )
     runs = read_pilot(root, pair).runs if kind_of(file_of(root, pair)) else ()
     scores = {key_of(CELLS[run.cell]): Score(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
     more = (f"its {len(runs)} runs, one of each design",) if runs else ()
-    return Evidence(known.rates, base, scores, (told, *more))
+    return Evidence(known.rates, _base(measured), scores, (told, *more))
+
+
+def _base(measured: Measured) -> Score:
+    """Pass@1 of the base model, with the normal interval of questions drawn at random."""
+    value, n = float(measured.rates.mean()), len(measured.rates)
+    error = 1.96 * float(measured.rates.std(ddof=1)) / sqrt(n) if n > 1 else inf
+    return Score(value, max(0.0, value - error), min(1.0, value + error), 1)
 
 
 def _of_collection(root: Path, name: str) -> tuple[dict[Key, Score], str]:

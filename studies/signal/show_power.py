@@ -63,9 +63,7 @@ def _show_permutation(console: Console, found: Difference) -> None:
         return
     text = f"counted over all ways to deal the runs: p = {found.permutation:.3f}"
     if found.least > 0.05:
-        text += (
-            f"; with so few runs it cannot be below {found.least:.3f}, so 0.05 rests on the bell curve of the t test"
-        )
+        text += f"; with so few runs it cannot be below {found.least:.3f}, so the t test alone, which takes the noise as normal, decides"
     say(console, text, "dim")
 
 
