@@ -63,7 +63,8 @@ def _show_permutation(console: Console, found: Difference) -> None:
         return
     text = f"counted over all ways to deal the runs: p = {found.permutation:.3f}"
     if found.least > 0.05:
-        text += f"; with so few runs it cannot be below {found.least:.3f}, so the t test alone, which takes the noise as normal, decides"
+        text += f"; with so few runs it cannot be below {found.least:.3f}, and the t test, which takes the noise as "
+        text += "normal, decides"
     say(console, text, "dim")
 
 
