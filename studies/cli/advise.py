@@ -66,37 +66,56 @@ class Advise:
         """Print the advice; status 1 where no design fits."""
         from rftlab.studies.advise import show
         from rftlab.studies.advise.evidence import evidence_of
-        from rftlab.studies.advise.fleet import fleet_of, least_gpus, planned_on
+        from rftlab.studies.advise.fleet import fleet_of
         from rftlab.studies.advise.models import shape_named
-        from rftlab.studies.advise.rank import first_runs, option_of, ranked
-        from rftlab.studies.advise.runs import designs_named, run_of
 
         fleet, model, assumed = fleet_of(self.gpus), shape_named(self.model), self._assumed()
         evidence = evidence_of(self.results, self.pair, self.imported, self.rates)
-        options = []
-        for label, design in designs_named(self.designs, self.rounds).items():
-            plan = planned_on(run_of(model.name, design, assumed), model.shape, fleet, assumed)
-            options.append(option_of(label, design, plan, evidence))
-        options = ranked(options)
+        options = self._options(fleet, model, assumed, evidence)
         show.show_head(console, model, options[0].plan, assumed)
         show.show_evidence(console, evidence)
         self._warn(console, model.name)
         show.show_options(console, options, self.budget)
         fitting = [option for option in options if option.plan.fits]
-        if not fitting:
-            smallest = min(options, key=lambda option: option.plan.memory.peak)
-            show.show_memory(console, smallest)
-            gpus = least_gpus(smallest.plan.run, model.shape, fleet, assumed)
-            show.show_unfit(console, gpus, fleet.device.name)
-            show.show_trust(console, evidence)
-            return 1
+        if fitting:
+            self._propose(console, fitting, model.path)
+        else:
+            self._enlarge(console, options, model.shape, assumed)
+        show.show_trust(console, evidence)
+        return 0 if fitting else 1
+
+    def _options(self, fleet, model, assumed, evidence) -> list:
+        """The designs, planned and in their order."""
+        from rftlab.studies.advise.fleet import planned_on
+        from rftlab.studies.advise.rank import option_of, ranked
+        from rftlab.studies.advise.runs import designs_named, run_of
+
+        found = []
+        for label, design in designs_named(self.designs, self.rounds).items():
+            plan = planned_on(run_of(model.name, design, assumed), model.shape, fleet, assumed)
+            found.append(option_of(label, design, plan, evidence))
+        return ranked(found)
+
+    def _propose(self, console: Console, fitting: list, path: str) -> None:
+        """The first runs, the memory of the first, and how an engine is told it."""
+        from rftlab.studies.advise import show
+        from rftlab.studies.advise.rank import first_runs
+
         found = first_runs(fitting, self.budget)
         show.show_first(console, found, self.budget, min(fitting, key=lambda option: option.plan.gpu_hours))
         chosen = found[0].option if found else fitting[0]
         show.show_memory(console, chosen)
-        show.show_engine(console, self.engine, chosen.label, self._told(chosen, model.path))
-        show.show_trust(console, evidence)
-        return 0
+        show.show_engine(console, self.engine, chosen.label, self._told(chosen, path))
+
+    def _enlarge(self, console: Console, options: list, shape, assumed) -> None:
+        """On how many GPUs the smallest design would fit."""
+        from rftlab.studies.advise import show
+        from rftlab.studies.advise.fleet import least_gpus
+
+        smallest = min(options, key=lambda option: option.plan.memory.peak)
+        show.show_memory(console, smallest)
+        fleet = smallest.plan.fleet
+        show.show_unfit(console, least_gpus(smallest.plan.run, shape, fleet, assumed), fleet.device.name)
 
     def _warn(self, console: Console, name: str) -> None:
         """Say so where a pilot is of another model or task than the one that is asked about."""

@@ -44,11 +44,11 @@ class Signal:
             len(given) == 1,
             f"pass rates from {' and '.join(given) or 'nowhere'}; allowed: one of a file, --pair NAME, --p P",
         )
-        for name in ("batch", "rollouts"):
+        for name, least in (("batch", 1), ("rollouts", 2)):  # one response has no group to differ from
             check(bool(getattr(self, name)), f"{name} names none; allowed: one number or more")
             check(len(getattr(self, name)) <= 12, f"{name} names {len(getattr(self, name))}; allowed: at most 12")
             for value in getattr(self, name):
-                check_count(name, value, 1, 100_000)
+                check_count(name, value, least, 100_000)
         check(self.spread == 0 or self.p is not None, f"spread = {self.spread:g}; allowed: with --p")
         only = self.file is not None or (self.responses is None and self.column is None)
         check(only, "column and responses describe a file; allowed: with a file")
