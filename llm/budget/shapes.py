@@ -167,6 +167,12 @@ def raw_config(source: str) -> dict:
         from transformers import PreTrainedConfig
 
         config = PreTrainedConfig.get_config_dict(source)[0]
+    check_numbers(source, config)
+    return config
+
+
+def check_numbers(source: str, config: dict) -> None:
+    """Raise UserError where a number of a config.json is larger than any model has."""
     parts = [("", config)]
     while parts:
         name, value = parts.pop()
@@ -181,7 +187,6 @@ def raw_config(source: str) -> dict:
             else ()
         )
         parts += inside
-    return config
 
 
 def _check_files(source: str) -> None:

@@ -9,11 +9,14 @@ from rich.console import Console
 
 from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
+from rftlab.studies.cli.advise import Advise
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
+from rftlab.studies.cli.power import Power
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
+from rftlab.studies.cli.signal import Signal
 from rftlab.studies.console.errors import one_line
 from rftlab.studies.console.screen import Screen
 from rftlab.studies.console.terminal import check_room
@@ -197,6 +200,9 @@ COMMANDS = {
         Public,
         Doctor,
         Import,
+        Signal,
+        Power,
+        Advise,
     )
 }
 

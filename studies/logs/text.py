@@ -60,14 +60,14 @@ def head_of(path: Path) -> Head:
     return Head(path, raw, text, text.splitlines(), encoding)
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path, allowed: str = ALLOWED) -> None:
     """Raise UserError unless a user's path is a file of a size that can be read; a link that the user named is
     followed."""
     found = kind_of(path)
     if found == LINK:
         found = FOLDER if path.is_dir() else FILE if path.is_file() else found
-    check(found is not None, f"{path} does not exist; allowed: {ALLOWED}")
-    check(found == FILE, f"{path} is {found}, not a file; allowed: {ALLOWED}")
+    check(found is not None, f"{path} does not exist; allowed: {allowed}")
+    check(found == FILE, f"{path} is {found}, not a file; allowed: {allowed}")
     size = path.stat().st_size
     check(size <= LARGEST, f"{path} has {size} bytes; allowed: at most {LARGEST}")
 

@@ -32,10 +32,18 @@ def seeds_needed(
         sigma > 0 and difference != 0,
         f"sigma = {sigma}, difference = {difference}; allowed: sigma above 0, a difference other than 0",
     )
-    seeds = 2
+    low, seeds = 1, 2
     while power(seeds, difference / sigma, paired, level) < chance:
-        seeds += 1
+        low, seeds = seeds, 2 * seeds
+        check(seeds <= MANY, f"difference = {difference:g} of sigma = {sigma:g}; allowed: one that {MANY} seeds show")
+    while seeds - low > 1:  # more seeds never find less
+        middle = (low + seeds) // 2
+        low, seeds = (middle, seeds) if power(middle, difference / sigma, paired, level) < chance else (low, middle)
     return seeds
+
+
+MANY = 1 << 20
+"""Seeds; a difference that needs more is none."""
 
 
 @cache

@@ -1,0 +1,138 @@
+"""Advice as tables and sentences for the terminal."""
+
+from math import isnan
+
+from rich.console import Console
+
+from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.footprint import PARTS
+from rftlab.llm.budget.plan import SLACK
+from rftlab.studies.advise.engines import Told
+from rftlab.studies.advise.evidence import Evidence, Score
+from rftlab.studies.advise.fleet import FETCHED, FleetPlan
+from rftlab.studies.advise.models import NamedShape
+from rftlab.studies.advise.rank import Option, Proposal
+from rftlab.studies.signal.show import put, say, table_of
+
+PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
+
+
+def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
+    """Model, machine, lengths."""
+    say(console, f"{model.name}: {model.shape.parameters / 1e9:.2f} billion parameters, on {plan.fleet.name}")
+    if model.note:
+        say(console, f"  {model.note}", "dim")
+    design = plan.run.design
+    say(
+        console,
+        f"prompts of {assumed.prompt} and responses of {assumed.response} tokens on average; {design.rounds} rounds",
+    )
+
+
+def show_evidence(console: Console, evidence: Evidence) -> None:
+    """What is known, or that nothing is."""
+    for line in evidence.told or ("evidence: none",):
+        say(console, line)
+    if evidence.base is not None:
+        base = evidence.base
+        say(console, f"base model: Pass@1 {base.value:.3f} ({base.low:.3f} to {base.high:.3f})")
+
+
+def show_options(console: Console, options: list[Option], budget: float) -> None:
+    """Designs in their order."""
+    signal = any(option.groups is not None for option in options)
+    more = ("groups with\nsignal", "for a\nGPU-hour") if signal else ()
+    table = table_of("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", "Pass@1\nmeasured", *more)
+    table.columns[4].no_wrap = False  # an interval takes two lines where the terminal is narrow
+    for option in options:
+        plan = option.plan
+        paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
+        score = _shown(option.score) if option.score else "unknown"
+        told = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
+        row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
+        table.add_row(option.label, *row, *(told if signal else ()))
+    measured = any(option.score for option in options)
+    order = "measured ones first, the others by cost" if measured else "by cost alone"
+    put(console, f"designs, {order}", table)
+
+
+def _shown(score: Score) -> str:
+    if isnan(score.low):
+        return f"{score.value:.3f} (1 run)"
+    return f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f}, {score.runs} runs)"
+
+
+def show_memory(console: Console, option: Option) -> None:
+    """Memory of a GPU by phase and part, and seconds of a round."""
+    plan = option.plan
+    table = table_of("part", *(PHASES[phase] for phase in plan.memory.phases))
+    for part in PARTS:
+        values = [parts.get(part, 0.0) for parts in plan.memory.phases.values()]
+        if any(values):
+            table.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    table.add_row("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
+    put(console, f"{option.label}: GB of each of {plan.fleet.name}", table)
+    seconds = ", ".join(f"{PHASES.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
+    say(console, f"seconds of a round: {seconds}; of an evaluation {plan.duration.evaluation.seconds:.0f}")
+
+
+def show_unfit(console: Console, gpus: int | None, name: str) -> None:
+    """What would make a run fit where none does."""
+    where = f"{gpus}x{name}" if gpus else f"no number of {name}"
+    say(console, f"no design fits; the smallest fits on {where}", "red")
+
+
+def show_first(console: Console, found: list[Proposal], budget: float, cheapest: Option) -> None:
+    """Runs to make first."""
+    if not found:
+        rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)
+        text = f"the cheapest, {cheapest.label}, takes {cheapest.plan.gpu_hours:.1f} GPU-hours"
+        say(console, f"no run that fits can be paid: {text}; {budget:g} pay {rounds} rounds of it (--rounds)", "red")
+        return
+    total = sum(proposal.option.plan.gpu_hours for proposal in found)
+    say(console, f"first runs, {total:.1f} of {budget:g} GPU-hours", "italic")
+    for number, proposal in enumerate(found, start=1):
+        plan = proposal.option.plan
+        hours = f"{plan.gpu_hours:.1f} GPU-hours, {plan.duration.seconds / 3600:.1f} hours"
+        say(console, f" {number}. {proposal.option.label} ({hours}): {proposal.why}")
+
+
+def show_engine(console: Console, name: str, label: str, told: Told) -> None:
+    """How an engine is told the first design."""
+    if told.refused:
+        say(console, f"{label} on {name}: {told.refused}", "yellow")
+        return
+    say(console, f"{label} in {name}'s words", "italic")
+    sign = " " if name == "slime" else "="
+    for flag, value in told.flags.items():
+        say(console, f"  {flag}{sign}{value:g}" if isinstance(value, float) else f"  {flag}{sign}{value}".rstrip())
+    for note in told.notes:
+        say(console, f"  note: {note}", "dim")
+
+
+def show_trust(console: Console, evidence: Evidence) -> None:
+    """How far to trust it, in plain words."""
+    if not evidence.scores and evidence.rates is None:
+        text = "Nothing was measured on this model: this ranks costs. Which design learns more it does not know."
+        say(console, text, "bold")
+    elif not evidence.scores:
+        text = (
+            "Pass rates tell how many groups teach something at the start. How much a design learns from them nobody "
+            "measured."
+        )
+        say(console, text, "bold")
+    else:
+        text = (
+            "Pass@1 of designs that were run is measured, of all others unknown. A single run has no interval: another "
+            "seed may end elsewhere. Designs whose intervals overlap are not told apart (rftlab power)."
+        )
+        say(console, text, "bold")
+    say(
+        console,
+        f"Costs are estimates, not measured on several GPUs: {UTILISATION:.0%} of the peak in passes; the longest "
+        f"response {TAIL} times the mean; {SLACK:.0%} of memory left free; weights, gradients and optimiser states in "
+        f"fp32 divided by the GPUs (fully sharded data parallel), {FETCHED} blocks and the head whole in bf16; "
+        "activations checkpointed, a GPU's own; a copy of vLLM's weights on each GPU or each tensor-parallel group; "
+        "exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each; scoring not counted.",
+        "dim",
+    )

@@ -1,0 +1,160 @@
+"""The command line of `rftlab advise`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+
+from rftlab.shared.errors import check, check_choice, check_count, check_finite
+from rftlab.studies.advise.engines import EngineChoice
+
+MOST_DESIGNS = 60
+
+
+@dataclass(frozen=True)
+class Advise:
+    """Which runs of a model to make first: memory and hours of each design, what the evidence says, a ranked table.
+
+        rftlab advise --model ./my-7b --gpus 8xH100 --budget 200
+        rftlab advise --model 7e9 --designs 32x8 256x2 --engine trl
+        rftlab advise --model ./config.json --task mine --prompt-tokens 300 --response-tokens 2000
+
+    Needs neither a GPU nor the hub. Without evidence it ranks costs, and says so.
+    """
+
+    model: str
+    """A folder with a config.json, that file, a known name, or a number of parameters (7e9, 7B)."""
+    task: str = "gsm8k"
+    """gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
+    gpus: str = "8xH100"
+    """COUNTxNAME, of A100-40, A100-80, H100, H200."""
+    budget: float = 200.0
+    """GPU-hours for the first runs together."""
+    designs: tuple[str, ...] = ()
+    """Labels of the grid, or BxK; the 25 designs of the grid if left out."""
+    rounds: int = 500
+    """Training rounds of a run."""
+    prompt_tokens: int | None = None
+    """Mean tokens of a prompt."""
+    response_tokens: int | None = None
+    """Mean tokens of a response."""
+    pair: str | None = None
+    """Evidence: the pilot of this pair (rftlab pilot)."""
+    imported: str | None = None
+    """Evidence: this collection of rftlab import."""
+    rates: Path | None = None
+    """Evidence: a file of pass rates, as rftlab signal reads it."""
+    results: Path = Path("results")
+    """Results folder with the evidence."""
+    engine: EngineChoice = "verl"
+    """Trainer in whose words the first run is told."""
+    learning_rate: float = 1e-6
+    """That the engine is told."""
+
+    def __post_init__(self):
+        check_finite("budget", self.budget, above=0)
+        check_finite("learning_rate", self.learning_rate, above=0)
+        check_count("rounds", self.rounds, 1, 1_000_000)
+        for name in ("prompt_tokens", "response_tokens"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1, 1_000_000)
+        check_choice("engine", self.engine, get_args(EngineChoice))
+        check(len(self.designs) <= MOST_DESIGNS, f"designs names {len(self.designs)}; allowed: at most {MOST_DESIGNS}")
+
+    def execute(self, console: Console) -> int:
+        """Print the advice; status 1 where no design fits."""
+        from rftlab.studies.advise import show
+        from rftlab.studies.advise.evidence import evidence_of
+        from rftlab.studies.advise.fleet import fleet_of
+        from rftlab.studies.advise.models import shape_named
+
+        fleet, model, assumed = fleet_of(self.gpus), shape_named(self.model), self._assumed()
+        evidence = evidence_of(self.results, self.pair, self.imported, self.rates)
+        options = self._options(fleet, model, assumed, evidence)
+        show.show_head(console, model, options[0].plan, assumed)
+        show.show_evidence(console, evidence)
+        self._warn(console, model.name)
+        show.show_options(console, options, self.budget)
+        fitting = [option for option in options if option.plan.fits]
+        if fitting:
+            self._propose(console, fitting, model.path)
+        else:
+            self._enlarge(console, options, model.shape, assumed)
+        show.show_trust(console, evidence)
+        return 0 if fitting else 1
+
+    def _options(self, fleet, model, assumed, evidence) -> list:
+        """The designs, planned and in their order."""
+        from rftlab.studies.advise.fleet import planned_on
+        from rftlab.studies.advise.rank import option_of, ranked
+        from rftlab.studies.advise.runs import designs_named, run_of
+
+        found = []
+        for label, design in designs_named(self.designs, self.rounds).items():
+            plan = planned_on(run_of(model.name, design, assumed), model.shape, fleet, assumed)
+            found.append(option_of(label, design, plan, evidence))
+        return ranked(found)
+
+    def _propose(self, console: Console, fitting: list, path: str) -> None:
+        """The first runs, the memory of the first, and how an engine is told it."""
+        from rftlab.studies.advise import show
+        from rftlab.studies.advise.rank import first_runs
+
+        found = first_runs(fitting, self.budget)
+        show.show_first(console, found, self.budget, min(fitting, key=lambda option: option.plan.gpu_hours))
+        chosen = found[0].option if found else fitting[0]
+        show.show_memory(console, chosen)
+        show.show_engine(console, self.engine, chosen.label, self._told(chosen, path))
+
+    def _enlarge(self, console: Console, options: list, shape, assumed) -> None:
+        """On how many GPUs the smallest design would fit."""
+        from rftlab.studies.advise import show
+        from rftlab.studies.advise.fleet import least_gpus
+
+        smallest = min(options, key=lambda option: option.plan.memory.peak)
+        show.show_memory(console, smallest)
+        fleet = smallest.plan.fleet
+        show.show_unfit(console, least_gpus(smallest.plan.run, shape, fleet, assumed), fleet.device.name)
+
+    def _warn(self, console: Console, name: str) -> None:
+        """Say so where a pilot is of another model or task than the one that is asked about."""
+        from rftlab.studies.paper.pairs import start_at
+
+        if self.pair is not None:
+            run = start_at(self.pair, "llm")
+            if (run.model.source, run.task.name) != (name, self.task):
+                text = f"the pilot is of {run.model.source} on {run.task.name}; it stands in for {name} on {self.task}"
+                console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def _assumed(self):
+        """Mean lengths and numbers of questions."""
+        from rftlab.llm.budget.duration import Assumed
+        from rftlab.studies.advise.runs import QUESTIONS
+        from rftlab.studies.cli.plan import LENGTHS
+
+        given = self.prompt_tokens, self.response_tokens
+        check(
+            self.task in LENGTHS or None not in given,
+            f"task = {self.task!r} is not known; allowed: {', '.join(LENGTHS)}, or --prompt-tokens and "
+            "--response-tokens",
+        )
+        usual = LENGTHS.get(self.task, (0, 0))
+        prompt, response = (own or known for own, known in zip(given, usual, strict=True))
+        return Assumed(prompt, response, *QUESTIONS)
+
+    def _told(self, option, path: str):
+        """The engine's flags for a design."""
+        from rftlab.studies.advise.engines import Wanted, told
+
+        run, plan = option.plan.run, option.plan
+        limits = run.model.max_prompt_length, run.model.max_response_length
+        wanted = Wanted(
+            replace(option.design, rounds=self.rounds),
+            path,
+            plan.fleet.count,
+            *limits,
+            self.learning_rate,
+            plan.tensor_parallel,
+        )
+        return told(self.engine, wanted)

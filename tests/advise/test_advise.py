@@ -1,0 +1,355 @@
+"""Advice: shapes of models that are on no list, memory and time on several GPUs, ranks, first runs, engines' flags."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.llm.budget.devices import GPUS
+from rftlab.llm.budget.duration import Assumed, duration_of
+from rftlab.llm.budget.footprint import memory_of
+from rftlab.llm.budget.shapes import KNOWN
+from rftlab.shared.errors import UserError
+from rftlab.studies.advise.engines import Wanted, told
+from rftlab.studies.advise.evidence import NOTHING, Evidence, Score, evidence_of, key_of, score_of
+from rftlab.studies.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
+from rftlab.studies.advise.models import shape_named
+from rftlab.studies.advise.rank import first_runs, option_of, ranked
+from rftlab.studies.advise.runs import designs_named, run_of
+from rftlab.studies.logs.designs import design_of
+from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.signal.signal import beta_of, silent_share
+from tests.support.here import rftlab
+
+ASSUMED = Assumed(120, 200, 500, 500)
+SEVEN = shape_named("7e9").shape
+QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
+CONFIG = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+
+
+def run(label: str = "32x8"):
+    (design,) = designs_named((label,), 500).values()
+    return run_of("m", design, ASSUMED)
+
+
+def plan(gpus: str, label: str = "32x8", shape=SEVEN):
+    return planned_on(run(label), shape, fleet_of(gpus), ASSUMED)
+
+
+# --- models ---
+
+
+def test_a_folder_a_file_and_a_known_name_have_one_shape(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    found = [shape_named(str(name)) for name in (tmp_path, tmp_path / "config.json", QWEN)]
+    assert {one.shape for one in found} == {KNOWN[QWEN]} and {one.note for one in found} == {""}
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"), [("1e8", 1e8), ("0.5B", 5e8), ("7e9", 7e9), ("7b", 7e9), ("70B", 7e10), ("405B", 4.05e11)]
+)
+def test_a_number_has_a_shape_of_that_size(text, parameters):
+    found = shape_named(text)
+    assert found.shape.parameters == pytest.approx(parameters, rel=0.01) and "assumed" in found.note
+    assert 1 <= found.shape.ffn / found.shape.hidden <= 6
+
+
+def test_an_unknown_kind_counts_as_a_llama_and_that_is_said(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "newkind"}))
+    found = shape_named(str(tmp_path))
+    assert "newkind" in found.note and found.shape == KNOWN[QWEN]._replace(biases=0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "[]",
+        "{}",
+        "{" * 100_000,
+        json.dumps(CONFIG | {"num_experts": 128}),
+        json.dumps(CONFIG | {"hidden_size": 10**12}),
+        json.dumps(CONFIG | {"hidden_size": "896"}),
+        json.dumps(CONFIG | {"num_hidden_layers": -1}),
+        json.dumps({name: value for name, value in CONFIG.items() if name != "vocab_size"}),
+    ],
+)
+def test_a_wrong_config_is_one_line(config, tmp_path):
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(UserError, match="allowed"):
+        shape_named(str(tmp_path))
+    status, text = rftlab("advise", "--model", tmp_path)
+    assert (status, text.count("\n")) == (2, 1) and text.startswith("rftlab: ")
+
+
+# --- several GPUs ---
+
+
+def test_on_one_gpu_memory_and_time_are_those_of_the_dry_run():
+    found = plan("1xH200", shape=KNOWN[QWEN])
+    assert found.memory == memory_of(found.run, KNOWN[QWEN], ASSUMED[:2]) and found.fits
+    alone = duration_of(found.run, KNOWN[QWEN], GPUS["H200"], ASSUMED)
+    assert found.duration.round_seconds == pytest.approx(alone.round_seconds)
+    assert found.duration.seconds == pytest.approx(alone.seconds) and "exchange" not in found.duration.phases
+
+
+@pytest.mark.parametrize("count", [2, 8, 64])
+def test_what_is_sharded_is_divided_and_the_rest_is_not(count):
+    whole = memory_of(run(), SEVEN, ASSUMED[:2])
+    found = sharded(whole, run(), SEVEN, count, 1)
+    for phase, parts in found.phases.items():
+        for part, size in parts.items():
+            if part in SHARDED:
+                assert size == pytest.approx(whole.phases[phase][part] / count)
+            elif part != "bf16 copies":
+                assert size == whole.phases[phase][part]
+    states = sum(found.phases["update"][part] for part in ("weights", "gradients", "optimiser"))
+    assert states * count == pytest.approx(16 * SEVEN.parameters)  # ZeRO: fp32 weight, gradient, two moments
+    assert found.phases["update"]["bf16 copies"] == 2 * (2 * SEVEN.block_products + SEVEN.head)
+
+
+def test_more_gpus_need_less_each_and_are_faster_but_dearer():
+    plans = [plan(f"{count}xH100") for count in (1, 2, 4, 8)]
+    peaks, hours = ([getattr(one, name) for one in plans] for name in ("fits", "gpu_hours"))
+    assert [one.memory.peak for one in plans] == sorted((one.memory.peak for one in plans), reverse=True)
+    assert peaks[0] is False and peaks[-1] is True
+    fitting = [(one.duration.seconds, one.gpu_hours) for one in plans if one.fits]
+    assert fitting == sorted(fitting, key=lambda pair: -pair[0]) and hours[-1] == max(hour for _, hour in fitting)
+
+
+def test_the_parts_of_a_round_add_up_to_the_round():
+    """Tokens of all GPUs are those of one, but for prompts that are read on several."""
+    one, eight = plan("1xH100"), plan("8xH100")
+    for phase in ("sample", "update"):
+        assert eight.duration.phases[phase].tokens == one.duration.phases[phase].tokens
+    assert plan("8xH100", "2x128").duration.phases["sample"].tokens == pytest.approx(
+        plan("1xH100", "2x128").duration.phases["sample"].tokens, rel=0.05
+    )
+
+
+def test_a_large_model_spreads_the_sampler_over_gpus():
+    found = plan("64xH100", shape=shape_named("70B").shape)
+    assert found.tensor_parallel > 1 and found.fits
+    assert found.memory.phases["sample"]["vLLM weights"] == pytest.approx(
+        2 * shape_named("70B").shape.parameters / found.tensor_parallel
+    )
+    assert plan("8xH100").tensor_parallel == 1
+
+
+def test_the_cache_takes_what_is_needed_or_what_is_left():
+    rich, poor = plan("8xH200"), plan("8xA100-40", "32x64")
+    token = 4 * SEVEN.layers * SEVEN.keys
+    assert rich.cache_gb * 1e9 == pytest.approx(32 * 8 / 8 * 320 * token)
+    assert poor.memory.peak <= 0.95 * 40e9 * 1.0001
+
+
+def test_machines_talk_more_slowly_than_gpus_of_one():
+    assert link_of(fleet_of("16xH100")) < link_of(fleet_of("8xH100"))
+
+
+def test_the_least_gpus_fit_and_half_of_them_do_not():
+    fleet, shape = fleet_of("1xA100-40"), shape_named("8B").shape
+    least = least_gpus(run(), shape, fleet, ASSUMED)
+    assert planned_on(run(), shape, fleet._replace(count=least), ASSUMED).fits
+    assert not planned_on(run(), shape, fleet._replace(count=least // 2), ASSUMED).fits
+
+
+# --- ranks and first runs ---
+
+
+def options_of(labels, evidence=NOTHING, gpus="8xH100"):
+    return [
+        option_of(label, design, planned_on(run_of("m", design, ASSUMED), SEVEN, fleet_of(gpus), ASSUMED), evidence)
+        for label, design in designs_named(tuple(labels), 500).items()
+    ]
+
+
+LABELS = ("16x16", "64x4", "32x8", "128x8", "256x2", "4x64")
+
+
+def test_without_evidence_the_order_is_that_of_cost():
+    hours = [option.plan.gpu_hours for option in ranked(options_of(LABELS))]
+    assert hours == sorted(hours)
+
+
+def test_measured_designs_come_first_and_the_best_of_them_at_the_top():
+    options = options_of(LABELS)
+    scores = {key_of(options[i].design): Score(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
+    found = ranked(options_of(LABELS, Evidence(None, None, scores, ())))
+    assert [option.label for option in found[:2]] == ["128x8", "16x16"]
+
+
+def test_what_does_not_fit_comes_last():
+    options = options_of(("32x8",)) + options_of(("16x16",), gpus="1xA100-40")
+    assert [option.plan.fits for option in ranked(options[::-1])] == [True, False]
+
+
+def test_groups_with_signal_are_those_of_the_pass_rates():
+    rates = beta_of(0.3, 0.2)
+    (option,) = options_of(("32x8",), Evidence(rates, None, {}, ()))
+    assert option.groups == pytest.approx(32 * (1 - silent_share(rates, 8)))
+    assert option.rate == pytest.approx(option.groups * 500 / option.plan.gpu_hours)
+    window = options_of(("32x4w8-paper_text",), Evidence(rates, None, {}, ()))[0]
+    assert window.groups is None  # its baseline is not the group's alone
+
+
+def test_the_first_runs_without_evidence_are_a_middle_a_contrast_and_a_repeat():
+    found = first_runs(options_of(LABELS), 200)
+    first, second, third = (proposal.option for proposal in found)
+    assert first is third and second.label != first.label
+    assert second.plan.gpu_hours <= 1.5 * first.plan.gpu_hours
+    assert "seed" in found[2].why
+
+
+@pytest.mark.parametrize("budget", [1, 7, 14, 21, 200])
+def test_the_first_runs_are_within_the_budget(budget):
+    found = first_runs(options_of(LABELS), budget)
+    assert sum(proposal.option.plan.gpu_hours for proposal in found) <= budget
+    assert (len(found) == 0) == (budget == 1) and (len(found) == 3 or budget < 200)
+
+
+def test_after_some_runs_the_best_is_repeated_before_new_ones():
+    key = key_of(designs_named(("64x4",), 500)["64x4"])
+    found = first_runs(options_of(LABELS, Evidence(None, None, {key: Score(0.4, np.nan, np.nan, 1)}, ())), 200)
+    labels = [proposal.option.label for proposal in found]
+    assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
+
+
+# --- evidence ---
+
+
+def test_a_score_of_one_run_has_no_interval():
+    assert np.isnan(score_of(np.array([0.4])).low)
+    found = score_of(np.array([0.41, 0.43, 0.40]))
+    assert found.low < 0.41333 < found.high and found.runs == 3
+
+
+def test_imported_runs_are_evidence_for_their_design(tmp_path):
+    runs = []
+    for name, value, prompts in (("a", 0.3, 32), ("b", 0.34, 32), ("c", 0.5, 64), ("d", 0.9, None)):
+        rows = [(name, 100, "test", "", "pass_at_1", value, 1.0, 100, "acc")]
+        design = KnownDesign(prompts=prompts, rollouts=8)
+        runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, pd.DataFrame(rows, columns=list(COLUMNS))))
+    write_collection(tmp_path, "mine", runs)
+    found = evidence_of(tmp_path, None, "mine", None)
+    assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2
+    assert set(found.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in found.told[0]
+    status, text = rftlab("advise", "--model", "7e9", "--results", tmp_path, "--imported", "mine")
+    assert status == 0 and "0.500 (1 run)" in text and "of all others unknown" in text
+    assert text.index("64x8-paper_text") < text.index("32x8-paper_text")
+
+
+# --- engines ---
+
+
+def wanted(label: str, gpus: int = 8) -> Wanted:
+    (design,) = designs_named((label,), 100).values()
+    return Wanted(design, "model", gpus, 512, 1024, 1e-6, 1)
+
+
+def nested(flags: dict) -> dict:
+    found: dict = {}
+    for name, value in flags.items():
+        *parents, last = name.split(".")
+        place = found
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return found
+
+
+@pytest.mark.parametrize("engine", ["verl", "trl", "prime-rl"])
+@pytest.mark.parametrize("label", ["32x8", "64x4", "256x2", "8x32", "1x256", "24x5"])
+def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
+    """By the reader of `rftlab import`, which was written from the engines' code."""
+    known, _ = design_of(nested(told(engine, wanted(label)).flags), engine, 8)
+    batch, rollouts = map(int, label.split("x"))
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, 1)
+    assert known.learning_rate == 1e-6
+    if engine != "prime-rl":
+        assert known.kl_coefficient == 0.001
+
+
+@pytest.mark.parametrize("engine", ["verl", "trl"])
+def test_updates_of_a_round_are_told_too(engine):
+    asked = wanted("32x8")
+    asked = asked._replace(design=replace(asked.design, minibatches=4, epochs=2))
+    assert design_of(nested(told(engine, asked).flags), engine, 8)[0].updates_per_round == 8
+
+
+def test_slime_gets_its_flags():
+    flags = told("slime", wanted("32x8", 16)).flags
+    assert (flags["--rollout-batch-size"], flags["--n-samples-per-prompt"], flags["--global-batch-size"]) == (
+        32,
+        8,
+        256,
+    )
+    assert (flags["--actor-num-nodes"], flags["--actor-num-gpus-per-node"]) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("engine", "label", "gpus"),
+    [
+        ("trl", "256x1", 8),
+        ("prime-rl", "256x1", 8),
+        ("slime", "256x1", 8),
+        ("verl", "256x1w8-paper_text", 8),
+        ("verl", "32x1+7-paper_text", 8),
+        ("verl", "3x5", 8),
+        ("trl", "3x5", 8),
+        ("prime-rl", "32x8", 1),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said(engine, label, gpus):
+    found = told(engine, wanted(label, gpus))
+    assert found.refused and not found.flags
+
+
+def test_verl_trains_groups_of_one_on_their_raw_reward():
+    assert not told("verl", wanted("256x1")).refused
+
+
+# --- what is printed ---
+
+
+def test_without_evidence_it_ranks_costs_and_says_so():
+    status, text = rftlab("advise", "--model", "7e9")
+    assert status == 0 and "Nothing was measured on this model: this ranks costs" in text
+    assert all(label in text for label in CELLS) and "first runs" in text and "evidence: none" in text
+    assert "groups with" not in text and "actor_rollout_ref.rollout.n=" in text
+
+
+def test_a_pilot_of_another_model_is_said_to_stand_in():
+    status, text = rftlab("advise", "--model", "7e9", "--pair", "tiny-mix97", "--designs", "32x8")
+    assert status == 0 and "stands in for 7e9" in text and "groups with" in text
+    assert "nobody measured" in text
+
+
+def test_a_model_that_does_not_fit_is_told_how_many_gpus_it_needs():
+    status, text = rftlab("advise", "--model", "70B", "--gpus", "2xH100", "--designs", "32x8")
+    assert status == 1 and "no design fits" in text and "xH100" in text.split("no design fits")[1]
+
+
+def test_a_budget_that_pays_no_run_says_how_many_rounds_it_pays():
+    status, text = rftlab("advise", "--model", "7e9", "--budget", 1, "--designs", "32x8")
+    assert status == 0 and "no run that fits can be paid" in text and "rounds of it" in text
+
+
+def test_a_task_of_ones_own_needs_its_lengths():
+    ask = ("advise", "--model", "7e9", "--task", "mine", "--designs", "32x8")
+    assert rftlab(*ask)[0] == 2
+    short, long = (rftlab(*ask, "--prompt-tokens", 100, "--response-tokens", n)[1] for n in (100, 3000))
+    assert "responses of 3000 tokens" in long and short != long

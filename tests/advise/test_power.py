@@ -1,0 +1,185 @@
+"""Seeds and questions that a difference needs, and measured differences: against simulation and scipy."""
+
+from itertools import count
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.results.evalstats import power, seeds_needed
+from rftlab.studies.signal.power import (
+    checked_questions,
+    compared,
+    questions_needed,
+    seeds_for,
+    sigma_of_difference,
+    smallest_difference,
+)
+from rftlab.studies.signal.repeats import final_score, pooled_sigma, repeats_of
+from tests.support.here import rftlab
+
+A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
+
+
+@pytest.mark.parametrize("sigma", [0.004, 0.01, 0.03, 0.08])
+@pytest.mark.parametrize("paired", [False, True])
+def test_bisection_finds_the_seeds_that_counting_finds(sigma, paired):
+    counted = next(seeds for seeds in count(2) if power(seeds, 0.02 / sigma, paired) >= 0.8)
+    assert seeds_needed(sigma, 0.02, paired) == seeds_for(0.02, sigma, paired) == counted
+
+
+def test_a_difference_that_nobody_can_pay_ends():
+    with pytest.raises(UserError, match="seeds show"):
+        seeds_needed(1.0, 1e-9)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_seeds_find_the_difference_as_often_as_they_should(paired):
+    rng, sigma, difference, correlation = np.random.default_rng(1), 0.02, 0.025, 0.6
+    spread = sigma_of_difference(sigma, correlation) if paired else sigma
+    seeds = seeds_for(difference, spread, paired)
+    shared = rng.normal(0, sigma * correlation**0.5, (4000, seeds, 1)) * paired
+    own = sigma * ((1 - correlation) ** 0.5 if paired else 1.0)
+    runs = shared + rng.normal(0, own, (4000, seeds, 2)) + np.array([0.0, difference])
+    test = stats.ttest_rel if paired else stats.ttest_ind
+    found = (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean()
+    assert 0.78 < found < 0.93  # the fewest seeds: at least 0.8, and not far above
+
+
+def test_the_smallest_difference_needs_as_many_seeds_as_it_has():
+    for seeds in (2, 5, 12):
+        difference = smallest_difference(0.015, seeds, False)
+        assert seeds_for(difference * 1.001, 0.015, False) == seeds
+        assert seeds_for(difference * 0.97, 0.015, False) > seeds
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("responses", [1, 4])
+def test_the_questions_find_the_difference_as_often_as_they_should(same, responses):
+    rng, difference = np.random.default_rng(2), 0.06
+    known = checked_questions(0.45, 0.2, responses)
+    n = questions_needed(known, difference, same)
+    size = 0.45 * 0.55 / 0.2**2 - 1
+    found, error = [], (known.variance(same) / n) ** 0.5
+    for _ in range(3000):
+        first = rng.beta(0.45 * size, 0.55 * size, n)
+        second = first if same else rng.beta(0.45 * size, 0.55 * size, n)
+        better = np.clip(second + difference, 0, 1)
+        a, b = (rng.binomial(responses, rates) / responses for rates in (first, better))
+        found.append(abs(b.mean() - a.mean()) > 1.96 * error)
+    assert np.mean(found) == pytest.approx(0.8, abs=0.05)
+
+
+def test_without_a_spread_the_same_questions_gain_nothing():
+    known = checked_questions(0.4, 0.0, 1)
+    assert questions_needed(known, 0.02, True) == questions_needed(known, 0.02, False)
+
+
+def test_the_welch_test_is_that_of_scipy():
+    found = compared(A, B, False)
+    theirs = stats.ttest_ind(B, A, equal_var=False)
+    interval = theirs.confidence_interval()
+    assert found.p_value == pytest.approx(theirs.pvalue)
+    assert (found.low, found.high) == (pytest.approx(interval.low), pytest.approx(interval.high)) and found.seen
+    pairs = compared(A, B, True)
+    theirs = stats.ttest_rel(B, A)
+    assert pairs.p_value == pytest.approx(theirs.pvalue)
+    assert pairs.low == pytest.approx(theirs.confidence_interval().low)
+
+
+def test_the_permutation_test_is_that_of_scipy():
+    a, b = np.array([0.1, 0.25, 0.2, 0.3]), np.array([0.3, 0.35, 0.28])
+    theirs = stats.permutation_test(
+        (b, a), lambda x, y: abs(np.mean(x) - np.mean(y)), n_resamples=np.inf, alternative="greater"
+    )
+    assert compared(a, b, False).permutation == pytest.approx(theirs.pvalue)
+    assert (compared(A, B, False).permutation, compared(A, B, False).least) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_intervals_hold_the_difference_as_often_as_they_say():
+    rng, truth = np.random.default_rng(3), 0.03
+    runs = rng.normal(0.4, 0.02, (3000, 2, 4))
+    found = [compared(a, b + truth, False) for a, b in runs]
+    assert np.mean([one.low <= truth <= one.high for one in found]) == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_run_a_side_says_nothing_unless_sigma_is_known():
+    found = compared(A[:1], B[:1], False)
+    assert not found.seen and np.isnan(found.p_value)
+    assert compared(A[:1], B[:1], False, sigma=0.005).seen
+    assert not compared(A[:1], B[:1], False, sigma=0.05).seen
+
+
+def test_equal_runs_are_no_difference():
+    same = np.array([0.5, 0.5])
+    assert not compared(same, same, False).seen and compared(same, same, True).p_value == 1
+
+
+# --- imported runs ---
+
+
+def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e-6) -> ImportedRun:
+    rows = [(name, r, "test", "", "pass_at_1", v, 1.0, r, "acc") for r, v in ((0, 0.1), (50, value))]
+    curves = pd.DataFrame(rows, columns=list(COLUMNS))
+    known = KnownDesign(prompts=prompts, rollouts=8, learning_rate=rate, assumed=(f"said by {name}",))
+    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, curves)
+
+
+RUNS = [
+    *(imported(f"a{i}", value) for i, value in enumerate(A)),
+    *(imported(f"b{i}", value, 64) for i, value in enumerate(B)),
+    imported("c", 0.9, 64, 1e-5),
+    imported("d", 0.2, None),
+    imported("e", 0.3, None),
+]
+
+
+def test_repeats_are_runs_of_one_known_design():
+    groups = repeats_of(RUNS)
+    assert [len(scores) for _, scores in groups] == [3, 3]
+    sigma, degrees = pooled_sigma([scores for _, scores in groups])
+    assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
+    assert final_score(RUNS[0]) == 0.41
+
+
+def test_runs_of_a_collection_are_compared_by_name(tmp_path):
+    write_collection(tmp_path, "sweep", RUNS)
+    ask = ("power", "--results", tmp_path, "--imported", "sweep")
+    status, text = rftlab(*ask, "--a", "a0", "a1", "a2", "--b", "b0", "b1", "b2")
+    assert status == 0 and text == rftlab("power", "--a", *A, "--b", *B)[1] and "+0.0367" in text
+    status, text = rftlab(*ask, "--difference", 0.02)
+    sigma, _ = pooled_sigma([A, B])
+    assert status == 0 and f"sigma = {sigma:.4f}" in text
+    assert f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
+    status, text = rftlab(*ask, "--a", "a0", "--b", "nobody")
+    assert (status, text.count("\n")) == (2, 1) and "a0, a1" in text
+
+
+def test_a_collection_without_repeats_says_so(tmp_path):
+    write_collection(tmp_path, "one", RUNS[:1])
+    status, text = rftlab("power", "--results", tmp_path, "--imported", "one")
+    assert (status, text.count("\n")) == (2, 1) and "repeat" in text
+
+
+# --- what is printed ---
+
+
+def test_a_measured_difference_is_told_with_what_so_few_runs_cannot_say():
+    _, text = rftlab("power", "--a", *A, "--b", *B)
+    for part in ("a difference: the interval leaves out 0", "p = 0.032", "cannot be below 0.100", "4 seeds a side"):
+        assert part in text
+    _, text = rftlab("power", "--a", 0.40, 0.46, "--b", 0.41, 0.47)
+    assert "no difference seen" in text
+
+
+def test_seeds_and_questions_are_told_paired_and_unpaired():
+    ask = ("power", "--sigma", 0.015, "--difference", 0.02, "--p", 0.4, "--spread", 0.3, "--questions", 1319)
+    _, text = rftlab(*ask)
+    assert "10 seeds an arm unpaired, 11 paired (correlation 0)" in text and "9,419 unpaired" in text
+    assert "5,887 paired" in text and "0.0135" in text
+    _, text = rftlab(*ask, "--correlation", 0.8)
+    assert "5 paired (correlation 0.8)" in text

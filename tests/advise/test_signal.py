@@ -1,0 +1,276 @@
+"""Silent groups, effective batches, tries, prompts worth dropping: closed forms against simulation and theory."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import beta as beta_function
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.errors import UserError
+from rftlab.studies.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
+from rftlab.studies.pilot.store import shipped_base
+from rftlab.studies.signal.signal import (
+    beta_of,
+    counted_share,
+    exactly,
+    noise_batch,
+    outcome_of,
+    posterior,
+    silent_share,
+    tries_of,
+)
+from rftlab.studies.signal.source import Measured, fitted, of_pilot, read_rates
+from rftlab.studies.theory.algebra import silent_chance
+from rftlab.studies.theory.models import beta_rates
+from tests.support.here import rftlab
+
+SIZES = (1, 2, 3, 8, 64)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("a", "b"), [(0.5, 1.5), (0.2, 0.6), (3.0, 2.0)])
+def test_the_silent_share_of_a_beta_is_that_of_the_theory(a, b, size):
+    """T5: the closed form, and the advantages of groups by their number of successes."""
+    found = silent_share(BetaBinomial(a, b, 0.0, 0.0), size)
+    closed = (beta_function(a + size, b) + beta_function(a, b + size)) / beta_function(a, b)
+    assert found == pytest.approx(min(1.0, closed), rel=1e-10)
+    rates = beta_rates(a, b)
+    if size > 1:  # a group of one keeps its raw reward there
+        told = float(rates.chances @ silent_chance(Advantage("group_mean", "group_std"), size, rates.values))
+        assert found == pytest.approx(told, rel=1e-8)
+
+
+def test_a_share_at_zero_is_silent():
+    inner = silent_share(BetaBinomial(1.0, 2.0, 0.0, 0.0), 8)
+    assert silent_share(BetaBinomial(1.0, 2.0, 0.3, 0.0), 8) == pytest.approx(0.3 + 0.7 * inner)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-6, 1e-3])
+def test_a_narrow_beta_is_as_questions_that_are_alike(spread):
+    assert silent_share(beta_of(0.3, spread), 8) == pytest.approx(0.3**8 + 0.7**8, rel=1e-3)
+
+
+def test_the_mean_and_spread_of_a_beta_are_those_given():
+    found = beta_of(0.3, 0.2)
+    assert (found.mean, found.variance) == (pytest.approx(0.3), pytest.approx(0.04))
+
+
+@pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
+def test_fits_find_the_silent_share_that_the_histogram_of_counts_misses(fit):
+    rng, m, size = np.random.default_rng(1), 4, 8
+    truth = BetaBinomial(1.2, 2.5, 0.0, 0.0)
+    counts = rng.binomial(m, rng.beta(truth.a, truth.b, 4000))
+    expected = silent_share(truth, size)
+    assert silent_share(fit(counts, m), size) == pytest.approx(expected, abs=0.03)
+    assert silent_share(exactly(counts / m), size) > expected + 0.1  # rates of four responses are too wide
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_the_share_from_counts_alone_has_no_bias(size):
+    """Over repeated experiments with a distribution that is no Beta."""
+    rng, m, rates = np.random.default_rng(2), 8, np.array([0.0, 0.1, 0.5, 0.97])
+    expected = float((rates**size + (1 - rates) ** size).mean())
+    found = [counted_share(rng.binomial(m, np.tile(rates, 50)), m, size) for _ in range(400)]
+    values = np.array([one.value for one in found])
+    assert abs(values.mean() - expected) < 4 * values.std() / 20
+    plugged = np.mean([(c**size + (1 - c) ** size).mean() for c in rng.binomial(m, np.tile(rates, 50), (400, 200)) / m])
+    assert abs(plugged - expected) > 10 * values.std() / 20  # the mutant: rates put into the formula
+    assert counted_share(np.array([1, 2]), m, m + 1) is None
+
+
+def test_its_error_is_that_of_questions_drawn_at_random():
+    rng, m = np.random.default_rng(3), 8
+    found = [counted_share(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
+    assert np.std([one.value for one in found]) == pytest.approx(np.mean([one.error for one in found]), rel=0.15)
+
+
+@pytest.mark.parametrize(("batch", "silent"), [(1, 0.5), (8, 0.3), (32, 0.2), (32, 0.9), (100, 0.01)])
+def test_the_tries_are_those_of_a_simulation(batch, silent):
+    rng, tries = np.random.default_rng(4), []
+    for _ in range(6000):
+        have, count = 0, 0
+        while have < batch:
+            have, count = have + rng.binomial(batch, 1 - silent), count + 1
+        tries.append(count)
+    found = tries_of(batch, silent)
+    assert found.expected == pytest.approx(np.mean(tries), abs=5 * np.std(tries) / 77 + 1e-9)
+    enough = np.mean(np.array(tries) <= found.likely)
+    assert enough >= 0.94 and np.mean(np.array(tries) < found.likely) <= 0.96
+    assert found.groups == pytest.approx(batch / (1 - silent)) and found.groups <= batch * found.expected + 1e-9
+
+
+def test_no_signal_takes_for_ever_and_no_silence_one_try():
+    assert tries_of(8, 1.0).expected == np.inf and tries_of(8, 0.0) == (1.0, 1.0, 8.0)
+
+
+@pytest.mark.parametrize("fit", [beta_binomial, nonparametric])
+@pytest.mark.parametrize("right", [0, 6])
+def test_the_posterior_of_a_count_is_that_of_simulated_questions(fit, right):
+    rng, m, size, n = np.random.default_rng(5), 6, 4, 200_000
+    rates = np.where(rng.random(n) < 0.2, 0.0, rng.beta(1.0, 1.5, n))
+    counts = rng.binomial(m, rates)
+    mine = rates[counts == right]
+    found = outcome_of(fit(counts, m), counts, m, right, size)
+    assert found.questions == len(mine)
+    assert found.rate == pytest.approx(mine.mean(), abs=0.02)
+    assert found.silent == pytest.approx((mine**size + (1 - mine) ** size).mean(), abs=0.04)
+
+
+def test_posteriors_average_to_the_prior():
+    prior, m = BetaBinomial(0.7, 1.9, 0.25, 0.0), 5
+    parts = [posterior(prior, m, right) for right in range(m + 1)]
+    chances = np.exp([part.log_likelihood for part in parts])
+    assert chances.sum() == pytest.approx(1)
+    assert chances @ [part.mean for part in parts] == pytest.approx(prior.mean)
+    assert chances @ [silent_share(part, 8) for part in parts] == pytest.approx(silent_share(prior, 8))
+
+
+def test_the_effective_batch_gives_the_variance_of_a_batch_of_groups():
+    rng, between, within, batch, rollouts = np.random.default_rng(6), 0.5, 4.0, 8, 4
+    prompts = rng.normal(0, between**0.5, (40_000, batch, 1))
+    means = (prompts + rng.normal(0, within**0.5, (40_000, batch, rollouts))).mean(axis=(1, 2))
+    assert means.var() == pytest.approx(within / noise_batch(batch, rollouts, between / within), rel=0.03)
+    assert noise_batch(8, 4, 0.0) == 32 and noise_batch(8, 10**9, 0.5) == pytest.approx(16)
+
+
+MUTANTS = {
+    "right alone": lambda p, k: (p**k).mean(),
+    "of the mean": lambda p, k: p.mean() ** k + (1 - p.mean()) ** k,
+    "of one response less": lambda p, k: (p ** (k - 1) + (1 - p) ** (k - 1)).mean(),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_share_would_be_seen(name):
+    rates = np.random.default_rng(8).beta(0.5, 1.5, 100_000)
+    expected = silent_share(BetaBinomial(0.5, 1.5, 0.0, 0.0), 8)
+    assert (rates**8 + (1 - rates) ** 8).mean() == pytest.approx(expected, abs=0.005)
+    assert abs(MUTANTS[name](rates, 8) - expected) > 0.01
+
+
+def test_the_ratio_is_between_over_within_and_not_the_other_way_round():
+    """As the variance of a batch of one response to each of B prompts shows."""
+    between, within, batch = 0.5, 4.0, 8
+    assert within / noise_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
+    assert within / noise_batch(batch, 1, within / between) > 5 * (between + within) / batch
+
+
+# --- where rates come from ---
+
+
+def test_a_table_and_json_say_the_same(tmp_path):
+    (tmp_path / "a.csv").write_text("question,right,responses\nx,0,4\ny,3,4\nz,4,4\n")
+    (tmp_path / "b.json").write_text("[[0, 4], [3, 4], [4, 4]]")
+    (tmp_path / "c.json").write_text('[{"correct": 0, "n": 4}, {"correct": 3, "n": 4}, {"correct": 4, "n": 4}]')
+    (tmp_path / "d.csv").write_text("score\n0\n0.75\n1\n")
+    (tmp_path / "e.csv").write_text("pass_rate,responses\n0,4\n0.75,4\n1,4\n")
+    found = [
+        read_rates(tmp_path / "a.csv", None, None),
+        read_rates(tmp_path / "b.json", None, None),
+        read_rates(tmp_path / "c.json", None, None),
+        read_rates(tmp_path / "d.csv", "score", 4),
+        read_rates(tmp_path / "e.csv", None, None),
+    ]
+    assert [(one.counts.tolist(), one.responses) for one in found] == [([0, 3, 4], 4)] * 5
+
+
+def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
+    (tmp_path / "a.json").write_text("[0.0, 0.5]")
+    measured = read_rates(tmp_path / "a.json", None, None)
+    found = fitted(measured)
+    assert measured.counts is None and "taken as exact" in found.told
+    assert silent_share(found.rates, 2) == pytest.approx((1 + 0.5) / 2)
+
+
+def test_a_distribution_that_does_not_fit_is_not_believed():
+    rng = np.random.default_rng(7)
+    counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
+    found = fitted(Measured(counts, 16, counts / 16))
+    assert "without a form" in found.told and isinstance(found.other, BetaBinomial)
+    counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
+    assert isinstance(fitted(Measured(counts, 16, counts / 16)).rates, BetaBinomial)
+
+
+def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):
+    measured = of_pilot(tmp_path, "tiny-mix97")
+    assert measured.gradient == shipped_base("tiny-mix97").centred and len(measured.counts) == 512
+
+
+WRONG = {
+    "no.csv": "a,b\n1,2\n",
+    "empty.csv": "",
+    "header.csv": "right,responses\n",
+    "ragged.csv": "right,responses\n1,2,3\n",
+    "short.csv": "right,responses\n1\n",
+    "many.csv": "right,responses\n1,2\n1,3\n",
+    "over.csv": "right,responses\n5,4\n2,4\n",
+    "half.csv": "right,responses\n1.5,4\n2,4\n",
+    "none.csv": "right\n1\n2\n",
+    "nan.csv": "right,responses\nnan,4\n",
+    "text.csv": "pass_rate\nhigh\n",
+    "above.csv": "pass_rate\n45\n",
+    "one.csv": "right,responses\n1,1\n0,1\n",
+    "single.csv": "right,responses\n1,4\n",
+    "bad.json": "{",
+    "object.json": '{"right": 1}',
+    "deep.json": "[" * 100_000,
+    "words.json": '["a"]',
+    "huge.json": "[1" + "0" * 400 + "]",
+    "bool.json": '[{"right": true, "responses": 4}]',
+    "binary.csv": "\x00\x01\x02\x03" * 40,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_is_one_line(name, tmp_path):
+    (tmp_path / name).write_text(WRONG[name])
+    with pytest.raises(UserError, match="allowed"):
+        fitted(read_rates(tmp_path / name, None, None))
+    status, text = rftlab("signal", tmp_path / name)
+    assert (status, text.count("\n")) == (2, 1) and text.startswith("rftlab: ")
+
+
+def test_what_is_in_a_file_is_not_obeyed(tmp_path):
+    (tmp_path / "a.csv").write_text("[bold red]\x1b[31m,right\n1,2\n")
+    _, text = rftlab("signal", tmp_path / "a.csv")
+    assert "\x1b" not in text and text.count("\n") == 1
+
+
+# --- what is printed ---
+
+
+def test_a_pilot_prints_silent_groups_effective_batches_tries_and_drops():
+    status, text = rftlab("signal", "--pair", "tiny-mix97", "--batch", 32, "--rollouts", 8, 16)
+    assert status == 0
+    share = silent_share(fitted(of_pilot(Path("results"), "tiny-mix97")).rates, 8)
+    for part in (f"{share:.3f}", f"{32 * (1 - share):.1f}", f"{tries_of(32, share).expected:.2f}", "247 of 512"):
+        assert part in text
+    assert "B_eff" in text and "r = 0.0672" in text and "beta-binomial a = 0.67" in text
+
+
+def test_without_gradients_it_says_that_it_knows_no_effective_batch(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([[c % 5, 4] for c in range(50)]))
+    status, text = rftlab("signal", tmp_path / "a.json")
+    assert status == 0 and "needs r from a pilot's gradients" in text and "r =" not in text
+
+
+def test_prompts_that_are_surely_silent_are_named(tmp_path):
+    counts = [0] * 200 + [16] * 200 + [8] * 50
+    (tmp_path / "a.json").write_text(json.dumps([[c, 16] for c in counts]))
+    _, text = rftlab("signal", tmp_path / "a.json", "--rollouts", 2, 8)
+    assert "worth dropping for now" in text and "200 of 450" in text
+    _, text = rftlab("signal", "--pair", "tiny-mix97")
+    assert "worth dropping: none" in text
+
+
+def test_rates_of_two_numbers_drop_no_prompts():
+    status, text = rftlab("signal", "--p", 0.3)
+    assert status == 0 and "all alike" in text and "worth" not in text
+
+
+def test_fits_that_disagree_are_shown(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([[0, 4]] * 3))
+    _, text = rftlab("signal", tmp_path / "a.json")
+    assert "the counts do not tell" in text and "over 1,000" in text
