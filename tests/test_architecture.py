@@ -127,7 +127,7 @@ FLOORS = (
     ("studies/paper",),
     ("studies/runs",),
     ("studies/results", "studies/logs"),
-    ("studies/report",),
+    ("studies/report", "studies/diagnose"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast",),
     ("studies/cli",),

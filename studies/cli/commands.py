@@ -11,6 +11,7 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.diagnose import Diagnose
 from rftlab.studies.cli.errors import one_line
 from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
@@ -181,6 +182,7 @@ COMMANDS = {
         Estimators,
         Doctor,
         Import,
+        Diagnose,
     )
 }
 

@@ -1,0 +1,52 @@
+"""Statistics that noise, outliers and gaps do not mislead."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import ndimage, stats
+
+BLOCKS = 12
+"""A trend is of so many medians of neighbours, which depend on each other less than the values do."""
+
+
+class Trend(NamedTuple):
+    """A line through values: Theil and Sen's slope a round, with a 95% interval; Kendall's p of no trend."""
+
+    slope: float
+    low: float
+    high: float
+    p: float
+
+
+def trend(rounds: np.ndarray, values: np.ndarray) -> Trend:
+    """Of values (n,) at rounds (n,), n >= 3."""
+    count = min(BLOCKS, max(3, len(values) // 2)) if len(values) > BLOCKS else len(values)
+    at = np.array([part.mean() for part in np.array_split(rounds.astype(float), count)])
+    level = np.array([np.median(part) for part in np.array_split(values, count)])
+    if np.ptp(level) == 0:
+        return Trend(0.0, 0.0, 0.0, 1.0)
+    slope, _, low, high = stats.theilslopes(level, at, 0.95)
+    return Trend(float(slope), float(low), float(high), float(stats.kendalltau(at, level).pvalue))
+
+
+def noise(values: np.ndarray) -> float:
+    """Standard deviation of one value about a slow curve: from the median size of second differences, which a slope
+    leaves alone; nan below 4 values."""
+    if len(values) < 4:
+        return float("nan")
+    return float(np.median(np.abs(np.diff(values, 2))) * 1.4826 / np.sqrt(6))
+
+
+def smooth(values: np.ndarray, part: float = 0.1, least: int = 3) -> np.ndarray:
+    """Running median over a part of the values, at least so many; mirrored at the ends, so that no single value stands."""
+    width = max(least, int(len(values) * part)) | 1
+    return ndimage.median_filter(values, size=min(width, len(values) | 1), mode="mirror")
+
+
+def change_point(values: np.ndarray) -> int:
+    """Index of the first value after the shift that Pettitt's rank statistic finds: argmax |sum_i<t sum_j>=t
+    sign(x_i - x_j)| (Pettitt 1979)."""
+    ranks = stats.rankdata(values)
+    n = len(values)
+    sums = 2 * np.cumsum(ranks)[:-1] - np.arange(1, n) * (n + 1)
+    return int(np.argmax(np.abs(sums))) + 1

@@ -1,0 +1,100 @@
+"""Steps that are too large: the policy leaves what its samples can vouch for."""
+
+import numpy as np
+
+from rftlab.studies.diagnose.collapse import fall_of
+from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.observed import PROGRESS, Line, Observed
+from rftlab.studies.diagnose.robust import noise, smooth
+from rftlab.studies.diagnose.signal import SILENT
+from rftlab.studies.diagnose.thresholds import limit
+
+KIND = "step too large"
+GRADIENT = ("train", "grad_norm")
+
+
+def step_too_large(seen: Observed) -> Finding | Unjudged | None:
+    """Whether anything that a large step does is seen."""
+    signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
+    found = [sign(seen) for sign in signs]
+    if all(sentence is None for sentence in found):
+        return Unjudged(KIND, f"reward, clip_fraction, KL or grad_norm at {limit('few_points'):g} rounds or more")
+    evidence = tuple(sentence for sentence in found if sentence)
+    if not evidence:
+        return None
+    return Finding(
+        KIND,
+        "change",
+        "the policy moves further than its samples vouch for",
+        evidence,
+        f"any of: {limit('drawdown'):.0%} of the best level lost, clip fraction {limit('clip_fraction'):g}, KL "
+        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups silent by "
+        f"{limit('silent_early'):.0%} of the run",
+        "a learning rate a third of this one, or fewer updates a round; larger batches; clip gradients by norm",
+    )
+
+
+def _enough(seen: Observed, *wanted: tuple[str, str]) -> Line | None:
+    return seen.first(*wanted, least=int(limit("few_points")))
+
+
+def _drawdown(seen: Observed) -> str | None:
+    """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
+    lines = [line for key in PROGRESS if (line := _enough(seen, key)) is not None]
+    for line in lines:
+        found = fall_of(line)
+        if found and found.share >= limit("drawdown"):
+            return f"{line.metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end"
+    return "" if lines else None
+
+
+def _clipped(seen: Observed) -> str | None:
+    line = _enough(seen, ("train", "clip_fraction"))
+    return None if line is None else _high(line, limit("clip_fraction"), "of the tokens are clipped")
+
+
+def _far(seen: Observed) -> str | None:
+    line = _enough(seen, ("train", "kl"))
+    return None if line is None else _high(line, limit("kl"), "nats a token is the KL to the policy that sampled")
+
+
+def _high(line: Line, most: float, what: str) -> str:
+    level = smooth(np.abs(line.values))
+    at = int(np.argmax(level))
+    return f"{level[at]:.3g} {what}, about round {line.rounds[at]}" if level[at] >= most else ""
+
+
+def _spikes(seen: Observed) -> str | None:
+    """Gradients far above their median before the reward falls."""
+    line, reward = _enough(seen, GRADIENT), seen.reward(int(limit("few_points")))
+    if line is None or reward is None:
+        return None
+    middle = float(np.median(line.values))
+    for at in np.flatnonzero(line.values > limit("spike") * middle) if middle > 0 else ():
+        width = max(3, len(reward) // 20)
+        cut = int(np.searchsorted(reward.rounds, line.rounds[at]))
+        before, after = reward.values[max(0, cut - width) : cut], reward.values[cut + 1 : cut + 1 + width]
+        error = limit("changed") * noise(reward.values)
+        if min(len(before), len(after)) >= 3 and np.median(before) - np.median(after) > error:
+            return (
+                f"gradient norm {line.values[at]:.3g} at round {line.rounds[at]}, {line.values[at] / middle:.0f} times "
+                f"its median; reward {np.median(before):.3f} before, {np.median(after):.3f} after"
+            )
+    return ""
+
+
+def _silent_early(seen: Observed) -> str | None:
+    """Groups that fall silent within the first rounds at a middling reward: each prompt is answered in one way,
+    right or wrong, before it was learnt."""
+    line, reward = _enough(seen, SILENT), seen.first(("train", "reward_mean"), ("train", "pass_at_1"), least=8)
+    if line is None or reward is None or seen.design.rollouts == 1:
+        return None
+    until = line.rounds[0] + limit("silent_early") * (line.rounds[-1] - line.rounds[0])
+    early, level = line.values[line.rounds <= until], reward.values[reward.rounds <= until]
+    risen = float(np.median(reward.last())) - float(reward.values[0]) > limit("changed") * noise(reward.values)
+    if len(early) < 3 or not len(level) or not risen:
+        return ""
+    share, paid = float(np.median(early[-3:])), float(np.median(level[-3:]))
+    if share < limit("silent_groups") or not 0.1 < paid < 0.9:
+        return ""
+    return f"{share:.2f} of the groups are silent by round {until:.0f}, at a reward of {paid:.2f}"
