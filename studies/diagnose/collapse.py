@@ -76,7 +76,7 @@ def collapse(seen: Observed) -> Finding | Unjudged | None:
         "the policy broke and did not come back",
         tuple(evidence),
         f"{limit('fall'):.0%} of the best level lost and {limit('errors'):g} standard errors, entropy "
-        f"{limit('entropy_burst'):g} times its start, or responses {limit('length_left'):g} of theirs and no more reward",
+        f"{limit('entropy_burst'):g} times its start, or responses {limit('length_left'):g} of theirs, no more reward",
         "go back to a checkpoint before it; a lower learning rate, fewer updates a round, a clip or a KL penalty; "
         "read responses around that round",
     )

@@ -14,7 +14,7 @@ KIND, PLATEAU_KIND = "noise above progress", "plateau"
 
 
 class Longer(NamedTuple):
-    """What half as many rounds again would bring, if they go on as the last half of the run did."""
+    """What half as many rounds again would bring, if they go on as the last half of the run did; a 95% interval."""
 
     rounds: float
     gain: float
@@ -54,15 +54,18 @@ def noise_above_progress(seen: Observed) -> Finding | Unjudged | None:
             f"trend over these rounds {found.low * span:+.3f} to {found.high * span:+.3f} (95%), p = {found.p:.2g}",
         ),
         f"p above {limit('level'):g}, change below {limit('changed'):g} deviations",
-        "more prompts a round and a larger evaluation, to see it; a higher learning rate or easier prompts, to learn more",
+        "more prompts a round and a larger evaluation, to see it; a higher learning rate or easier prompts, to learn",
     )
 
 
 def longer(line: Line) -> Longer:
-    """What a longer run is worth by the last half: an upper estimate where the curve bends down."""
+    """What a longer run is worth by the last half: too much where the curve bends down. The interval is that of the
+    slope and of two levels about the line, added as independent errors are."""
     late = line.tail(0.5)
     found, ahead = trend(late.rounds, late.values), limit("longer") * (line.rounds[-1] - line.rounds[0])
-    return Longer(ahead, *(slope * ahead for slope in (found.slope, found.low, found.high)))
+    middle, levels = found.slope * ahead, limit("seen") * np.sqrt(2) * found.spread
+    low, high = (float(np.hypot((slope - found.slope) * ahead, levels)) for slope in (found.low, found.high))
+    return Longer(ahead, middle, middle - low, middle + high)
 
 
 def plateau(seen: Observed) -> Finding | Unjudged | None:

@@ -16,6 +16,8 @@ class Trend(NamedTuple):
     low: float
     high: float
     p: float
+    spread: float
+    """Standard deviation of the blocks about the line."""
 
 
 def trend(rounds: np.ndarray, values: np.ndarray) -> Trend:
@@ -24,21 +26,24 @@ def trend(rounds: np.ndarray, values: np.ndarray) -> Trend:
     at = np.array([part.mean() for part in np.array_split(rounds.astype(float), count)])
     level = np.array([np.median(part) for part in np.array_split(values, count)])
     if np.ptp(level) == 0:
-        return Trend(0.0, 0.0, 0.0, 1.0)
-    slope, _, low, high = stats.theilslopes(level, at, 0.95)
-    return Trend(float(slope), float(low), float(high), float(stats.kendalltau(at, level).pvalue))
+        return Trend(0.0, 0.0, 0.0, 1.0, 0.0)
+    slope, start, low, high = stats.theilslopes(level, at, 0.95)
+    spread = float((level - start - slope * at).std(ddof=2)) if count > 2 else 0.0
+    return Trend(float(slope), float(low), float(high), float(stats.kendalltau(at, level).pvalue), spread)
 
 
 def noise(values: np.ndarray) -> float:
-    """Standard deviation of one value about a slow curve: from the median size of second differences, which a slope
-    leaves alone; nan below 4 values."""
+    """Standard deviation of one value about a slow curve: from second differences, which a slope leaves alone; nan
+    below 4 values."""
     if len(values) < 4:
         return float("nan")
-    return float(np.median(np.abs(np.diff(values, 2))) * 1.4826 / np.sqrt(6))
+    bends = np.diff(values, 2)
+    # where most values are equal, as rewards of 0 are, the median is 0 and the standard deviation is not
+    return float(max(np.median(np.abs(bends)) * 1.4826, bends.std() / 2) / np.sqrt(6))
 
 
 def smooth(values: np.ndarray, part: float = 0.1, least: int = 3) -> np.ndarray:
-    """Running median over a part of the values, at least so many; mirrored at the ends, so that no single value stands."""
+    """Running median over a part of the values, at least so many; mirrored at the ends, where no value stands alone."""
     width = max(least, int(len(values) * part)) | 1
     return ndimage.median_filter(values, size=min(width, len(values) | 1), mode="mirror")
 

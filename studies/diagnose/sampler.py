@@ -35,7 +35,7 @@ def mismatch(seen: Observed) -> Finding | Unjudged | None:
         "change",
         "sampler and trainer give the same tokens other probabilities",
         tuple(evidence),
-        f"mean difference {limit('mismatch_logp'):g} of log-probabilities, {limit('mismatch_probs'):g} of probabilities",
+        f"mean difference of log-probabilities {limit('mismatch_logp'):g}, probabilities {limit('mismatch_probs'):g}",
         "look at temperature, top-p and the weights the sampler holds; the same precision in both; "
         "truncated importance weights as a repair",
     )

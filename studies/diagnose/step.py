@@ -28,8 +28,8 @@ def step_too_large(seen: Observed) -> Finding | Unjudged | None:
         "the policy moves further than its samples vouch for",
         evidence,
         f"any of: {limit('drawdown'):.0%} of the best level lost, clip fraction {limit('clip_fraction'):g}, KL "
-        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups silent by "
-        f"{limit('silent_early'):.0%} of the run",
+        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups "
+        f"silent by {limit('silent_early'):.0%} of the run",
         "a learning rate a third of this one, or fewer updates a round; larger batches; clip gradients by norm",
     )
 
@@ -43,7 +43,7 @@ def _drawdown(seen: Observed) -> str | None:
     lines = [line for key in PROGRESS if (line := _enough(seen, key)) is not None]
     for line in lines:
         found = fall_of(line)
-        if found and found.share >= limit("drawdown"):
+        if found and found.share >= limit("drawdown") and found.best - found.last >= limit("reward_still"):
             return f"{line.metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end"
     return "" if lines else None
 
@@ -84,17 +84,20 @@ def _spikes(seen: Observed) -> str | None:
 
 
 def _silent_early(seen: Observed) -> str | None:
-    """Groups that fall silent within the first rounds at a middling reward: each prompt is answered in one way,
+    """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
     right or wrong, before it was learnt."""
-    line, reward = _enough(seen, SILENT), seen.first(("train", "reward_mean"), ("train", "pass_at_1"), least=8)
+    line, reward = (
+        _enough(seen, SILENT),
+        _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
+    )
     if line is None or reward is None or seen.design.rollouts == 1:
         return None
     until = line.rounds[0] + limit("silent_early") * (line.rounds[-1] - line.rounds[0])
-    early, level = line.values[line.rounds <= until], reward.values[reward.rounds <= until]
-    risen = float(np.median(reward.last())) - float(reward.values[0]) > limit("changed") * noise(reward.values)
-    if len(early) < 3 or not len(level) or not risen:
+    early, paid = line.values[line.rounds <= until][-3:], reward.values[reward.rounds <= until][-3:]
+    if min(len(early), len(paid)) < 3:
         return ""
-    share, paid = float(np.median(early[-3:])), float(np.median(level[-3:]))
-    if share < limit("silent_groups") or not 0.1 < paid < 0.9:
+    share, level, last = float(np.median(early)), float(np.median(paid)), float(np.median(reward.last()))
+    silent = share >= limit("silent_stuck") and share > line.values[0] + limit("reward_still")
+    if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
         return ""
-    return f"{share:.2f} of the groups are silent by round {until:.0f}, at a reward of {paid:.2f}"
+    return f"{share:.2f} of the groups are silent by round {until:.0f}; reward {level:.2f} then, {last:.2f} at the end"
