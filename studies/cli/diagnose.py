@@ -15,7 +15,9 @@ class Diagnose:
 
         rftlab diagnose run.log                  # any log that rftlab import reads
         rftlab diagnose runs/first               # a folder of rftlab train, or of a simulated run
-        rftlab diagnose imported:sweep#lr=1e-5   # one run of a collection
+        rftlab diagnose imported:sweep#lr1e-5    # one run of a collection
+
+    What the log does not hold is not judged, and said.
     """
 
     run: tyro.conf.Positional[str]

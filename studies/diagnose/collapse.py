@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
 from rftlab.studies.diagnose.observed import PROGRESS, Line, Observed
-from rftlab.studies.diagnose.robust import change_point, noise, smooth
+from rftlab.studies.diagnose.robust import noise, smooth, width_of
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND, ENTROPY_KIND = "collapse", "entropy gone"
@@ -21,7 +21,7 @@ class Fall(NamedTuple):
     best_round: int
     last: float
     since: int
-    """First round of the lower level."""
+    """First round of those that stay below the middle of both."""
     share: float
     """(best - last) / best."""
 
@@ -33,12 +33,14 @@ def fall_of(line: Line | None) -> Fall | None:
     level, last = smooth(line.values), float(np.median(line.last(0.2)))
     at = int(np.argmax(level))
     best, error = float(level[at]), _error(line, at)
+    around = slice(max(0, at - width_of(line.values) // 2), at + width_of(line.values) // 2 + 1)
+    at = around.start + int(np.argmax(line.values[around]))
     if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
         at, best, error = 0, float(line.values[0]), _binomial(line, 0)
     if not best > 0 or not best - last > limit("errors") * error:
         return None
-    after = line.values[at:]
-    since = line.rounds[at + change_point(after)] if len(after) > 2 else line.rounds[-1]
+    above = np.flatnonzero(smooth(line.values, 0.0) > (best + last) / 2)
+    since = line.rounds[min(max(at, int(above[-1]) if len(above) else 0) + 1, len(line) - 1)]
     return Fall(best, int(line.rounds[at]), last, int(since), (best - last) / best)
 
 

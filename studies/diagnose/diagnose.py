@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from rftlab.studies.diagnose import collapse, evaluation, format_gain, length, progress, sampler, signal, step
 from rftlab.studies.diagnose.finding import ORDER, Diagnosis, Finding, Unjudged
 from rftlab.studies.diagnose.observed import Observed, observe
@@ -30,7 +32,8 @@ def diagnose(run: ImportedRun, questions: int | None = None, claim: float | None
     0; from the first evaluation to the last where None.
     """
     seen = observe(run, questions, claim)
-    said = {kind: check(seen) for kind, check in CHECKS.items()}
+    with np.errstate(all="ignore"):  # values near the largest number: what overflows is no finding
+        said = {kind: check(seen) for kind, check in CHECKS.items()}
     findings = sorted((found for found in said.values() if isinstance(found, Finding)), key=_grave)
     return Diagnosis(
         run.name,

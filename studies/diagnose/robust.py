@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage, stats
 
+WIDEST = 201
+"""Values under a running median."""
 BLOCKS = 12
 """A trend is of so many medians of neighbours, which depend on each other less than the values do."""
 
@@ -44,14 +46,9 @@ def noise(values: np.ndarray) -> float:
 
 def smooth(values: np.ndarray, part: float = 0.1, least: int = 3) -> np.ndarray:
     """Running median over a part of the values, at least so many; mirrored at the ends, where no value stands alone."""
-    width = max(least, int(len(values) * part)) | 1
-    return ndimage.median_filter(values, size=min(width, len(values) | 1), mode="mirror")
+    return ndimage.median_filter(values, size=width_of(values, part, least), mode="mirror")
 
 
-def change_point(values: np.ndarray) -> int:
-    """Index of the first value after the shift that Pettitt's rank statistic finds: argmax |sum_i<t sum_j>=t
-    sign(x_i - x_j)| (Pettitt 1979)."""
-    ranks = stats.rankdata(values)
-    n = len(values)
-    sums = 2 * np.cumsum(ranks)[:-1] - np.arange(1, n) * (n + 1)
-    return int(np.argmax(np.abs(sums))) + 1
+def width_of(values: np.ndarray, part: float = 0.1, least: int = 3) -> int:
+    """Values under the window of `smooth`, an odd number."""
+    return min(max(least, int(len(values) * part)), WIDEST, len(values)) | 1

@@ -40,11 +40,11 @@ def _enough(seen: Observed, *wanted: tuple[str, str]) -> Line | None:
 
 def _drawdown(seen: Observed) -> str | None:
     """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
-    lines = [line for key in PROGRESS if (line := _enough(seen, key)) is not None]
-    for line in lines:
+    lines = [(key[0], line) for key in PROGRESS if (line := _enough(seen, key)) is not None]
+    for split, line in lines:
         found = fall_of(line)
         if found and found.share >= limit("drawdown") and found.best - found.last >= limit("reward_still"):
-            return f"{line.metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end"
+            return f"{split} {line.metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end"
     return "" if lines else None
 
 
