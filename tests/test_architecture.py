@@ -128,7 +128,7 @@ FLOORS = (
     ("studies/paper", "studies/console"),
     ("studies/runs",),
     ("studies/results", "studies/logs"),
-    ("studies/report",),
+    ("studies/report", "studies/diagnose"),
     ("studies/public",),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast", "studies/signal"),

@@ -12,6 +12,7 @@ from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.advise import Advise
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.diagnose import Diagnose
 from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.power import Power
@@ -203,6 +204,7 @@ COMMANDS = {
         Signal,
         Power,
         Advise,
+        Diagnose,
     )
 }
 

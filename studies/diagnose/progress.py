@@ -1,0 +1,90 @@
+"""How much a run still learns, against how much its numbers jump."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.studies.diagnose.collapse import fall_of
+from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.robust import noise, trend
+from rftlab.studies.diagnose.thresholds import limit
+
+KIND, PLATEAU_KIND = "noise above progress", "plateau"
+
+
+class Longer(NamedTuple):
+    """What half as many rounds again would bring, if they go on as the last half of the run did; a 95% interval."""
+
+    rounds: float
+    gain: float
+    low: float
+    high: float
+
+
+def _line(seen: Observed) -> Line | None:
+    """Where progress is measured: Pass@1 on the test set, or what training logs where that has too few points."""
+    return seen.progress(2 * int(limit("points"))) or seen.progress(int(limit("points")))
+
+
+def gain_of(line: Line) -> tuple[float, float]:
+    """Last quarter less the first value (the first three of a training metric), and the deviation of one value."""
+    start = float(line.values[0]) if line.rounds[0] == 0 else float(np.median(line.values[:3]))
+    return float(np.median(line.last())) - start, noise(line.values)
+
+
+def noise_above_progress(seen: Observed) -> Finding | Unjudged | None:
+    """Whether no progress can be told from noise over the whole run."""
+    line = _line(seen)
+    if line is None:
+        return Unjudged(KIND, f"Pass@1 or reward at {limit('points'):g} rounds or more")
+    fall = fall_of(line)
+    if fall and fall.share >= limit("drawdown"):
+        return None
+    gain, spread = gain_of(line)
+    found, span = trend(line.rounds, line.values), line.rounds[-1] - line.rounds[0]
+    if found.p <= limit("level") or abs(gain) > limit("changed") * spread:
+        return None
+    return Finding(
+        KIND,
+        "change",
+        "no progress can be told from noise",
+        (
+            f"{line.metric} changes by {gain:+.3f}, {line.where}; one value varies by {spread:.3f}",
+            f"trend over these rounds {found.low * span:+.3f} to {found.high * span:+.3f} (95%), p = {found.p:.2g}",
+        ),
+        f"p above {limit('level'):g}, change below {limit('changed'):g} deviations",
+        "more prompts a round and a larger evaluation, to see it; a higher learning rate or easier prompts, to learn",
+    )
+
+
+def longer(line: Line) -> Longer:
+    """What a longer run is worth by the last half: too much where the curve bends down. The interval is that of the
+    slope and of two levels about the line, added as independent errors are."""
+    late = line.tail(0.5)
+    found, ahead = trend(late.rounds, late.values), limit("longer") * (line.rounds[-1] - line.rounds[0])
+    middle, levels = found.slope * ahead, limit("seen") * np.sqrt(2) * found.spread
+    low, high = (float(np.hypot((slope - found.slope) * ahead, levels)) for slope in (found.low, found.high))
+    return Longer(ahead, middle, middle - low, middle + high)
+
+
+def plateau(seen: Observed) -> Finding | Unjudged | None:
+    """Whether the run has gained and gains no more."""
+    line = _line(seen)
+    if line is None or len(line.tail(0.5)) < limit("few_points"):
+        return Unjudged(PLATEAU_KIND, f"Pass@1 or reward at {2 * limit('few_points'):g} rounds or more")
+    gain, spread = gain_of(line)
+    if not gain > max(limit("changed") * spread, limit("reward_still")):
+        return None
+    more, most = longer(line), max(limit("plateau") * gain, limit("reward_still"))
+    worth = f"{more.rounds:.0f} more rounds are worth {more.low:+.3f} to {more.high:+.3f} (95%)"
+    if more.high > most:
+        return None if more.gain > most else Unjudged(PLATEAU_KIND, f"less noise: {worth}")
+    return Finding(
+        PLATEAU_KIND,
+        "note",
+        "the run gains no more",
+        (f"{line.metric} gained {gain:+.3f} by round {line.rounds[-1]}", f"{worth}, by {line.tail(0.5).where}"),
+        f"at most {limit('plateau'):g} of the gain, or {limit('reward_still'):g}, at the upper end of the interval",
+        "stop here, or change something: new prompts, more rollouts a prompt, a lower learning rate",
+    )

@@ -1,0 +1,103 @@
+"""Steps that are too large: the policy leaves what its samples can vouch for."""
+
+import numpy as np
+
+from rftlab.studies.diagnose.collapse import fall_of
+from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.observed import PROGRESS, Line, Observed
+from rftlab.studies.diagnose.robust import noise, smooth
+from rftlab.studies.diagnose.signal import SILENT
+from rftlab.studies.diagnose.thresholds import limit
+
+KIND = "step too large"
+GRADIENT = ("train", "grad_norm")
+
+
+def step_too_large(seen: Observed) -> Finding | Unjudged | None:
+    """Whether anything that a large step does is seen."""
+    signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
+    found = [sign(seen) for sign in signs]
+    if all(sentence is None for sentence in found):
+        return Unjudged(KIND, f"reward, clip_fraction, KL or grad_norm at {limit('few_points'):g} rounds or more")
+    evidence = tuple(sentence for sentence in found if sentence)
+    if not evidence:
+        return None
+    return Finding(
+        KIND,
+        "change",
+        "the policy moves further than its samples vouch for",
+        evidence,
+        f"any of: {limit('drawdown'):.0%} of the best level lost, clip fraction {limit('clip_fraction'):g}, KL "
+        f"{limit('kl'):g}, gradients {limit('spike'):g} times their median before a fall, groups "
+        f"silent by {limit('silent_early'):.0%} of the run",
+        "a learning rate a third of this one, or fewer updates a round; larger batches; clip gradients by norm",
+    )
+
+
+def _enough(seen: Observed, *wanted: tuple[str, str]) -> Line | None:
+    return seen.first(*wanted, least=int(limit("few_points")))
+
+
+def _drawdown(seen: Observed) -> str | None:
+    """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
+    lines = [(key[0], line) for key in PROGRESS if (line := _enough(seen, key)) is not None]
+    for split, line in lines:
+        found = fall_of(line)
+        if found and found.share >= limit("drawdown") and found.best - found.last >= limit("reward_still"):
+            return f"{split} {line.metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end"
+    return "" if lines else None
+
+
+def _clipped(seen: Observed) -> str | None:
+    line = _enough(seen, ("train", "clip_fraction"))
+    return None if line is None else _high(line, limit("clip_fraction"), "of the tokens are clipped")
+
+
+def _far(seen: Observed) -> str | None:
+    line = _enough(seen, ("train", "kl"))
+    return None if line is None else _high(line, limit("kl"), "nats a token is the KL to the policy that sampled")
+
+
+def _high(line: Line, most: float, what: str) -> str:
+    level = smooth(np.abs(line.values))
+    at = int(np.argmax(level))
+    return f"{level[at]:.3g} {what}, about round {line.rounds[at]}" if level[at] >= most else ""
+
+
+def _spikes(seen: Observed) -> str | None:
+    """Gradients far above their median before the reward falls."""
+    line, reward = _enough(seen, GRADIENT), seen.reward(int(limit("few_points")))
+    if line is None or reward is None:
+        return None
+    middle = float(np.median(line.values))
+    for at in np.flatnonzero(line.values > limit("spike") * middle) if middle > 0 else ():
+        width = max(3, len(reward) // 20)
+        cut = int(np.searchsorted(reward.rounds, line.rounds[at]))
+        before, after = reward.values[max(0, cut - width) : cut], reward.values[cut + 1 : cut + 1 + width]
+        error = limit("changed") * noise(reward.values)
+        if min(len(before), len(after)) >= 3 and np.median(before) - np.median(after) > error:
+            return (
+                f"gradient norm {line.values[at]:.3g} at round {line.rounds[at]}, {line.values[at] / middle:.0f} times "
+                f"its median; reward {np.median(before):.3f} before, {np.median(after):.3f} after"
+            )
+    return ""
+
+
+def _silent_early(seen: Observed) -> str | None:
+    """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
+    right or wrong, before it was learnt."""
+    line, reward = (
+        _enough(seen, SILENT),
+        _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
+    )
+    if line is None or reward is None or seen.design.rollouts == 1:
+        return None
+    until = line.rounds[0] + limit("silent_early") * (line.rounds[-1] - line.rounds[0])
+    early, paid = line.values[line.rounds <= until][-3:], reward.values[reward.rounds <= until][-3:]
+    if min(len(early), len(paid)) < 3:
+        return ""
+    share, level, last = float(np.median(early)), float(np.median(paid)), float(np.median(reward.last()))
+    silent = share >= limit("silent_stuck") and share > line.values[0] + limit("reward_still")
+    if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
+        return ""
+    return f"{share:.2f} of the groups are silent by round {until:.0f}; reward {level:.2f} then, {last:.2f} at the end"

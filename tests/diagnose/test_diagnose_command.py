@@ -1,0 +1,80 @@
+"""`rftlab diagnose` on logs, folders and collections; docs/diagnose.md prints what it prints."""
+
+from dataclasses import replace
+
+import pytest
+
+from rftlab.shared.design import Design
+from rftlab.sim.config import Linear, Simulation
+from rftlab.sim.run import simulate
+from rftlab.studies.cards import preset
+from rftlab.studies.diagnose import CHECKS
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.runs import store
+from rftlab.studies.runs.points import Point
+from tests.support.here import rftlab
+from tests.support.logs import LOGS
+from tests.support.pages import run_page
+from tests.support.planted_logs import after, changed, healthy, log_of
+from tests.support.vectors import ROOT
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_every_format_is_read(kind, tmp_path):
+    log = LOGS[kind](0)
+    (tmp_path / log.name).write_text(log.text)
+    status, text = rftlab("diagnose", tmp_path / log.name)
+    assert status == 0 and "checks could be made" in text.splitlines()[0] and "could not be judged" in text
+
+
+def test_a_run_of_a_collection_is_named(tmp_path):
+    root = tmp_path / "results"
+    broken = log_of(changed("train", "pass_at_1", after(0.6, 0.1))(healthy()))
+    well = log_of(healthy())
+    runs = [_renamed(broken, "a"), _renamed(well, "b#2")]
+    write_collection(root, "two", runs)
+    assert "a: stop: collapse" in rftlab("diagnose", "imported:two#a", "--results", root)[1]
+    assert "nothing wrong found; 10 of 10" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
+    status, text = rftlab("diagnose", "imported:two", "--results", root)
+    assert (status, text) == (
+        2,
+        "rftlab: imported:two holds 2 runs; allowed: imported:two#RUN with one of 'a', 'b#2'\n",
+    )
+    assert "names no run" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
+
+
+def _renamed(run, name):
+    return replace(run, name=name, curves=run.curves.assign(run=name))
+
+
+def test_a_simulated_point_is_read_with_its_design(tmp_path):
+    design = Design(8, 4, rounds=60, eval_every=3, estimator=preset("grpo"))
+    run = Simulation(Linear(n_train=60, n_test=40, n_features=16, unsolvable=1.0), design)
+    store.open_store(tmp_path / "results")
+    point = Point("qwen-gsm8k", run)
+    store.write(tmp_path / "results", point, simulate(run), {})
+    status, text = rftlab("diagnose", store.folder_of(tmp_path / "results", point))
+    assert status == 0 and "1.00 of the groups" in text and "0.0 of 8 prompts of a round teach" in text
+
+
+def test_texts_of_a_log_are_shown_as_they_are(tmp_path):
+    rows = "".join(f'"[bold]x[/]\\u202e\x1b[2J",accuracy,{i},0.5\n' for i in range(20))
+    (tmp_path / "long.csv").write_text("run_name,metric,step,value\n" + rows)
+    status, text = rftlab("diagnose", tmp_path / "long.csv")
+    assert status == 0 and "[bold]x[/]" in text and "\x1b" not in text
+
+
+def test_bad_input_is_one_line(tmp_path):
+    (tmp_path / "page.html").write_text("<!DOCTYPE html><html></html>")
+    for arguments in (["missing"], [tmp_path / "page.html"], [tmp_path], [f"{tmp_path}#x"], ["imported:x"]):
+        status, text = rftlab("diagnose", *arguments)
+        assert status == 2 and text.startswith("rftlab: ") and text.count("\n") == 1
+
+
+def test_the_page_prints_what_it_says(tmp_path):
+    assert run_page((ROOT / "docs" / "diagnose.md").read_text(), tmp_path) >= 3
+
+
+def test_the_page_names_every_check():
+    text = (ROOT / "docs" / "diagnose.md").read_text()
+    assert [kind for kind in CHECKS if f"| {kind} |" not in text] == []

@@ -1,0 +1,192 @@
+"""Each finding where it is planted, and not where it nearly is."""
+
+import numpy as np
+import pytest
+
+from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
+from rftlab.studies.diagnose.finding import ORDER
+from tests.support.planted_logs import QUESTIONS, after, changed, healthy, log_of, towards
+
+
+def flat(level, deviation, seed=3):
+    return lambda values: level + deviation * np.random.default_rng(seed).standard_normal(len(values))
+
+
+def spike(values):
+    values[100] = 500.0
+    return values
+
+
+def bent(top, half):
+    """From 0.3 to `top`, nearly all of it by `half` rounds, with the noise of the test set."""
+
+    def change(values):
+        rate = top - (top - 0.3) * np.exp(-np.arange(len(values)) / half)
+        return np.random.default_rng(5).binomial(20 * QUESTIONS, rate) / (20 * QUESTIONS)
+
+    return change
+
+
+def both(*changes):
+    def change(columns):
+        for each in changes:
+            columns = each(columns)
+        return columns
+
+    return change
+
+
+REWARD, TEST = ("train", "pass_at_1"), ("test", "pass_at_1")
+NO_PROGRESS = both(changed(*REWARD, flat(0.5, 0.03)), changed(*TEST, flat(0.5, 0.016)))
+LONGER = changed("train", "response_length", towards(600))
+FORMAT = changed("test", "format_rate", lambda v: np.linspace(0.31, 0.98, len(v)))
+PLANTED = [
+    ("collapse", changed(*REWARD, after(0.6, 0.1)), changed(*REWARD, after(0.6, 0.4)), "lower since round 121"),
+    (
+        "collapse",
+        changed("test", "format_rate", after(0.7, 0.02)),
+        changed("test", "format_rate", after(0.7, 0.8)),
+        "format",
+    ),
+    ("collapse", changed("train", "entropy", after(0.5, 5.0)), changed("train", "entropy", after(0.5, 1.2)), "entropy"),
+    (
+        "collapse",
+        both(NO_PROGRESS, changed("train", "response_length", after(0.2, 20))),
+        changed("train", "response_length", after(0.2, 20)),
+        "tokens at the start, 20",
+    ),
+    (
+        "entropy gone",
+        changed("train", "entropy", after(0.5, 0.005)),
+        changed("train", "entropy", after(0.5, 0.06)),
+        "0.005",
+    ),
+    ("step too large", changed(*REWARD, after(0.7, 0.35)), changed(*REWARD, after(0.7, 0.5)), "0.350 at the end"),
+    ("step too large", changed("train", "kl", after(0.5, 0.3)), changed("train", "kl", after(0.99, 0.3)), "nats"),
+    (
+        "step too large",
+        changed("train", "clip_fraction", after(0.6, 0.4)),
+        changed("train", "clip_fraction", after(0.6, 0.1)),
+        "clipped",
+    ),
+    (
+        "step too large",
+        both(changed("train", "grad_norm", spike), changed(*REWARD, after(0.51, 0.3))),
+        changed("train", "grad_norm", spike),
+        "gradient norm 500 at round 101",
+    ),
+    (
+        "step too large",
+        both(NO_PROGRESS, changed("train", "zero_signal_fraction", after(0.1, 0.95))),
+        changed("train", "zero_signal_fraction", after(0.1, 0.95)),
+        "silent by round",
+    ),
+    (
+        "no signal",
+        changed("train", "zero_signal_fraction", after(0.5, 0.9)),
+        changed("train", "zero_signal_fraction", after(0.5, 0.7)),
+        "0.90",
+    ),
+    ("length without reward", both(NO_PROGRESS, LONGER), LONGER, "responses grow"),
+    ("noise above progress", NO_PROGRESS, None, "p ="),
+    ("plateau", changed(*TEST, bent(0.7, 4)), changed(*TEST, bent(0.7, 30)), "worth"),
+    (
+        "sampler and trainer apart",
+        changed("train", "rollout_probs_diff", towards(0.05)),
+        changed("train", "rollout_probs_diff", towards(0.012)),
+        "probabilities",
+    ),
+    ("format only", FORMAT, changed("test", "format_rate", lambda v: np.linspace(0.9, 0.98, len(v))), "right given"),
+    ("evaluation too small", changed(*TEST, flat(0.5, 0.003)), None, "needs"),
+]
+
+
+def said(columns, kind, **more):
+    return next((found for found in diagnose(log_of(columns, **more)).findings if found.kind == kind), None)
+
+
+@pytest.mark.parametrize(("kind", "planted", "near", "word"), PLANTED, ids=[f"{row[0]}-{row[3]}" for row in PLANTED])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_is_planted_is_found_and_a_near_miss_is_not(kind, planted, near, word, seed):
+    found = said(planted(healthy(seed)), kind)
+    assert found is not None and any(word in sentence for sentence in found.evidence), found
+    assert found.threshold and found.advice and found.severity in ORDER
+    assert near is None or said(near(healthy(seed)), kind) is None
+
+
+def test_every_check_is_planted_and_every_threshold_says_why():
+    assert {row[0] for row in PLANTED} == set(CHECKS)
+    assert all(threshold.means and threshold.why for threshold in THRESHOLDS.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_run_has_no_finding(seed):
+    assert diagnose(log_of(healthy(seed))).findings == ()
+
+
+def test_short_runs_give_few_false_alarms():
+    """Ten rounds, of 200 runs that learn: at most one in a hundred has a finding."""
+    alarms = [diagnose(log_of(healthy(seed, 10, 1), every=1)).findings for seed in range(200)]
+    assert sum(map(bool, alarms)) <= 2, [found for each in alarms for found in each]
+
+
+def test_the_gravest_comes_first_and_makes_the_verdict():
+    columns = changed(*REWARD, after(0.6, 0.1))(changed("train", "entropy", after(0.5, 0.005))(healthy()))
+    diagnosis = diagnose(log_of(columns))
+    order = [ORDER.index(found.severity) for found in diagnosis.findings]
+    assert order == sorted(order) and diagnosis.findings[0].kind == "collapse"
+    assert diagnosis.verdict.startswith("planted: stop: collapse, ") and "\n" not in diagnosis.verdict
+
+
+# --- what the log lacks ---
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_an_empty_log_is_not_judged(kind):
+    diagnosis = diagnose(log_of({("train", "seconds"): np.ones(50)}, rollouts=None))
+    assert kind in [each.kind for each in diagnosis.unjudged] and not diagnosis.findings and not diagnosis.clear
+    assert "nothing can be said" in diagnosis.verdict
+
+
+def test_gaps_are_not_values():
+    """Half of the values missing, as nan: the same findings, and none of a healthy run."""
+    draw = np.random.default_rng(0)
+
+    def holes(columns):
+        return {key: np.where(draw.random(len(v)) < 0.5, np.nan, v) for key, v in columns.items()}
+
+    assert diagnose(log_of(holes(healthy()))).findings == ()
+    assert said(holes(changed(*REWARD, after(0.6, 0.1))(healthy())), "collapse")
+
+
+def test_numbers_near_the_largest_make_no_noise():
+    diagnose(log_of({key: v * 1e303 for key, v in healthy().items()}))
+    diagnose(log_of({key: np.zeros_like(v) for key, v in healthy().items()}))
+
+
+def test_groups_of_one_have_no_signal_to_lack():
+    columns = changed("train", "zero_signal_fraction", after(0.0, 0.95))(healthy())
+    assert said(columns, "no signal") and not said(columns, "no signal", rollouts=1)
+
+
+def test_silence_follows_from_the_reward_where_it_must():
+    columns = {REWARD: np.full(50, 0.99)}
+    found = said(columns, "no signal", rollouts=8)
+    assert found.evidence[0].startswith("at least 0.92 of groups of 8")
+    assert said({REWARD: np.full(50, 0.5)}, "no signal") is None
+
+
+@pytest.mark.parametrize(("questions", "found"), [(100, True), (5000, False)])
+def test_the_size_of_an_evaluation_decides(questions, found):
+    """0.30 to 0.36: seen from 2 x 1.96^2 x 0.33 x 0.67 / 0.06^2 = 472 questions on."""
+    run = log_of({TEST: np.array([0.30, 0.33, 0.36])}, questions=np.nan)
+    kinds = {each.kind for each in diagnose(run, questions=questions).findings}
+    assert ("evaluation too small" in kinds) is found
+    assert "evaluation too small" in {each.kind for each in diagnose(run).unjudged}
+    (evidence,) = [each.evidence for each in diagnose(run, 100).findings]
+    assert "needs 472 answers" in evidence[1]
+
+
+def test_a_claim_outranks_the_gain():
+    run = log_of({TEST: np.array([0.30, 0.33, 0.36])}, questions=1000)
+    assert not diagnose(run).findings and diagnose(run, claim=0.01).findings[0].kind == "evaluation too small"

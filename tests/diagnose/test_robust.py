@@ -1,0 +1,70 @@
+"""Statistics of noisy series against what is known of them."""
+
+import numpy as np
+import pytest
+
+from rftlab.studies.diagnose.collapse import fall_of
+from rftlab.studies.diagnose.evaluation import visible
+from rftlab.studies.diagnose.observed import Line
+from rftlab.studies.diagnose.progress import longer
+from rftlab.studies.diagnose.robust import noise, smooth, trend
+
+
+def line(values, count=np.nan):
+    values = np.asarray(values, dtype=float)
+    return Line("pass_at_1", np.arange(len(values)), values, np.full(len(values), count))
+
+
+def test_noise_is_the_deviation_about_a_slope():
+    draw = np.random.default_rng(0)
+    values = 5 * np.arange(4000) + 0.3 * draw.standard_normal(4000)
+    assert noise(values) == pytest.approx(0.3, rel=0.05)
+    assert np.isnan(noise(values[:3]))
+
+
+def test_noise_of_mostly_equal_values_is_not_nothing():
+    assert noise(np.array([0.0, 0, 0, 0.1] * 20)) > 0.01
+
+
+def test_a_trend_is_not_moved_by_outliers():
+    values = 0.01 * np.arange(100.0)
+    values[[10, 50, 90]] = 100
+    found = trend(np.arange(100), values)
+    assert found.slope == pytest.approx(0.01, rel=0.1) and found.low <= found.slope <= found.high and found.p < 1e-4
+
+
+def test_no_trend_is_seen_in_noise_more_often_than_its_level():
+    draw = np.random.default_rng(1)
+    seen = [trend(np.arange(60), draw.standard_normal(60)).p <= 0.05 for _ in range(400)]
+    assert np.mean(seen) < 0.08
+
+
+def test_a_single_value_does_not_stand_in_a_running_median():
+    values = np.zeros(40)
+    values[[0, 20, 39]] = 1
+    assert smooth(values).max() == 0
+
+
+def test_the_interval_of_a_longer_run_holds_what_a_straight_line_does():
+    draw, held = np.random.default_rng(2), 0
+    for _ in range(200):
+        values = 0.002 * np.arange(150) + 0.05 * draw.standard_normal(150)
+        found = longer(line(values[:100]))
+        held += found.low <= 0.002 * found.rounds <= found.high
+    assert held >= 180
+
+
+def test_a_fall_is_told_with_its_rounds():
+    values = np.concatenate([np.linspace(0.2, 0.8, 50), np.full(50, 0.2)]) + 0.01 * np.sin(np.arange(100))
+    found = fall_of(line(values))
+    assert (found.since, found.share) == (50, pytest.approx(0.75, abs=0.03)) and 40 <= found.best_round <= 50
+
+
+def test_a_fall_within_the_error_of_few_questions_is_none():
+    """0.10 to 0.02 at the first of ten evaluations: of 1000 questions 8 standard errors, of 50 two."""
+    values = [0.1] + [0.02] * 9
+    assert fall_of(line(values, 1000)) and fall_of(line(values, 50)) is None
+
+
+def test_what_is_visible_is_two_binomial_errors():
+    assert visible(0.5, 400) == pytest.approx(1.96 * np.sqrt(2 * 0.25 / 400))
