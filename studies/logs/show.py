@@ -59,17 +59,13 @@ def _format(run: ImportedRun) -> str:
 
 def _metrics(run: ImportedRun, split: str) -> str:
     """Metrics of a split, with tasks where there are several."""
-    rows = run.curves[run.curves["split"] == split]
-    found = rows.groupby(["metric", "task"], observed=True, sort=True).size().reset_index()
-    tasks = found["task"].nunique() > 1
-    return (
-        ", ".join(f"{row.metric} {row.task}".strip() if tasks else str(row.metric) for row in found.itertuples())
-        or "none"
-    )
+    found = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
+    tasks = len({task for _, task in found}) > 1
+    return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in found) or "none"
 
 
 def _others(run: ImportedRun) -> str:
-    return str(run.curves.loc[run.curves["split"] == "", "source"].nunique())
+    return str(len({piece.source for piece in run.pieces if piece.split == ""}))
 
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
