@@ -9,7 +9,7 @@ from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
-from rftlab.studies.logs.formats import FORMATS, own_run, tensorboard, trl_state
+from rftlab.studies.logs.formats import FORMATS, own_run, published, tensorboard, trl_state
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
@@ -71,10 +71,14 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
         raise UserError(f"{path} is {what}; allowed: {ALLOWED}")
     runs = form.read(path, head, columns)
-    check(any(run.series for run in runs), f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}")
+    check(
+        any(run.series or run.pieces for run in runs),
+        f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}",
+    )
     for run in runs:
         _configured(run, path)
-    return [run for run in runs if run.series], own_run.files_of(path.parent) if form is own_run else [path]
+    files = {own_run: lambda: own_run.files_of(path.parent), published: lambda: published.files_of(path)}
+    return [run for run in runs if run.series or run.pieces], files.get(form, lambda: [path])()
 
 
 def _configured(run: RawRun, path: Path) -> None:
@@ -118,7 +122,13 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
     for run, path, files in found:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
         there = runs.get(run.name)
-        if there and named and there[0].format == run.format and not set(there[0].series) & set(run.series):
+        if (
+            there
+            and named
+            and not run.pieces
+            and there[0].format == run.format
+            and not set(there[0].series) & set(run.series)
+        ):
             there[0].series |= run.series
             there[0].one_track = False
             there[0].notes += [note for note in run.notes if note not in there[0].notes]
