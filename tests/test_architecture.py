@@ -21,6 +21,7 @@ FRAMES = ("shared/curve.py",)
 """Where `shared` may ask for pandas: results as data frames."""
 DRAWING = (
     "studies/report/figures.py",
+    "studies/imported/figures.py",
     "studies/league/figure.py",
     "studies/theory/figures.py",
     "studies/compare/figures.py",
@@ -128,6 +129,7 @@ FLOORS = (
     ("studies/runs",),
     ("studies/results", "studies/logs"),
     ("studies/report",),
+    ("studies/imported",),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast",),
     ("studies/cli",),

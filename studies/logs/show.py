@@ -6,7 +6,7 @@ from rich.text import Text
 
 from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign
 
-_TERMS = {
+TERMS = {
     "prompts": "prompts a round (B)",
     "rollouts": "rollouts a prompt (K)",
     "updates_per_round": "updates a round",
@@ -75,13 +75,13 @@ def show_design(console: Console, design: KnownDesign, title: str) -> None:
     for name in FACTS:
         value = getattr(design, name)
         if value is not None:
-            table.add_row(_TERMS[name], Text(f"{value:g}" if isinstance(value, float) else str(value), overflow="fold"))
+            table.add_row(TERMS[name], Text(f"{value:g}" if isinstance(value, float) else str(value), overflow="fold"))
     if table.row_count:
         console.print(table)
     for sentence in design.assumed:
         say(console, f"  taken: {sentence}")
     if design.unknown:
-        say(console, f"  could not be told: {', '.join(_TERMS[name] for name in design.unknown)}")
+        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}")
 
 
 def say(console: Console, text: str) -> None:

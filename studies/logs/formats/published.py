@@ -115,16 +115,21 @@ def _design(row: dict[str, str]) -> KnownDesign:
     part = trained is not None and generated is not None and trained < generated
     clip = word(row.get("clip"))
     loss = [word(row.get("loss_aggregation")), f"clip {clip}" if clip and clip != "none" else None]
+    advantage = row.get("advantage", "").partition(" (")[0] + (f" on {trained} of {generated}" if part else "")
     return KnownDesign(
         prompts=count(row.get("prompts_per_round")),
         rollouts=generated,
         updates_per_round=count(row.get("updates_per_round")),
         learning_rate=real(row.get("learning_rate")),
-        advantage=word(row.get("advantage", "").partition(" (")[0]),
-        loss=", ".join([*filter(None, loss), *([f"trained on {trained} of {generated}"] if part else [])]) or None,
+        advantage=word(advantage.strip()),
+        loss=", ".join(filter(None, loss)) or None,
         kl_coefficient=real(row.get("kl_coefficient")),
         temperature=real(row.get("temperature")),
         response_limit=count(row.get("max_response_tokens")),
         model=word(row.get("model")),
-        assumed=(f"rollouts: {generated} are generated, {trained} of them trained on",) if part else (),
+        assumed=(
+            f"rollouts: {generated} are generated, {trained} of them trained on, which is part of the advantage's name",
+        )
+        if part
+        else (),
     )
