@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from rftlab.studies.imported.ends import Ends, table_of
 from rftlab.studies.imported.groups import Group, Side
@@ -55,7 +56,7 @@ class Panel(NamedTuple):
         return safe(" · ".join(part for part in (self.side, self.model, self.task) if part))
 
 
-def safe(text: str, longest: int = 70) -> str:
+def safe(text: str, longest: int = 90) -> str:
     """A text of a log as a label: no mathematics of matplotlib, and no longer than fits."""
     return (text if len(text) <= longest else text[: longest - 2] + "..").replace("$", r"\$")
 
@@ -88,8 +89,11 @@ def curves_figure(sides: list[Side], axis: str) -> Drawn:
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[*map(_height, panels)])[:, 0]
     for ax, panel in zip(axes, panels, strict=True):
         _curves(ax, panel, _rows(numbers, panel))
-        ax.set(title=panel.title, ylabel=named(sides[0].measure))
-        ax.set_xscale("log" if axis == "rollouts" else "linear")
+        ax.set_title(panel.title, loc="left")
+        ax.set_ylabel(named(sides[0].measure))
+        if axis == "rollouts":
+            ax.set_xscale("log")
+            ax.xaxis.set_minor_formatter(NullFormatter())
     axes[-1].set_xlabel(AXES[axis])
     return figure, numbers
 
@@ -119,7 +123,7 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
         ax.plot(line["x"], line["mean"], color=colour, **few, **({} if group.drawn else {"linestyle": ":"}))
         ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
-        handles.append(key(safe(f"{group.label}{repeats}", 62), colour))
+        handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
     more = [key(f"and {len(handles) - MOST} more", "none")] if len(handles) > MOST else []
     ax.legend(handles=[*handles[:MOST], *more], loc="upper left", bbox_to_anchor=(1.0, 1.03), fontsize=7.5)
 
@@ -177,8 +181,9 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
         ax.plot(base, places, color=GREY, **BAR)
         halves = np.nan_to_num([one.end.half for one in own])
         ax.errorbar(end, places, xerr=halves, color=PALETTE[0], linestyle="none", **BARS)
-        ax.set_yticks(places, [safe(one.group.label, 62) for one in own], fontsize=7.5)
-        ax.set(title=safe(" · ".join(filter(None, place))), ylim=(len(own) - 0.4, -0.6))
+        ax.set_yticks(places, [safe(one.group.label, 72) for one in own], fontsize=7.5)
+        ax.set_title(safe(" · ".join(filter(None, place))), loc="left")
+        ax.set_ylim(len(own) - 0.4, -0.6)
         ax.grid(visible=False, axis="y")
     axes[-1].set_xlabel(f"{named(measure)}: untrained (bar), at the end (dot, with a 95% interval where one is known)")
     return figure, table_of(ends)

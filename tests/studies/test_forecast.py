@@ -233,7 +233,8 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], (
         "a row each, on a terminal of 80 columns"
     )
-    show_posterior(console, posterior, pilot._replace(runs=pilot.runs[:2]))
+    labels = [run.cell for run in pilot.runs[:2]]
+    show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
     assert isinstance(grid, Grid) and "recommended" in console.export_text()
 
 
