@@ -15,12 +15,12 @@ from rftlab.studies.imported.groups import Group, Measure, Side
 from rftlab.studies.imported.level import ImportedName, common_measure, measures_in, runs_of, side_of
 from rftlab.studies.imported.page import view_of, write
 from rftlab.studies.logs.run import KnownDesign
-from rftlab.studies.paper.experiments import BASELINE
+from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import pair
-from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.results.claims import short
 from rftlab.studies.runs.limits import Engine
 
+_CELLS = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
 Name = CurveSetName | ImportedName
 _OURS: dict[Measure, str] = {
     ("test", "pass_at_1"): "test_pass_at_1",
@@ -86,7 +86,7 @@ def _ended(own: CurveSet, cell: str, split: str) -> Group:
 
 
 def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group:
-    design, name = CELLS[cell], own.level_name.pair
+    design, name = _CELLS[cell], own.level_name.pair
     exact = drawn and not own.responses["test"]
     spent = design.batch_size * (design.rollouts + design.support_rollouts)
     runs = tuple(dict.fromkeys(curves["run"]))

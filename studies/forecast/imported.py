@@ -64,7 +64,7 @@ def imported_evidence(name: str, root: Path) -> Imported:
     groups = groups_of(runs, TEST, one.task)
     check(
         bool(groups),
-        f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (`rftlab import --columns pass_at_1=NAME`)",
+        f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (import --columns pass_at_1=NAME)",
     )
     _check_alike(name, groups)
     reasons = {group.label: _unusable(group) for group in groups}

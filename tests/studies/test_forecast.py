@@ -14,7 +14,7 @@ from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
 from rftlab.studies.forecast.figures import grid_figure, score_figure
-from rftlab.studies.forecast.forecast import Grid, grid_of, knob_table, pilot_of
+from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.predict import covariance, ends_of, predict
 from rftlab.studies.forecast.score import (
