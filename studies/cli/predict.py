@@ -7,7 +7,6 @@ from typing import Literal
 from rich.console import Console
 
 from rftlab.shared.errors import check, check_count
-from rftlab.studies.imported.level import is_imported
 from rftlab.studies.runs.limits import check_threads
 
 
@@ -46,6 +45,7 @@ class Calibrate(_Forecasting):
         from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
         from rftlab.studies.forecast.free import calibrate_imported
         from rftlab.studies.forecast.show import show_posterior
+        from rftlab.studies.imported.level import is_imported
         from rftlab.studies.runs.store import open_store
 
         if is_imported(self.pair):
@@ -79,6 +79,7 @@ class Predict(_Forecasting):
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
         from rftlab.studies.forecast.free import predict_imported
+        from rftlab.studies.imported.level import is_imported
 
         if is_imported(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet)

@@ -125,7 +125,7 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
     more = [key(f"and {len(handles) - MOST} more", "none")] if len(handles) > MOST else []
-    ax.legend(handles=[*handles[:MOST], *more], loc="upper left", bbox_to_anchor=(1.0, 1.03), fontsize=7.5)
+    ax.legend(handles=[*handles[:MOST], *more], loc="upper left", bbox_to_anchor=(1.0, 0.99), fontsize=7.5)
 
 
 def curve_numbers(sides: list[Side], axis: str) -> pd.DataFrame:
@@ -185,7 +185,7 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
         ax.set_title(safe(" · ".join(filter(None, place))), loc="left")
         ax.set_ylim(len(own) - 0.4, -0.6)
         ax.grid(visible=False, axis="y")
-    axes[-1].set_xlabel(f"{named(measure)}: untrained (bar), at the end (dot, with a 95% interval where one is known)")
+    axes[-1].set_xlabel(f"{named(measure)}: untrained (bar), at the end (dot)")
     return figure, table_of(ends)
 
 

@@ -11,7 +11,7 @@ from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign, Piece
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
 """Split and metric that a comparison is of, the first that every level has."""
-_NUMBER = re.compile(r"[\s(._/-]*(?:r|s|run|seed)?\d+\)?$")
+_NUMBER = re.compile(r"(?:^|[\s(._/-]+)(?:r|s|run|seed)?[\s._-]?\d+\)?$")
 _WORDS = {
     "updates_per_round": "{} updates",
     "learning_rate": "rate {:g}",
