@@ -1,6 +1,7 @@
 """Reading what people have: files and folders of any format to runs in our terms."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
@@ -39,16 +40,17 @@ def read_logs(
     columns, settings = columns or {}, read_config(config) if config else None
     found: list[tuple[RawRun, Path, list[Path]]] = []
     seen: set[tuple[str, ...]] = set()
+    checksum = cache(_sum)  # of a file with many runs once
     for path in map(Path, paths):
         runs, files = ([*_listed(reader(path))], [path]) if reader else _read(path, columns)
-        sums = tuple(_sum(file) for file in files)
+        sums = tuple(map(checksum, files))
         if sums not in seen:
             found += [(run, path, files) for run in runs]
         seen.add(sums)
     check(len(found) <= MAX_RUNS, f"{len(found)} runs; allowed: at most {MAX_RUNS}")
     given = given or KnownDesign()
     return [
-        _assembled(run, path, files, _aliases(columns), settings, given, processes)
+        _assembled(run, path, _named(files, checksum), _aliases(columns), settings, given, processes)
         for run, path, files in _joined(found)
     ]
 
@@ -142,10 +144,15 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
     return list(runs.values())
 
 
+def _named(files: list[Path], checksum: Callable[[Path], str]) -> tuple[tuple[str, str], ...]:
+    """Names and checksums of the files of a run."""
+    return tuple((file.name, checksum(file)) for file in files if file.is_file())
+
+
 def _assembled(
     run: RawRun,
     path: Path,
-    files: list[Path],
+    sources: tuple[tuple[str, str], ...],
     aliases: dict[str, str],
     settings: dict | None,
     given: KnownDesign,
@@ -156,7 +163,6 @@ def _assembled(
     check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")
     run.aliases |= aliases
     run.config = settings if settings is not None else run.config
-    sources = tuple((file.name, _sum(file)) for file in files if file.is_file())
     try:
         return assemble(run, sources, given, processes)
     except UserError as error:

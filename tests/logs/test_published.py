@@ -56,8 +56,8 @@ def test_repairs_are_said(tmp_path):
     [
         ("r,x,,,test,pass_at_1,0.5,,t,,", "line 2: round = 'x'; allowed"),
         ("r,1,,,dev,pass_at_1,0.5,,t,,", "line 2: split = 'dev'; allowed: test, train"),
-        ("r,1,,,test,pass_at_1,50,,t,,", "line 2: pass_at_1 = 50; allowed: a share from 0 to 1"),
-        ("r,1,,,test,pass_at_1,half,,t,,", "line 2: value = 'half'; allowed: a number"),
+        ("r,1,,,test,pass_at_1,50,,t,,", "line 2: pass_at_1 = '50'; allowed: a share from 0 to 1"),
+        ("r,1,,,test,pass_at_1,half,,t,,", "line 2: pass_at_1 = 'half'; allowed: a number"),
         (",1,,,test,pass_at_1,0.5,,t,,", "line 2 has no run_id"),
     ],
 )

@@ -19,9 +19,26 @@ from rftlab.studies.logs.text import Head, head_of, number, whole
 FORMAT, BESIDE = "long form", "runs.csv"
 _NEEDED = ("run_id", "round", "split", "metric", "value")
 _SPLITS = ("test", "train")
-MAX_RUNS, LONGEST = 2000, 300
+MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
 Key = tuple[str, str, str, str]
 """Run, split, task and metric."""
+
+
+class Series:
+    """Rounds, values, n (nan where none is given) and steps (-1) of one metric, packed."""
+
+    __slots__ = ("metric", "n", "rate", "rounds", "steps", "values")
+
+    def __init__(self, metric: str):
+        self.metric, self.rate = metric, bool(RATES.fullmatch(metric))
+        self.rounds, self.values, self.n, self.steps = array("i"), array("d"), array("f"), array("i")
+
+    def add(self, done: int, value: float, n: float | None, step: int | None) -> None:
+        """One more row."""
+        self.rounds.append(done)
+        self.values.append(value)
+        self.n.append(math.nan if n is None else n)
+        self.steps.append(-1 if step is None else step)
 
 
 def recognise(head: Head) -> bool:
@@ -42,7 +59,6 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     runs: dict[str, RawRun] = {}
     for (name, split, task, metric), part in found.items():
         run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
-        check(len(runs) <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
         run.pieces += (_piece((name, split, task, metric), part, run.notes),)
     for name, run in runs.items():
         run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
@@ -51,35 +67,55 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     return list(runs.values())
 
 
-def _rows(path: Path, head: Head) -> tuple[dict[Key, tuple[array, ...]], list[str]]:
-    """Rounds, values, n and steps of each series, in the order of the file."""
+def _rows(path: Path, head: Head) -> tuple[dict[Key, Series], list[str]]:
+    """The series of a table, in the order of the file."""
     table = table_of(head)
     at = {name: i for i, name in enumerate(table.header)}
-    found: dict[Key, tuple[array, ...]] = {}
+    labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
+    numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step")]
+    found: dict[Key, Series] = {}
+    known: dict[tuple[str, ...], Series] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
-            name, split, metric, task = (
-                plain(cells[at[column]].strip())[:LONGEST] if column in at else ""
-                for column in ("run_id", "split", "metric", "task")
-            )
-            done, value = whole(number(cells[at["round"]])), number(cells[at["value"]], table.comma)
-            where = f"{path}: line {place}"
-            check(bool(name) and bool(metric), f"{where} has no run_id or no metric; allowed: a name of each")
-            check(split in _SPLITS, f"{where}: split = {split!r}; allowed: {', '.join(_SPLITS)}")
-            check(done is not None, f"{where}: round = {cells[at['round']]!r}; allowed: 0, 1, 2 ..")
-            check(value is not None, f"{where}: value = {cells[at['value']]!r}; allowed: a number")
-            rate = bool(RATES.fullmatch(metric)) and math.isfinite(value)
-            check(not rate or 0 <= value <= 1, f"{where}: {metric} = {value:g}; allowed: a share from 0 to 1")
-            n, step = (number(cells[at[column]]) if column in at else None for column in ("n", "source_step"))
-            part = found.setdefault((name, split, task, metric), (array("i"), array("d"), array("f"), array("i")))
-            for own, new in zip(part, (done, value, math.nan if n is None else n, whole(step)), strict=True):
-                own.append(-1 if new is None else new)
+            cells.append("")  # what is at -1
+            texts = tuple([cells[i] for i in labels])
+            own = known.get(texts)
+            if own is None:
+                own = known[texts] = found.setdefault(_key(texts, f"{path}: line {place}"), Series(texts[3].strip()))
+                _check_runs(path, found)
+            done, value, n, step = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done = whole(done)
+            if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
+                _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
+            own.add(done, value, n, whole(step))
     return found, table.notes
 
 
-def _piece(key: Key, part: tuple[array, ...], notes: list[str]) -> Piece:
+def _key(texts: tuple[str, ...], where: str) -> Key:
+    """Labels of a row. Raises UserError where one is missing or none of ours."""
+    name, split, task, metric = (plain(text.strip())[:LONGEST] for text in texts)
+    check(bool(name) and bool(metric), f"{where} has no run_id or no metric; allowed: a name of each")
+    check(split in _SPLITS, f"{where}: split = {split!r}; allowed: {', '.join(_SPLITS)}")
+    return name, split, task, metric
+
+
+def _check_runs(path: Path, found: dict[Key, "Series"]) -> None:
+    if len(found) > MAX_RUNS:
+        count = len({key[0] for key in found})
+        check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+        check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
+
+
+def _refuse(where: str, own: "Series", at: str, done: int | None, value: str) -> None:
+    """Say what is wrong with the numbers of a row."""
+    check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
+    allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"
+    raise UserError(f"{where}: {plain(own.metric)} = {plain(value)!r}; allowed: {allowed}")
+
+
+def _piece(key: Key, own: Series, notes: list[str]) -> Piece:
     """A series by rounds; of a round that is there twice the last value."""
-    rounds, values, n, steps = map(np.asarray, part)
+    rounds, values, n, steps = map(np.asarray, (own.rounds, own.values, own.n, own.steps))
     keep = np.isfinite(values)
     if not keep.all():
         notes.append(f"values that are not finite left out: {int((~keep).sum())}, of {key[1]} {key[3]}")
