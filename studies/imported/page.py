@@ -178,7 +178,7 @@ def _table(view: View, title: str) -> Table:
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     at = f"at {view.rollouts:,} rollouts" if view.rollouts else f"at round {view.rounds}"
     for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise")):
-        wide = {"no_wrap": True} if name in ("end", "gain") else {"min_width": 0 if i else 14}
+        wide = {"no_wrap": True} if name in ("end", "gain") else {"min_width": 5 if i else 11}
         table.add_column(name, overflow="fold", justify="right" if i else "left", **wide)
     return table
 
