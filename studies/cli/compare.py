@@ -57,11 +57,11 @@ class Compare(Common):
         from rftlab.studies.runs.store import open_store
 
         names = parse(list(self.levels))
-        root = open_store(self.results)
         asked = Asked(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
         if not all(isinstance(one, CurveSetName) for one in names):
-            compare(console, names, root, self.axis, asked)
+            compare(console, names, self.results, self.axis, asked)
             return 0
+        root = open_store(self.results)
         levels = load(console, names, root, *asked)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

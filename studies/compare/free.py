@@ -19,6 +19,7 @@ from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, cells_of, la
 from rftlab.studies.paper.pairs import pair
 from rftlab.studies.results.claims import short
 from rftlab.studies.runs.limits import Engine
+from rftlab.studies.runs.store import open_store
 
 _CELLS = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
 Name = CurveSetName | ImportedName
@@ -49,6 +50,7 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     have = {one.name: measures_in(one, runs) for one, runs in imported.items()}
     have |= {one.name: set(list(_OURS)[: 2 if one.level == "published" else 3]) for one in ours}
     measure = common_measure(have)
+    open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
     sides = [side_of(one, imported[one], measure) if one in imported else _side(loaded[one], measure) for one in names]
     slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)
