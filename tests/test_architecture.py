@@ -22,6 +22,7 @@ FRAMES = ("shared/curve.py",)
 DRAWING = (
     "studies/report/figures.py",
     "studies/public/figures.py",
+    "studies/imported/figures.py",
     "studies/league/figure.py",
     "studies/theory/figures.py",
     "studies/compare/figures.py",
@@ -129,7 +130,7 @@ FLOORS = (
     ("studies/runs",),
     ("studies/results", "studies/logs"),
     ("studies/report", "studies/diagnose"),
-    ("studies/public",),
+    ("studies/public", "studies/imported"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast", "studies/signal"),
     ("studies/advise",),

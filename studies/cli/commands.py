@@ -83,8 +83,17 @@ class Reproduce(Common):
 
 @dataclass(frozen=True)
 class Report:
-    """Make the report of a results folder again, without running anything."""
+    """Make the report of a results folder again, without running anything; or that of imported runs.
 
+        rftlab report                          # of the study of --level
+        rftlab report imported:mine            # what `rftlab import` keeps; also imported:NAME/TASK, imported:NAME#RUN
+
+    Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
+    what could not be told.
+    """
+
+    source: tyro.conf.Positional[str | None] = None
+    """imported:NAME, or a part of it; the study of --level if left out."""
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`."""
     level: Level = "sim"
@@ -94,6 +103,11 @@ class Report:
 
     def execute(self, console: Console) -> int:
         """Write the report."""
+        if self.source is not None:
+            from rftlab.studies.imported.report import report
+
+            report(console, self.source, self.results, self.quiet)
+            return 0
         from rftlab.studies.cli.reproduce import write
         from rftlab.studies.runs.study import read_study
 

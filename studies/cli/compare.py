@@ -19,15 +19,17 @@ class Compare(Common):
 
     A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes
     from the results folder or from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv
-    2601.22532 reports, endpoints alone. Pairs may differ.
+    2601.22532 reports, endpoints alone. Pairs may differ. imported:NAME is what `rftlab import` keeps, whatever its
+    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it.
 
         rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
         rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts
         rftlab compare sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k
+        rftlab compare imported:mine imported:theirs
 
     Writes RESULTS/compare-NAMES/compare.html: curves overlaid, errors and rank agreement with intervals, every claim
     with its sign at each level, and where levels disagree the gradients' signal-to-noise, contexts without signal and
-    pass rates behind it.
+    pass rates behind it. With an imported level: curves, ends, gains, noise and common designs.
     """
 
     levels: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -50,11 +52,16 @@ class Compare(Common):
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
         from rftlab.studies.compare.compare import write
-        from rftlab.studies.compare.levels import load, parse
+        from rftlab.studies.compare.free import Asked, compare
+        from rftlab.studies.compare.levels import CurveSetName, load, parse
         from rftlab.studies.runs.store import open_store
 
-        asked = parse(list(self.levels))
+        names = parse(list(self.levels))
+        asked = Asked(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
+        if not all(isinstance(one, CurveSetName) for one in names):
+            compare(console, names, self.results, self.axis, asked)
+            return 0
         root = open_store(self.results)
-        levels = load(console, asked, root, self.seeds, self.rounds, self.threads, self.quiet, self.engine)
+        levels = load(console, names, root, *asked)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

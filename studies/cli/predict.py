@@ -6,7 +6,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from rftlab.shared.errors import check_count
+from rftlab.shared.errors import check, check_count
 from rftlab.studies.runs.limits import check_threads
 
 
@@ -33,22 +33,29 @@ class Calibrate(_Forecasting):
     """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the
     pilot determines.
 
-    A pair whose reference runs come with rftlab needs no pilot. Safe to interrupt: the same command goes on where it
-    stopped.
+    A pair whose reference runs come with rftlab needs no pilot. imported:NAME takes the test curves of imported runs in
+    place of one. Safe to interrupt: the same command goes on where it stopped.
     """
 
     pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm."""
+    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN."""
 
     def execute(self, console: Console) -> int:
         """Calibrate, and print what was found."""
-        from rftlab.studies.forecast.forecast import pilot_of, posterior_of
+        from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
+        from rftlab.studies.forecast.free import calibrate_imported
         from rftlab.studies.forecast.show import show_posterior
+        from rftlab.studies.imported.level import is_imported
         from rftlab.studies.runs.store import open_store
 
+        if is_imported(self.pair):
+            calibrate_imported(console, self.pair, self.results, self.seed, self.threads, self.quiet)
+            return 0
         pilot = pilot_of(self.results, self.pair)
         open_store(self.results)
-        show_posterior(console, posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet), pilot)
+        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+        labels = [run.cell for run in pilot.runs]
+        show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
         return 0
 
 
@@ -58,20 +65,37 @@ class Predict(_Forecasting):
     design.
 
     Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
+
+        rftlab predict --pair imported:mine --designs 32x8 256x1
     """
 
     pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm."""
+    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN."""
     budget: int | None = None
     """Rollouts that a run may spend; any if left out."""
+    designs: tuple[str, ...] = ()
+    """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run; those of the runs if left out."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
+        from rftlab.studies.forecast.free import predict_imported
+        from rftlab.studies.imported.level import is_imported
+
+        if is_imported(self.pair):
+            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet)
+            predict_imported(console, self.pair, *asked)
+            return 0
+        check(not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME")
+        self._predict_grid(console)
+        return 0
+
+    def _predict_grid(self, console: Console) -> None:
+        """The grid of a pair of ours."""
         from rftlab.shared.folders import folder_below
         from rftlab.studies.forecast.figures import grid_figure
         from rftlab.studies.forecast.forecast import check_budget, grid_of, pilot_of, posterior_of
         from rftlab.studies.forecast.show import show_grid
-        from rftlab.studies.report.figures import save
+        from rftlab.studies.report.figures import pretty, save
         from rftlab.studies.runs.store import open_store
 
         pilot = pilot_of(self.results, self.pair)
@@ -80,10 +104,9 @@ class Predict(_Forecasting):
         posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
         grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
-        figure, numbers = grid_figure(grid.table, self.pair)
+        figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
         console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
-        return 0
 
 
 @dataclass(frozen=True)

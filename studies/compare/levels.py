@@ -12,6 +12,7 @@ from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.errors import check, check_choice
 from rftlab.shared.folders import folder_below, folders_in
+from rftlab.studies.imported.level import ImportedName, is_imported, parse_imported
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import PAIRS, SIZES, Pair, pair, start_at
 from rftlab.studies.paper.published import published
@@ -90,22 +91,22 @@ def names_of(level: LevelName) -> tuple[str, ...]:
     )
 
 
-def parse(names: list[str]) -> list[CurveSetName]:
+def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
     """Two or three names of curve sets. Raises UserError for anything else, with what is allowed."""
-    form = "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k"
+    form = (
+        "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k imported:mine"
+    )
     check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {form}")
     check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
-    return [_parse(name, form) for name in names]
+    return [parse_imported(name) if is_imported(name) else _parse(name, form) for name in names]
 
 
 def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
-    known: tuple[LevelName, ...] = get_args(LevelName)
-    check_choice(f"curve set {name!r}: level", level, known)
-    chosen = next(one for one in known if one == level)
-    check_choice(f"curve set {name!r}: pair", pair_name, names_of(chosen))
-    return CurveSetName(chosen, pair_name)
+    check_choice(f"curve set {name!r}: level", level, (*get_args(LevelName), "imported"))
+    check_choice(f"curve set {name!r}: pair", pair_name, names_of(level))
+    return CurveSetName(level, pair_name)
 
 
 def load(

@@ -30,8 +30,8 @@ MANY_TOKENS = 32
 
 
 class Observed(NamedTuple):
-    """A run's Pass@1 at some rounds: train and test (points, 2), and the standard errors of their evaluations,
-    alike."""
+    """A run's Pass@1 at some rounds: train and test (points, 2), nan where one was not measured, and the standard
+    errors of their evaluations, alike."""
 
     design: Design
     rounds: np.ndarray
@@ -52,8 +52,9 @@ class Observed(NamedTuple):
     def log_likelihood(self, curve: Curve, freedom: float) -> float:
         """Of the measured points given a simulated run, up to a constant: a multivariate t, normal where `freedom`
         is infinite."""
-        residual = self.residual(curve).ravel()
-        covariance = np.diag(self.errors.ravel() ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
+        measured = np.isfinite(self.values.ravel())
+        residual = self.residual(curve).ravel()[measured]
+        covariance = np.diag(self.errors.ravel()[measured] ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         distance = float(residual @ np.linalg.solve(covariance, residual))
         return (
             -0.5 * distance

@@ -12,7 +12,7 @@ _TRUTH = PALETTE[3]
 
 
 @styled
-def grid_figure(table: pd.DataFrame, pair: str) -> Drawn:
+def grid_figure(table: pd.DataFrame, title: str) -> Drawn:
     """Forecasts of all cells, best on top, with 80% intervals; what the pilot measured as diamonds, the rollouts of
     a run beside the name."""
     numbers = table.sort_values("forecast", ignore_index=True)
@@ -24,13 +24,13 @@ def grid_figure(table: pd.DataFrame, pair: str) -> Drawn:
     ax.plot(numbers["measured"], places, color=_TRUTH, **HOLLOW)
     ax.set_yticks(places, [f"{short(row.cell)}   {row.rollouts / 1000:,.0f}k" for row in numbers.itertuples()])
     ax.set(
-        title=f"{pretty(pair)}: forecast from a pilot",
+        title=title,
         xlabel="test Pass@1 after training",
         xlim=(0, 1),
         ylim=(-0.7, len(numbers) - 0.3),
     )
     ax.legend(
-        handles=[key("forecast, 80%", PALETTE[0], **DOT), key("measured by the pilot", _TRUTH, **HOLLOW)],
+        handles=[key("forecast, 80%", PALETTE[0], **DOT), key("measured", _TRUTH, **HOLLOW)],
         loc="lower right",
     )
     return figure, numbers

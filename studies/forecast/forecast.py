@@ -13,7 +13,7 @@ from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Posterior
-from rftlab.studies.forecast.evidence import evidence_of
+from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
@@ -54,11 +54,18 @@ def posterior_of(
         pilot.base.test.strict.sum() + pilot.base.train.strict.sum() > 0,
         "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
     )
+    return fitted(console, pilot.base.pair, evidence_of(pilot), root, seed, threads, quiet)
+
+
+def fitted(
+    console: Console, name: str, evidence: Evidence, root: Path, seed: int, threads: int, quiet: bool
+) -> Posterior:
+    """The posterior of any evidence, from the results folder as far as it is there under that name."""
     with steps_of(console, "simulating", quiet) as step:
         return calibrated(
             root,
-            pilot.base.pair,
-            evidence_of(pilot),
+            name,
+            evidence,
             seed,
             threads_of(threads),
             step,

@@ -41,9 +41,17 @@ def gain(baseline: float, others: list[tuple[float, np.ndarray]]) -> np.ndarray:
     return np.clip(baseline + np.mean([ends - end for end, ends in others], axis=0), 0.0, 1.0)
 
 
+def _base(evidence: Evidence) -> float:
+    """Test Pass@1 of the base model; nan where it was not measured."""
+    if evidence.facts.strict is not None:
+        return evidence.facts.strict
+    found = [run.values[0, 1] for run in evidence.runs if run.rounds[0] == 0]
+    return float(np.mean(found)) if found else np.nan
+
+
 def sigmoid(evidence: Evidence, cells: tuple[Design, ...]) -> np.ndarray:
     """Test Pass@1 (cells,): R0 + (A - R0) / (1 + (C_mid / C)^b) in the rollouts C, R0 the base model's; nan with
-    fewer points than parameters."""
+    fewer points than parameters, or without the base model."""
     points = [
         (at * per_round(run.design), value)
         for run in evidence.runs
@@ -53,7 +61,9 @@ def sigmoid(evidence: Evidence, cells: tuple[Design, ...]) -> np.ndarray:
     if len(points) < PARAMETERS:
         return np.full(len(cells), np.nan)
     spent, reached = np.log([point[0] for point in points]), np.array([point[1] for point in points])
-    base = evidence.facts.strict
+    base = _base(evidence)
+    if np.isnan(base):
+        return np.full(len(cells), np.nan)
 
     def curve(x: np.ndarray, at: np.ndarray) -> np.ndarray:
         return base + (expit(x[0]) - base) * expit(np.exp(x[1]) * (at - x[2]))

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rftlab.studies.forecast.calibrate import Posterior
-from rftlab.studies.forecast.forecast import CLOSE, Grid, checks, fits, knob_table
+from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
 from rftlab.studies.forecast.plain import PLAIN
 from rftlab.studies.forecast.score import LEVEL, rank_agreement
 from rftlab.studies.pilot.pilot import PilotMeasurements
@@ -27,11 +28,12 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasurements) -> None:
-    """What was found, what not, and whether it fits."""
-    table = _table(
-        f"{pilot.base.pair}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", ""
-    )
+def show_posterior(
+    console: Console, posterior: Posterior, title: str, labels: list[str], unused: pd.DataFrame | None = None
+) -> None:
+    """What was found, what not, and whether it fits. labels: of the runs of the evidence; unused: `checks` of numbers
+    that the calibration did not use."""
+    table = _table(f"{title}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", "")
     for row in knob_table(posterior).itertuples():
         verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
         table.add_row(
@@ -42,21 +44,21 @@ def show_posterior(console: Console, posterior: Posterior, pilot: PilotMeasureme
             verdict,
         )
     console.print(table)
-    fit = _table("does it fit? Pass@1 at the end of the pilot's runs", "design", "measured", "simulated", "difference")
+    fit = _table("does it fit? Pass@1 at the end of the runs", "design", "measured", "simulated", "difference")
     for cell, measured, found in zip(
-        [run.cell for run in pilot.runs],
+        labels,
         [run.values[-1, 1] for run in posterior.evidence.runs],
         fits(posterior).T,
         strict=True,
     ):
         fit.add_row(
-            short(cell),
+            Text(short(cell)),
             f"{measured:.3f}",
             f"{found.mean():.3f} [{np.quantile(found, 0.1):.3f}, {np.quantile(found, 0.9):.3f}]",
             f"{found.mean() - measured:+.3f}",
         )
     console.print(fit)
-    for row in checks(posterior, pilot).itertuples():
+    for row in () if unused is None else unused.itertuples():
         _say(
             console,
             f"not used by the calibration: {row.what}: measured {row.measured:.3f}, simulated "

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from rftlab.shared.errors import check, plain
 from rftlab.studies.logs.designs import design_of
 from rftlab.studies.logs.designs.records import from_records
 from rftlab.studies.logs.names import RATES, Name, named
 from rftlab.studies.logs.rounds import Counting, tool_of
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign, RawRun, merged
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece, RawRun, merged
 from rftlab.studies.logs.steps import Points, cleaned
 
 LONGEST_NAME = 300
@@ -36,6 +35,9 @@ def assemble(
 
     Raises UserError where the steps cannot be made sense of.
     """
+    if raw.pieces:
+        design = merged(given, raw.design)
+        return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, raw.pieces, tuple(raw.notes))
     check(len(raw.series) <= MAX_METRICS, f"{len(raw.series)} metrics; allowed: at most {MAX_METRICS}")
     points, repairs = cleaned(
         raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
@@ -49,12 +51,15 @@ def assemble(
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
-    curves = _frame(plain(raw.name), [_rows(part, counting) for part in parts])
-    for source, step in raw.unprinted:
-        curves.loc[(curves["source"] == source) & (curves["source_step"] == step), "source_step"] = pd.NA
+    pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
     return ImportedRun(
-        plain(raw.name), raw.format, raw.tool, sources, design, curves, tuple(plain(note) for note in notes)
+        plain(raw.name), raw.format, raw.tool, sources, design, pieces, tuple(plain(note) for note in notes)
     )
+
+
+def _place(piece: Piece) -> tuple:
+    """Tests first."""
+    return piece.split != "test", *piece[:4]
 
 
 def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list[str]) -> list[_Part]:
@@ -150,54 +155,17 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str]) -> tup
     return name, part._replace(values=np.round(values / 100, 12))
 
 
-def _rows(part: _Part, counting: Counting) -> tuple[_Part, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    """Rounds, values, n and source steps; several updates of a round are averaged."""
+def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> Piece:
+    """A metric with its rounds; several updates of a round are averaged."""
     steps, values, n = part.points
     rounds = (counting.test if part.name.split == "test" else counting.train)(steps)
     values = part.name.offset + part.name.scale * values if part.name.scale != 1.0 else values
-    if np.all(rounds[1:] > rounds[:-1]):
-        return part, rounds, values, n, steps
-    found, first, counts = np.unique(rounds, return_index=True, return_counts=True)
-    mean = np.add.reduceat(values, first) / counts
-    single = np.ones(len(steps)) if n is None else n
-    return part, found, mean, np.where(counts > 1, counts, single[first]), steps[first + counts - 1]
-
-
-def _frame(run: str, rows: list[tuple]) -> pd.DataFrame:
-    """The long form, ordered by split, task, metric, source and round."""
-    rows = sorted(
-        rows,
-        key=lambda row: (
-            row[0].name.split != "test",
-            row[0].name.split,
-            row[0].name.task,
-            row[0].name.metric,
-            row[0].source,
-        ),
-    )
-    lengths = [len(row[1]) for row in rows]
-
-    def labels(values: list[str]) -> pd.Categorical:
-        kinds = sorted(set(values))
-        codes = np.repeat(
-            np.array([kinds.index(value) for value in values], dtype=np.int8 if len(kinds) < 128 else np.int16),
-            lengths,
-        )
-        return pd.Categorical.from_codes(codes, categories=kinds, validate=False)
-
-    steps = np.concatenate([row[4] for row in rows]).astype(np.int32)
-    n = np.concatenate([np.full(len(row[1]), np.nan, np.float32) if row[3] is None else row[3] for row in rows]).astype(
-        np.float32
-    )
-    columns = {
-        "run": labels([run] * len(rows)),
-        "round": np.concatenate([row[1] for row in rows]).astype(np.int32),
-        "split": labels([row[0].name.split for row in rows]),
-        "task": labels([row[0].name.task for row in rows]),
-        "metric": labels([row[0].name.metric for row in rows]),
-        "value": np.concatenate([row[2] for row in rows]),
-        "n": n,
-        "source_step": pd.arrays.IntegerArray(steps, steps < 0),
-        "source": labels([plain(row[0].source)[:LONGEST_NAME] for row in rows]),
-    }
-    return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)
+    if not np.all(rounds[1:] > rounds[:-1]):
+        rounds, first, counts = np.unique(rounds, return_index=True, return_counts=True)
+        values = np.add.reduceat(values, first) / counts
+        n = np.where(counts > 1, counts, (np.ones(len(steps)) if n is None else n)[first])
+        steps = steps[first + counts - 1]
+    hidden = [step for source, step in unprinted if source == part.source]
+    steps = np.where(np.isin(steps, hidden), -1, steps) if hidden else steps
+    name = part.name
+    return Piece(name.split, name.task, name.metric, plain(part.source)[:LONGEST_NAME], rounds, values, n, steps)

@@ -1,6 +1,7 @@
 """Reading what people have: files and folders of any format to runs in our terms."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
@@ -9,7 +10,7 @@ from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
-from rftlab.studies.logs.formats import FORMATS, own_run, tensorboard, trl_state
+from rftlab.studies.logs.formats import FORMATS, own_run, published, tensorboard, trl_state
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
@@ -39,16 +40,17 @@ def read_logs(
     columns, settings = columns or {}, read_config(config) if config else None
     found: list[tuple[RawRun, Path, list[Path]]] = []
     seen: set[tuple[str, ...]] = set()
+    checksum = cache(_sum)  # of a file with many runs once
     for path in map(Path, paths):
         runs, files = ([*_listed(reader(path))], [path]) if reader else _read(path, columns)
-        sums = tuple(_sum(file) for file in files)
+        sums = tuple(map(checksum, files))
         if sums not in seen:
             found += [(run, path, files) for run in runs]
         seen.add(sums)
     check(len(found) <= MAX_RUNS, f"{len(found)} runs; allowed: at most {MAX_RUNS}")
     given = given or KnownDesign()
     return [
-        _assembled(run, path, files, _aliases(columns), settings, given, processes)
+        _assembled(run, path, _named(files, checksum), _aliases(columns), settings, given, processes)
         for run, path, files in _joined(found)
     ]
 
@@ -71,10 +73,14 @@ def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]
         what = "no log of a kind that is known" if head.encoding else f"{kind_named(head.raw)}, no log"
         raise UserError(f"{path} is {what}; allowed: {ALLOWED}")
     runs = form.read(path, head, columns)
-    check(any(run.series for run in runs), f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}")
+    check(
+        any(run.series or run.pieces for run in runs),
+        f"{path} ({form.FORMAT}) holds no numbers with steps; allowed: {ALLOWED}",
+    )
     for run in runs:
         _configured(run, path)
-    return [run for run in runs if run.series], own_run.files_of(path.parent) if form is own_run else [path]
+    files = {own_run: lambda: own_run.files_of(path.parent), published: lambda: published.files_of(path)}
+    return [run for run in runs if run.series or run.pieces], files.get(form, lambda: [path])()
 
 
 def _configured(run: RawRun, path: Path) -> None:
@@ -118,7 +124,13 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
     for run, path, files in found:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
         there = runs.get(run.name)
-        if there and named and there[0].format == run.format and not set(there[0].series) & set(run.series):
+        if (
+            there
+            and named
+            and not run.pieces
+            and there[0].format == run.format
+            and not set(there[0].series) & set(run.series)
+        ):
             there[0].series |= run.series
             there[0].one_track = False
             there[0].notes += [note for note in run.notes if note not in there[0].notes]
@@ -132,10 +144,15 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
     return list(runs.values())
 
 
+def _named(files: list[Path], checksum: Callable[[Path], str]) -> tuple[tuple[str, str], ...]:
+    """Names and checksums of the files of a run."""
+    return tuple((file.name, checksum(file)) for file in files if file.is_file())
+
+
 def _assembled(
     run: RawRun,
     path: Path,
-    files: list[Path],
+    sources: tuple[tuple[str, str], ...],
     aliases: dict[str, str],
     settings: dict | None,
     given: KnownDesign,
@@ -146,7 +163,6 @@ def _assembled(
     check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")
     run.aliases |= aliases
     run.config = settings if settings is not None else run.config
-    sources = tuple((file.name, _sum(file)) for file in files if file.is_file())
     try:
         return assemble(run, sources, given, processes)
     except UserError as error:

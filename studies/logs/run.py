@@ -2,9 +2,11 @@
 
 from array import array
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 Tool = Literal["verl", "trl", "prime-rl", "tinker", "rftlab", ""]
@@ -60,15 +62,33 @@ def merged(first: KnownDesign, second: KnownDesign) -> KnownDesign:
 
 class Series:
     """Values of one metric as they were logged: step, value, and the line, row or record that held it. Packed,
-    because a log may hold millions."""
+    because a log may hold millions; series of a table share steps and places where none has a gap."""
 
     __slots__ = ("places", "steps", "values")
 
-    def __init__(self):
-        self.steps, self.values, self.places = array("i"), array("d"), array("I")
+    def __init__(self, steps: array | None = None, values: array | None = None, places: array | None = None):
+        self.steps = array("i") if steps is None else steps
+        self.values = array("d") if values is None else values
+        self.places = array("I") if places is None else places
 
     def __len__(self) -> int:
         return len(self.steps)
+
+
+class Piece(NamedTuple):
+    """One metric of a run in our terms, in the order of its rounds."""
+
+    split: str
+    task: str
+    metric: str
+    source: str
+    """The metric's name in the log."""
+    rounds: "np.ndarray"
+    values: "np.ndarray"
+    n: "np.ndarray | None"
+    """Numbers behind each value; None where that is not known of any, nan where not of one."""
+    steps: "np.ndarray"
+    """As the log prints them; -1 where it prints none."""
 
 
 @dataclass
@@ -96,6 +116,10 @@ class RawRun:
     """Metrics and steps of values beside which the log prints no step."""
     notes: list[str] = field(default_factory=list)
     """Repairs, in words."""
+    pieces: tuple[Piece, ...] = ()
+    """In place of series, of a source that is in our terms already."""
+    design: KnownDesign = KnownDesign()
+    """What such a source says of the design."""
 
     def add(self, name: str, step: int, value: float, place: int) -> None:
         """One more value of a metric."""
@@ -117,12 +141,20 @@ class ImportedRun:
     sources: tuple[tuple[str, str], ...]
     """Name and SHA-256 of each file that it was read from."""
     design: KnownDesign
-    curves: "pd.DataFrame"
-    """Long form, `COLUMNS`; a metric without a name of ours has its source's, and the split ""."""
+    pieces: tuple[Piece, ...]
+    """Ordered by split (test first), task, metric and source; a metric without a name of ours has its source's, and
+    the split ""."""
     notes: tuple[str, ...] = ()
     """Repairs and readings of what was ambiguous, in words."""
+
+    @cached_property
+    def curves(self) -> "pd.DataFrame":
+        """The values in long form, `COLUMNS`: 26 bytes a value, so that it is made where it is asked for."""
+        from rftlab.studies.logs.long_form import frame_of
+
+        return frame_of(self.name, self.pieces)
 
     @property
     def rounds(self) -> int:
         """The last round that has a value."""
-        return int(self.curves["round"].max()) if len(self.curves) else 0
+        return max((int(piece.rounds.max()) for piece in self.pieces if len(piece.rounds)), default=0)

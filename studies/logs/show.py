@@ -6,7 +6,7 @@ from rich.text import Text
 
 from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign
 
-_TERMS = {
+TERMS = {
     "prompts": "prompts a round (B)",
     "rollouts": "rollouts a prompt (K)",
     "updates_per_round": "updates a round",
@@ -59,17 +59,13 @@ def _format(run: ImportedRun) -> str:
 
 def _metrics(run: ImportedRun, split: str) -> str:
     """Metrics of a split, with tasks where there are several."""
-    rows = run.curves[run.curves["split"] == split]
-    found = rows.groupby(["metric", "task"], observed=True, sort=True).size().reset_index()
-    tasks = found["task"].nunique() > 1
-    return (
-        ", ".join(f"{row.metric} {row.task}".strip() if tasks else str(row.metric) for row in found.itertuples())
-        or "none"
-    )
+    found = sorted({(piece.metric, piece.task) for piece in run.pieces if piece.split == split})
+    tasks = len({task for _, task in found}) > 1
+    return ", ".join(f"{metric} {task}".strip() if tasks else metric for metric, task in found) or "none"
 
 
 def _others(run: ImportedRun) -> str:
-    return str(run.curves.loc[run.curves["split"] == "", "source"].nunique())
+    return str(len({piece.source for piece in run.pieces if piece.split == ""}))
 
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
@@ -79,13 +75,13 @@ def show_design(console: Console, design: KnownDesign, title: str) -> None:
     for name in FACTS:
         value = getattr(design, name)
         if value is not None:
-            table.add_row(_TERMS[name], Text(f"{value:g}" if isinstance(value, float) else str(value), overflow="fold"))
+            table.add_row(TERMS[name], Text(f"{value:g}" if isinstance(value, float) else str(value), overflow="fold"))
     if table.row_count:
         console.print(table)
     for sentence in design.assumed:
         say(console, f"  taken: {sentence}")
     if design.unknown:
-        say(console, f"  could not be told: {', '.join(_TERMS[name] for name in design.unknown)}")
+        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}")
 
 
 def say(console: Console, text: str) -> None:

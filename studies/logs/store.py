@@ -12,24 +12,26 @@ unless it is the same.
 import hashlib
 import io
 import re
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reported, verify_folder, write_folder
+from rftlab.shared.files import reported, sha256_of, verify_folder, write_file, write_folder
 from rftlab.shared.folders import folder_below, folders_in, kind_of, read_file
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.long_form import SCHEMA, pieces_of, tables_of
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.runs.seal import read_sealed, sealed
 from rftlab.studies.runs.store import check_format, open_store
 
 PLACE, FACTS, CURVES, FORMAT = "imported", "imported.json", "curves.parquet", 1
 ROWS = 1 << 18
 """Of a part that is written at a time."""
+_LABELS = [field.name for field in SCHEMA if pyarrow.types.is_dictionary(field.type)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -54,24 +56,34 @@ def write_collection(root: Path, name: str, runs: list[ImportedRun]) -> bool:
     check(bool(runs), "no runs to keep; allowed: one or more")
     open_store(root)
     folder = folder_below(root, PLACE, check_name(name))
-    curves = _bytes_of([run.curves for run in runs])
-    facts = sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, hashlib.sha256(curves).hexdigest())
     if kind_of(folder):
-        check(
-            _same(folder, {FACTS: facts, CURVES: curves}),
-            f"{folder} holds another import; allowed: another --name, or remove the folder",
-        )
+        check(_same(folder, runs), f"{folder} holds another import; allowed: another --name, or remove the folder")
         return False
-    with reported(folder):
-        write_folder(folder, {FACTS: facts, CURVES: curves})
+    with reported(folder, also=pyarrow.ArrowException):
+        write_folder(
+            folder,
+            {
+                CURVES: lambda path: _write_curves(path, runs),
+                FACTS: lambda path: write_file(path, _facts_of(runs, sha256_of(path.parent / CURVES))),
+            },
+        )
     return True
 
 
-def _same(folder: Path, files: dict[str, bytes | memoryview]) -> bool:
+def _same(folder: Path, runs: list[ImportedRun]) -> bool:
+    """Whether a folder holds these runs: the same bytes, written again to a file without a name."""
+    with tempfile.TemporaryFile() as file:
+        _write_curves(file, runs)
+        file.seek(0)
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        return all(read_file(folder / name) == data for name, data in files.items())
+        return checksum == sha256_of(folder / CURVES) and read_file(folder / FACTS) == _facts_of(runs, checksum)
     except OSError:
         return False
+
+
+def _facts_of(runs: list[ImportedRun], checksum: str) -> bytes:
+    return sealed({"format": FORMAT, "runs": [_facts(run) for run in runs]}, checksum)
 
 
 def _facts(run: ImportedRun) -> dict[str, Any]:
@@ -85,26 +97,12 @@ def _facts(run: ImportedRun) -> dict[str, Any]:
     }
 
 
-def _bytes_of(frames: list[pd.DataFrame]) -> memoryview:
-    """Parquet, a frame after the other; equal frames give equal bytes. Labels are dictionaries, so that a value
-    costs a few bytes."""
-    labels = pyarrow.dictionary(pyarrow.int16(), pyarrow.string())
-    kinds = {
-        "round": pyarrow.int32(),
-        "value": pyarrow.float64(),
-        "n": pyarrow.float32(),
-        "source_step": pyarrow.int32(),
-    }
-    schema = pyarrow.schema([(name, kinds.get(name, labels)) for name in COLUMNS])
-    file = io.BytesIO()
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for frame in frames:
-            for start in range(0, len(frame), ROWS):
-                part = frame.iloc[start : start + ROWS]
-                writer.write_table(
-                    pyarrow.Table.from_pandas(part, preserve_index=False).replace_schema_metadata().cast(schema)
-                )
-    return file.getbuffer()
+def _write_curves(file: Path | BinaryIO, runs: list[ImportedRun]) -> None:
+    """Parquet, a run after the other; equal runs give equal bytes. They never lie in memory as a whole."""
+    with parquet.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for run in runs:
+            for table in tables_of(run.name, run.pieces, ROWS):
+                writer.write_table(table)
 
 
 def collections(root: Path) -> list[str]:
@@ -126,20 +124,20 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
         verify_folder(folder, (FACTS, CURVES))
         data = read_file(folder / CURVES)
         facts = read_sealed(folder / FACTS, hashlib.sha256(data).hexdigest())
-        frame = parquet.read_table(io.BytesIO(data)).to_pandas()
+        table = parquet.read_table(io.BytesIO(data), read_dictionary=_LABELS)
         check(
-            facts.get("format") == FORMAT and tuple(frame.columns) == COLUMNS,
+            facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
             f"{folder} is of another version of rftlab; import the logs again",
         )
-        return [_run(each, frame) for each in facts["runs"]]
+        pieces = pieces_of(table)
+        return [_run(each, pieces.get(each["name"], ())) for each in facts["runs"]]
     except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise UserError(f"{folder} cannot be trusted: {error}; remove it and import the logs again") from None
 
 
-def _run(facts: dict[str, Any], frame: pd.DataFrame) -> ImportedRun:
+def _run(facts: dict[str, Any], pieces: tuple[Piece, ...]) -> ImportedRun:
     known = facts["design"] | {"assumed": tuple(facts["design"]["assumed"])}
-    curves = frame[frame["run"] == facts["name"]].reset_index(drop=True)
     sources = tuple((name, checksum) for name, checksum in facts["sources"])
     return ImportedRun(
-        facts["name"], facts["format"], facts["tool"], sources, KnownDesign(**known), curves, tuple(facts["notes"])
+        facts["name"], facts["format"], facts["tool"], sources, KnownDesign(**known), pieces, tuple(facts["notes"])
     )

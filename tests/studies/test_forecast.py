@@ -14,7 +14,7 @@ from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
 from rftlab.studies.forecast.figures import grid_figure, score_figure
-from rftlab.studies.forecast.forecast import Grid, grid_of, knob_table, pilot_of
+from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.predict import covariance, ends_of, predict
 from rftlab.studies.forecast.score import (
@@ -233,7 +233,8 @@ def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     assert [row.split()[0] for row in rows] == [label.split("-")[0] for label in CELLS], (
         "a row each, on a terminal of 80 columns"
     )
-    show_posterior(console, posterior, pilot._replace(runs=pilot.runs[:2]))
+    labels = [run.cell for run in pilot.runs[:2]]
+    show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
     assert isinstance(grid, Grid) and "recommended" in console.export_text()
 
 

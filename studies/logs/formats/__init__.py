@@ -7,6 +7,7 @@ A format understands nothing of what it reads: names, rounds and repairs are for
 from rftlab.studies.logs.formats import (
     json_lines,
     own_run,
+    published,
     tensorboard,
     tidy,
     trl_state,
@@ -15,5 +16,5 @@ from rftlab.studies.logs.formats import (
     wandb_offline,
 )
 
-FORMATS = (wandb_offline, tensorboard, own_run, trl_state, json_lines, verl_console, wandb_export, tidy)
+FORMATS = (wandb_offline, tensorboard, own_run, trl_state, json_lines, verl_console, published, wandb_export, tidy)
 """In the order in which they are asked."""

@@ -2,13 +2,14 @@
 
 import csv
 import re
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.run import RawRun, Series
 from rftlab.studies.logs.text import LONGEST, Head, encoding_note, number, opened_text
 
 SEPARATORS = ",;\t|"
@@ -174,6 +175,48 @@ def _decimals(cell: str) -> int:
     """Digits after the point; 0 of an empty cell, -1 of what has no point."""
     found = _DECIMAL.fullmatch(cell)
     return len(found[1]) if found else -1 if cell else 0
+
+
+class Columns:
+    """Columns of numbers of one run, row by row. Those without a gap share their steps and places, which are half of
+    what a dense table takes; a column has its own from its first gap on."""
+
+    def __init__(self, count: int):
+        self._steps, self._places = array("i"), array("I")
+        self._values = [array("d") for _ in range(count)]
+        self._own: dict[int, Series] = {}
+
+    def add(self, step: int, place: int, values: list[float | None]) -> None:
+        """A row; None where a cell holds no number."""
+        if None in values:
+            for i, value in enumerate(values):
+                if value is None and i not in self._own:
+                    self._own[i] = Series(self._steps[:], self._values[i], self._places[:])
+        self._steps.append(step)
+        self._places.append(place)
+        for column, value in zip(self._values, values, strict=True):
+            if value is not None:
+                column.append(value)
+        for i, series in self._own.items():
+            if values[i] is not None:
+                series.steps.append(step)
+                series.places.append(place)
+
+    def series(self, names: list[str]) -> dict[str, Series]:
+        """Of the columns that hold any."""
+        shared = (Series(self._steps, values, self._places) for values in self._values)
+        found = (self._own.get(i, series) for i, series in enumerate(shared))
+        return {name: series for name, series in zip(names, found, strict=True) if len(series.values)}
+
+
+def numbers(texts: list[str], comma: bool) -> list[float | None]:
+    """The numbers of cells, None where one holds none."""
+    try:
+        if "_" not in "".join(texts):
+            return list(map(float, texts))
+    except ValueError:
+        pass
+    return [number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
 def values_of(table: Table, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:

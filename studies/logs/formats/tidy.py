@@ -4,7 +4,17 @@ own long form too."""
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, header_of, odd_cells, rows_of, table_of
+from rftlab.studies.logs.formats.tables import (
+    RUNS,
+    STEPS,
+    Columns,
+    chosen,
+    header_of,
+    numbers,
+    odd_cells,
+    rows_of,
+    table_of,
+)
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head, number, whole
 
@@ -38,7 +48,7 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     step_name, run_name = _places(table.header, columns, path)
     at, run_at = table.header.index(step_name), table.header.index(run_name) if run_name else None
     wanted = [i for i in range(len(table.header)) if i not in (at, run_at)]
-    runs: dict[str, RawRun] = {}
+    runs: dict[str, Columns] = {}
     odd: dict[str, int] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
@@ -47,17 +57,19 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
             if step is None:
                 odd.setdefault(step_name, place)
                 continue
-            run = runs.get(name) or runs.setdefault(name, RawRun(name, FORMAT))
-            for i in wanted:
-                value = number(cells[i], table.comma) if cells[i] else None
-                if value is not None:
-                    run.add(table.header[i], step, value, place)
-                elif cells[i].strip():
-                    odd.setdefault(table.header[i], place)
-    for run in runs.values():
+            run = runs.get(name) or runs.setdefault(name, Columns(len(wanted)))
+            texts = [cells[i] for i in wanted]
+            values = numbers(texts, table.comma)
+            if None in values:
+                wrong = (i for i, value in zip(wanted, values, strict=True) if value is None and cells[i].strip())
+                odd = {table.header[i]: place for i in wrong} | odd
+            run.add(step, place, values)
+    names = [table.header[i] for i in wanted]
+    found = [RawRun(name, FORMAT, series=run.series(names)) for name, run in runs.items()]
+    for run in found:
         run.notes += table.notes
         odd_cells(run, odd)
-    return list(runs.values())
+    return found
 
 
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:

@@ -1,0 +1,221 @@
+"""Evidence from imported runs: test curves of designs that are known, and the base model where it was measured.
+
+A log has no Pass@1 on all training questions, so that the test curve alone is compared. Where the untrained model was
+evaluated, that is a point of the curve like any other; only for short responses it fixes the base policy (SHORT).
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed
+from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.imported.groups import Group, groups_of
+from rftlab.studies.imported.level import few, parse_imported, runs_of
+from rftlab.studies.logs.run import ImportedRun
+from rftlab.studies.paper.pairs import SIZES
+
+ADVANTAGES = {
+    "raw": Advantage("none"),
+    "group_mean": Advantage("group_mean"),
+    "group_zscore": Advantage("group_mean", "group_std"),
+    "leave_one_out": Advantage("leave_one_out"),
+}
+"""Those of imported runs that the simulator has."""
+TEST = ("test", "pass_at_1")
+MOST_RUNS = 8
+"""Designs of one calibration, each of which every parameter set simulates."""
+MOST_ROLLOUTS = 20_000_000
+"""Of all of them together in one simulation."""
+EVALUATIONS = 12
+"""Of a simulated run."""
+TRAIN_QUESTIONS = 2000
+"""Of a task whose size is not known."""
+RESPONSES = 100
+"""Taken to be behind an evaluation that does not say."""
+
+
+class Imported(NamedTuple):
+    """What imported runs say to a calibration."""
+
+    name: str
+    slug: str
+    evidence: Evidence
+    labels: tuple[str, ...]
+    """Of the runs of the evidence."""
+    rounds: int
+    """Of the longest."""
+    questions: int
+    """Behind a test Pass@1."""
+    remarks: tuple[str, ...]
+    """What was left out or taken as given, in words."""
+
+
+def imported_evidence(name: str, root: Path) -> Imported:
+    """Evidence from `imported:NAME` or a part of it. Raises UserError, naming what is missing, where there is none."""
+    one = parse_imported(name)
+    runs = runs_of(one, root)
+    groups = groups_of(runs, TEST, one.task)
+    check(
+        bool(groups),
+        f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (import --columns pass_at_1=NAME)",
+    )
+    _check_alike(name, groups)
+    reasons = {group.label: _unusable(group) for group in groups}
+    usable = [group for group in groups if not reasons[group.label]]
+    if not usable:
+        label, reason = next(iter(reasons.items()))
+        raise UserError(f"{name}: {label}: {reason}")
+    _check_rates(name, usable)
+    check(
+        len(usable) <= MOST_RUNS, f"{name} has {len(usable)} designs; allowed: at most {MOST_RUNS} (imported:NAME#RUN)"
+    )
+    remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
+    return _evidence(name, one.slug, runs, usable, remarks)
+
+
+def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
+    """Raise UserError where runs are of several tasks or models."""
+    for what, found in (("tasks", {g.task for g in groups}), ("models", {g.model for g in groups})):
+        told = few(sorted(one or "unnamed" for one in found))
+        check(
+            len(found) == 1,
+            f"{name} has several {what} ({told}); allowed: one, as imported:NAME/TASK or imported:NAME#RUN",
+        )
+
+
+def _check_rates(name: str, groups: list[Group]) -> None:
+    rates = sorted({group.design.learning_rate for group in groups if group.design.learning_rate is not None})
+    told = few([f"{rate:g}" for rate in rates])
+    check(len(rates) < 2, f"{name} has several learning rates ({told}); allowed: one, as imported:NAME#RUN")
+
+
+def _unusable(group: Group) -> str:
+    """What keeps a group from being simulated; "" where nothing does."""
+    design = group.design
+    missing = [flag for flag, value in (("--prompts", design.prompts), ("--rollouts", design.rollouts)) if not value]
+    if missing:
+        return f"B or K is not known; `rftlab import {' '.join(f'{flag} N' for flag in missing)}` tells"
+    if design.rollouts > 1 and design.advantage is None:
+        return "the advantage is not known; `rftlab import --advantage NAME` tells"
+    if (design.rollouts > 1 and design.advantage not in ADVANTAGES) or design.advantage == "gae":
+        return f"advantage = {design.advantage}, which is not simulated here; allowed: {', '.join(ADVANTAGES)}"
+    if group.last * group.per_round > MOST_ROLLOUTS:
+        return f"{group.last * group.per_round:,} rollouts; allowed: at most {MOST_ROLLOUTS:,}"
+    return ""
+
+
+def _evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
+    rounds = max(group.last for group in groups)
+    check(
+        sum(group.last * group.per_round for group in groups) <= MOST_ROLLOUTS,
+        f"{name}: more than {MOST_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
+    )
+    numbers = np.concatenate([group.curves["n"] for group in groups])
+    known = np.isfinite(numbers)
+    responses = int(np.nanmedian(numbers)) if known.any() else RESPONSES
+    remarks += [] if known.any() else [f"taken: {RESPONSES} responses behind an evaluation, which the logs do not tell"]
+    task = groups[0].task
+    n_train, n_test = SIZES.get(task, (TRAIN_QUESTIONS, responses))
+    remarks += [] if task in SIZES else [f"taken: {n_train} training and {n_test} test questions"]
+    family, facts = _base(runs, groups)
+    observed = tuple(_observed(group, responses, first=facts is None) for group in groups)
+    remarks += [f"{group.label}: {text}" for group in groups if (text := _updates(group)[1])]
+    evidence = Evidence(Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))), observed)
+    labels = tuple(group.label for group in groups)
+    return Imported(name, slug, evidence, labels, rounds, responses, tuple(remarks))
+
+
+def _base(runs: list[ImportedRun], groups: list[Group]):
+    """The family of worlds; and where responses are short and the base model was measured, how often it is right and
+    well formed."""
+    lengths = [p.values.mean() for run in runs for p in run.pieces if p.metric == "response_length"]
+    bases = [group.curves.loc[group.curves["round"] == 0, "value"] for group in groups]
+    bases = np.concatenate(bases)
+    if not lengths or np.mean(lengths) > MANY_TOKENS or not len(bases) or not 0 < bases.mean() < 1:
+        return LONG, None
+    formed = [
+        p.values[0]
+        for run in runs
+        for p in run.pieces
+        if (p.split, p.metric) == ("test", "format_rate") and p.rounds[0] == 0
+    ]
+    return SHORT, (float(bases.mean()), max(float(np.mean(formed)) if formed else 1.0, float(bases.mean())))
+
+
+def _observed(group: Group, responses: int, first: bool) -> Observed:
+    """Up to POINTS points of the mean test curve after round 0, and with `first` the one at round 0."""
+    curve = group.curves.groupby("round")["value"].agg(["mean", "count"]).reset_index()
+    curve = curve[curve["count"] == len(group.runs)] if (curve["count"] == len(group.runs)).sum() > 2 else curve
+    later = curve[curve["round"] > 0]
+    chosen = later.iloc[np.unique(np.linspace(len(later) / POINTS, len(later), POINTS).round().astype(int).clip(1) - 1)]
+    if first:
+        chosen = pd.concat([curve[curve["round"] == 0], chosen])
+    values = np.column_stack([np.full(len(chosen), np.nan), chosen["mean"]])
+    inner = np.clip(values, 0.01, 0.99)
+    errors = np.sqrt(inner * (1 - inner) / (responses * chosen["count"].to_numpy()[:, None]))
+    return Observed(design_of(group, int(chosen["round"].max())), chosen["round"].to_numpy(), values, errors)
+
+
+def design_of(group: Group, rounds: int) -> Design:
+    """The design that is simulated, for at least so many rounds."""
+    every = -(-rounds // EVALUATIONS)
+    known, (updates, _) = group.design, _updates(group)
+    advantage = ADVANTAGES.get(known.advantage, ADVANTAGES["raw"]) if known.rollouts > 1 else ADVANTAGES["raw"]
+    return Design(
+        batch_size=known.prompts,
+        rollouts=known.rollouts,
+        estimator=Estimator(advantage=advantage),
+        rounds=every * -(-rounds // every),
+        eval_every=every,
+        **updates,
+    )
+
+
+def _updates(group: Group) -> tuple[dict[str, int], str]:
+    """Updates of a round as mini-batches where they divide the prompts, else as passes; and what was taken as given."""
+    count = group.design.updates_per_round
+    if count is None:
+        return {}, "updates a round are not known, taken as 1"
+    if count == 1:
+        return {}, ""
+    if group.design.prompts % count == 0:
+        return {"minibatches": count}, f"{count} updates a round are taken as mini-batches of one pass"
+    return {"epochs": count}, f"{count} updates a round are taken as passes over all of it"
+
+
+def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[Design, ...]:
+    """Designs BxK as the command line has them, for the rounds, the advantage and the updates of the first run; those
+    of the runs where none is named. Raises UserError for anything else."""
+    first = imported.evidence.runs[0].design
+    spent = [text.partition("x") for text in texts] or [
+        (str(run.design.batch_size), "x", str(run.design.rollouts)) for run in imported.evidence.runs
+    ]
+    found = []
+    for batch, _, rollouts in spent:
+        whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
+        check(whole, f"design = {f'{batch}x{rollouts}'!r}; allowed: BxK, such as 32x8, each from 1 to 65536")
+        found.append(_free(first, int(batch), int(rollouts), imported.rounds))
+    found = list(dict.fromkeys(found))
+    most = max(design.batch_size * design.rollouts * design.rounds for design in found)
+    check(most <= MOST_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MOST_ROLLOUTS:,}")
+    return tuple(found)
+
+
+def _free(first: Design, batch: int, rollouts: int, rounds: int) -> Design:
+    parts = first.minibatches if batch % first.minibatches == 0 else 1
+    return Design(
+        batch,
+        rollouts,
+        estimator=first.estimator,
+        rounds=rounds,
+        eval_every=rounds,
+        epochs=first.epochs,
+        minibatches=parts,
+    )

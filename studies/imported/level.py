@@ -1,0 +1,90 @@
+"""The level `imported:NAME`: which runs of a results folder a name on the command line means."""
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from rftlab.shared.errors import UserError, check, plain
+from rftlab.studies.imported.groups import MEASURES, Measure, Side, groups_of, measures_of
+from rftlab.studies.logs.run import ImportedRun
+from rftlab.studies.logs.store import check_name, read_collection
+
+PREFIX = "imported:"
+FORM = "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters"
+
+
+class ImportedName(NamedTuple):
+    """A collection, or a part of it."""
+
+    collection: str
+    task: str | None = None
+    run: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the user writes."""
+        task, run = f"/{self.task}" if self.task else "", f"#{self.run}" if self.run else ""
+        return f"{PREFIX}{self.collection}{task}{run}"
+
+    @property
+    def slug(self) -> str:
+        """The same as a part of a folder's name."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).rstrip("-")[:120]
+
+
+def is_imported(name: str) -> bool:
+    """Whether a name on the command line is of this level."""
+    return name.startswith(PREFIX)
+
+
+def parse_imported(name: str) -> ImportedName:
+    """A name of this level. Raises UserError for anything else, with what is allowed."""
+    rest, hashed, run = name.removeprefix(PREFIX).partition("#")
+    collection, slash, task = rest.partition("/")
+    whole = is_imported(name) and (run or not hashed) and (task or not slash)
+    check(bool(whole), f"{plain(name)!r}; allowed: {FORM}")
+    return ImportedName(check_name(collection), task or None, run or None)
+
+
+def runs_of(one: ImportedName, root: Path) -> list[ImportedRun]:
+    """The runs that a name means, without values of other tasks. Raises UserError where there are none."""
+    runs = read_collection(root, one.collection)
+    names = [run.name for run in runs]
+    wanted = runs
+    if one.run is not None:
+        wanted = [run for run in runs if run.name == one.run] or [r for r in runs if fnmatchcase(r.name, one.run)]
+        check(bool(wanted), f"imported:{one.collection} has no run {plain(one.run)!r}; allowed: {few(names)}")
+    if one.task is not None:
+        tasks = sorted({piece.task for run in wanted for piece in run.pieces if piece.task})
+        check(one.task in tasks, f"{one.name}: task = {plain(one.task)!r}; allowed: {few(tasks) or 'none is named'}")
+    return wanted
+
+
+def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure) -> Side:
+    """A level of runs by one measure."""
+    groups = groups_of(runs, measure, one.task)
+    counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+    formats = ", ".join(sorted({run.format for run in runs}))
+    return Side(one.name, f"{counted} from {formats}", measure, groups, tuple(runs))
+
+
+def common_measure(have: dict[str, set[Measure]]) -> Measure:
+    """The first of `MEASURES` that all levels have. Raises UserError, naming what each has, where there is none."""
+    found = next((one for one in MEASURES if all(one in own for own in have.values())), None)
+    if found is None:
+        told = "; ".join(
+            f"{name} has {few([' '.join(one) for one in sorted(own)]) or 'none'}" for name, own in have.items()
+        )
+        raise UserError(f"no measure is common: {told}; allowed: levels with a Pass@1 or mean reward of one split")
+    return found
+
+
+def measures_in(one: ImportedName, runs: list[ImportedRun]) -> set[Measure]:
+    """Measures of the runs that a name means, on its task, after training began."""
+    return {measure for measure in measures_of(runs) if groups_of(runs, measure, one.task)}
+
+
+def few(names: list[str]) -> str:
+    """Some of many names."""
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,171 @@
+"""Tables in our own terms, as public logs are collected: `run_id, round, split, metric, value` and, where
+there are any, `n, task, source_step`; what is known of each run in `runs.csv` beside them."""
+
+import csv
+import math
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+from rftlab.shared.errors import UserError, check, plain
+from rftlab.shared.folders import FILE, kind_of
+from rftlab.studies.logs.designs.values import count, real, word
+from rftlab.studies.logs.formats.tables import header_of, rows_of, table_of
+from rftlab.studies.logs.names import RATES
+from rftlab.studies.logs.run import KnownDesign, Piece, RawRun
+from rftlab.studies.logs.text import Head, head_of, number, whole
+
+FORMAT, BESIDE = "long form", "runs.csv"
+_NEEDED = ("run_id", "round", "split", "metric", "value")
+_SPLITS = ("test", "train")
+MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
+Key = tuple[str, str, str, str]
+"""Run, split, task and metric."""
+
+
+class Series:
+    """Rounds, values, n (nan where none is given) and steps (-1) of one metric, packed."""
+
+    __slots__ = ("metric", "n", "rate", "rounds", "steps", "values")
+
+    def __init__(self, metric: str):
+        self.metric, self.rate = metric, bool(RATES.fullmatch(metric))
+        self.rounds, self.values, self.n, self.steps = array("i"), array("d"), array("f"), array("i")
+
+    def add(self, done: int, value: float, n: float | None, step: int | None) -> None:
+        """One more row."""
+        self.rounds.append(done)
+        self.values.append(value)
+        self.n.append(math.nan if n is None else n)
+        self.steps.append(-1 if step is None else step)
+
+
+def recognise(head: Head) -> bool:
+    """Whether the header names runs, rounds, splits, metrics and values."""
+    return set(_NEEDED) <= set(header_of(head))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The table and what lies beside it."""
+    beside = path.parent / BESIDE
+    return [path, *([beside] if kind_of(beside) == FILE and beside.name != path.name else [])]
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a table. Raises UserError for a row that is not in our terms."""
+    found, notes = _rows(path, head)
+    known = _known(path)
+    runs: dict[str, RawRun] = {}
+    for (name, split, task, metric), part in found.items():
+        run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
+        run.pieces += (_piece((name, split, task, metric), part, run.notes),)
+    for name, run in runs.items():
+        run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
+        run.design, said = known.get(name, (KnownDesign(), ""))
+        run.notes += [f"{BESIDE}: {said}"] if said else []
+    return list(runs.values())
+
+
+def _rows(path: Path, head: Head) -> tuple[dict[Key, Series], list[str]]:
+    """The series of a table, in the order of the file."""
+    table = table_of(head)
+    at = {name: i for i, name in enumerate(table.header)}
+    labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
+    numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step")]
+    found: dict[Key, Series] = {}
+    known: dict[tuple[str, ...], Series] = {}
+    with rows_of(table, head.encoding) as rows:
+        for place, cells in rows:
+            cells.append("")  # what is at -1
+            texts = tuple([cells[i] for i in labels])
+            own = known.get(texts)
+            if own is None:
+                own = known[texts] = found.setdefault(_key(texts, f"{path}: line {place}"), Series(texts[3].strip()))
+                _check_runs(path, found)
+            done, value, n, step = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done = whole(done)
+            if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
+                _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
+            own.add(done, value, n, whole(step))
+    return found, table.notes
+
+
+def _key(texts: tuple[str, ...], where: str) -> Key:
+    """Labels of a row. Raises UserError where one is missing or none of ours."""
+    name, split, task, metric = (plain(text.strip())[:LONGEST] for text in texts)
+    check(bool(name) and bool(metric), f"{where} has no run_id or no metric; allowed: a name of each")
+    check(split in _SPLITS, f"{where}: split = {split!r}; allowed: {', '.join(_SPLITS)}")
+    return name, split, task, metric
+
+
+def _check_runs(path: Path, found: dict[Key, "Series"]) -> None:
+    if len(found) > MAX_RUNS:
+        count = len({key[0] for key in found})
+        check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
+        check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
+
+
+def _refuse(where: str, own: "Series", at: str, done: int | None, value: str) -> None:
+    """Say what is wrong with the numbers of a row."""
+    check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
+    allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"
+    raise UserError(f"{where}: {plain(own.metric)} = {plain(value)!r}; allowed: {allowed}")
+
+
+def _piece(key: Key, own: Series, notes: list[str]) -> Piece:
+    """A series by rounds; of a round that is there twice the last value."""
+    rounds, values, n, steps = map(np.asarray, (own.rounds, own.values, own.n, own.steps))
+    keep = np.isfinite(values)
+    if not keep.all():
+        notes.append(f"values that are not finite left out: {int((~keep).sum())}, of {key[1]} {key[3]}")
+    order = np.flatnonzero(keep)[np.argsort(rounds[keep], kind="stable")]
+    last = np.append(np.diff(rounds[order]) > 0, True)[: len(order)]
+    if not last.all():
+        notes.append(f"rounds repeated, the last value taken: {key[1]} {key[3]} {key[2]}".strip())
+    order = order[last]
+    known = None if np.isnan(n[order]).all() else n[order]
+    return Piece(key[1], key[2], key[3], key[3], rounds[order], values[order], known, steps[order])
+
+
+def _known(path: Path) -> dict[str, tuple[KnownDesign, str]]:
+    """Design and remark of each run of the table beside; {} without one."""
+    files = files_of(path)[1:]
+    if not files:
+        return {}
+    head = head_of(files[0])
+    if "run_id" not in header_of(head):
+        return {}
+    table = table_of(head)
+    try:
+        with rows_of(table, head.encoding) as rows:
+            named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
+            return {plain(row["run_id"])[:LONGEST]: (_design(row), plain(row.get("note", ""))) for row in named}
+    except csv.Error as error:
+        raise UserError(f"{files[0]}: {error}; allowed: a table of runs") from None
+
+
+def _design(row: dict[str, str]) -> KnownDesign:
+    """What a row says of a run; empty cells say nothing."""
+    generated, trained = count(row.get("rollouts_per_prompt")), count(row.get("trained_rollouts_per_prompt"))
+    part = trained is not None and generated is not None and trained < generated
+    clip = word(row.get("clip"))
+    loss = [word(row.get("loss_aggregation")), f"clip {clip}" if clip and clip != "none" else None]
+    advantage = row.get("advantage", "").partition(" (")[0] + (f" on {trained} of {generated}" if part else "")
+    return KnownDesign(
+        prompts=count(row.get("prompts_per_round")),
+        rollouts=generated,
+        updates_per_round=count(row.get("updates_per_round")),
+        learning_rate=real(row.get("learning_rate")),
+        advantage=word(advantage.strip()),
+        loss=", ".join(filter(None, loss)) or None,
+        kl_coefficient=real(row.get("kl_coefficient")),
+        temperature=real(row.get("temperature")),
+        response_limit=count(row.get("max_response_tokens")),
+        model=word(row.get("model")),
+        assumed=(
+            f"rollouts: {generated} are generated, {trained} of them trained on, which is part of the advantage's name",
+        )
+        if part
+        else (),
+    )

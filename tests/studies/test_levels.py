@@ -1,0 +1,222 @@
+"""The level `imported:NAME`: free designs beside each other and beside ours, what is refused, and what texts of logs
+may do (nothing)."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
+from rftlab.studies.compare.free import known_of
+from rftlab.studies.forecast.imported import designs_from, imported_evidence
+from rftlab.studies.forecast.plain import sigmoid
+from rftlab.studies.imported.ends import Measured, common, ends_of, less, roughness, shared_budget
+from rftlab.studies.imported.groups import groups_of
+from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
+from rftlab.studies.logs import read_logs
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from tests.support.here import rftlab
+
+TEST = ("test", "pass_at_1")
+FACTS = {"prompts_per_round": 8, "rollouts_per_prompt": 4, "updates_per_round": 1, "advantage": "group_mean"}
+
+
+def collection(
+    folder: Path, name: str, runs: dict[str, dict], known: dict[str, dict] | None = None, metric="pass_at_1"
+):
+    """Keep runs under a name: of each by task the test values at rounds 0, 10, 20 ..; known: cells of runs.csv."""
+    (folder / name).mkdir()
+    with (folder / name / "curves.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run_id", "round", "split", "metric", "value", "n", "task"])
+        for run, tasks in runs.items():
+            for task, values in tasks.items():
+                writer.writerows([run, 10 * i, "test", metric, value, 500, task] for i, value in enumerate(values))
+    if known:
+        pd.DataFrame([{"run_id": run, **cells} for run, cells in known.items()]).to_csv(
+            folder / name / "runs.csv", index=False
+        )
+    write_collection(folder / "results", name, read_logs([folder / name / "curves.csv"]))
+
+
+@pytest.fixture
+def results(tmp_path):
+    rise = [0.1, 0.3, 0.4, 0.45, 0.5, 0.52, 0.53]
+    higher = [value + 0.1 for value in rise]
+    one = FACTS | {"model": "a-model"}
+    known = {"x/r1": one, "x/r2": one, "wide": one | {"prompts_per_round": 64, "rollouts_per_prompt": 1}}
+    runs = {"x/r1": {"gsm8k": rise}, "x/r2": {"gsm8k": higher}, "wide": {"gsm8k": rise, "math": higher}}
+    collection(tmp_path, "a", runs, known)
+    collection(tmp_path, "b", {"y": {"gsm8k": higher}}, {"y": FACTS | {"advantage": "", "rollouts_per_prompt": 4}})
+    collection(tmp_path, "far", {"z": {"other": higher}}, {"z": FACTS | {"prompts_per_round": 3}})
+    collection(tmp_path, "bare", {"z": {"gsm8k": higher}})
+    return tmp_path / "results"
+
+
+def ends(results, name, task=None):
+    side = side_of(ImportedName(name, task), runs_of(ImportedName(name, task), results), TEST)
+    return side, ends_of(side, *shared_budget([side]))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("imported:a", ("a", None, None)),
+        ("imported:a/gsm8k", ("a", "gsm8k", None)),
+        ("imported:a#x/r1", ("a", None, "x/r1")),
+        ("imported:a/gsm8k#x/*", ("a", "gsm8k", "x/*")),
+    ],
+)
+def test_a_name_is_a_collection_a_task_a_run(text, parts):
+    assert tuple(parse_imported(text)) == parts and parse_imported(text).name == text
+
+
+@pytest.mark.parametrize("text", ["imported:", "imported:a#", "imported:a/", "imported:../a", "sim:a", "imported:a b"])
+def test_other_names_are_refused(text):
+    with pytest.raises(UserError, match="allowed"):
+        parse_imported(text)
+
+
+def test_repetitions_are_one_group_and_designs_are_not(results):
+    side, found = ends(results, "a")
+    assert [(g.label, g.task, len(g.runs), g.per_round) for g in side.groups] == [
+        ("8x4", "gsm8k", 2, 32),
+        ("64x1", "gsm8k", 1, 64),
+        ("64x1", "math", 1, 64),
+    ]
+    first = found[0]
+    assert first.end.value == pytest.approx(0.58) and first.base.value == pytest.approx(0.15)
+    assert first.between_runs == pytest.approx(0.1 / np.sqrt(2)) and first.gain.value == pytest.approx(0.43)
+    assert first.of_questions == pytest.approx(np.sqrt(0.58 * 0.42 / 500))
+    assert shared_budget([side]) == (60, 60 * 32) and found[1].at_rollouts == pytest.approx(0.45)
+
+
+def test_an_untrained_run_is_the_base_of_its_model_alone(tmp_path):
+    model = {"model": "m"}
+    runs = {"p/base": {"t": [0.2]}, "p/r1": {"t": [0.2, 0.5]}, "q/r1": {"t": [0.2, 0.5]}}
+    collection(tmp_path, "c", runs, dict.fromkeys(runs, model))
+    path = tmp_path / "c" / "curves.csv"
+    rows = [row for row in path.read_text().splitlines() if not row.startswith(("p/r1,0,", "q/r1,0,"))]
+    path.write_text("\n".join(rows) + "\n")
+    groups = groups_of(read_logs([path]), TEST)
+    assert {group.runs: group.curves["round"].tolist() for group in groups} == {("p/r1",): [0, 10], ("q/r1",): [10]}
+
+
+def test_common_designs_agree_as_far_as_both_tell(results):
+    (_, a), (_, b), (_, far) = (ends(results, name) for name in ("a", "b", "far"))
+    (found,) = common(a, b)
+    assert found.first.group.label == found.second.group.label == "8x4" and found.unknown == ("advantage",)
+    assert found.end.value == pytest.approx(0.63 - 0.58) and common(a, far) == []
+
+
+def test_a_difference_has_welchs_interval():
+    from scipy import stats
+
+    a, b = np.array([0.1, 0.2, 0.4]), np.array([0.5, 0.55, 0.7, 0.9])
+    sides = [Measured(x.mean(), x.std(ddof=1) / np.sqrt(len(x)), len(x) - 1) for x in (a, b)]
+    truth = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
+    found = less(*sides)
+    assert (found.value - found.half, found.value + found.half) == pytest.approx((truth.low, truth.high))
+    assert np.isnan(less(sides[0], Measured(0.5)).half)
+
+
+def test_noise_is_found_on_a_curve_that_rises_steeply():
+    generator = np.random.default_rng(0)
+    curves = [1 - np.exp(-np.arange(60) / 5) + 0.02 * generator.standard_normal(60) for _ in range(20)]
+    assert roughness(curves) == pytest.approx(0.02, rel=0.1)
+
+
+def test_measures_that_levels_share_are_compared():
+    assert common_measure({"a": {TEST, ("train", "pass_at_1")}, "b": {("train", "pass_at_1")}}) == (
+        "train",
+        "pass_at_1",
+    )
+    with pytest.raises(UserError, match="a has test pass_at_1; b has none"):
+        common_measure({"a": {TEST}, "b": set()})
+
+
+def test_our_designs_in_their_words():
+    cells = {label(cell): known_of(cell, "qwen-gsm8k") for cell in cells_of(list(EXPERIMENTS.values()))}
+    assert cells["32x1-minimalist"].advantage == "raw" and cells["32x8-paper_text"].prompts == 32
+    assert cells["32x8-paper_text"].advantage in ("group_zscore", "group_mean")
+    assert "window of 8" in cells["256x1w8-paper_text"].advantage
+
+
+def test_levels_side_by_side(results):
+    status, text = rftlab(
+        "compare", "imported:a/gsm8k", "imported:b", "llm:tiny-mix97", "--results", results, "--quiet"
+    )
+    assert status == 0 and "no design in common" in text and "0.580 ± " in text
+    (page,) = results.glob("compare-*/compare.html")
+    table = pd.read_csv(page.parent / "ends.csv")
+    assert set(table["level"]) == {"imported:a/gsm8k", "imported:b", "llm:tiny-mix97"} and len(table) == 2 + 1 + 25
+    assert (page.parent / "figures" / "curves.png").is_file() and "data:image/svg" in page.read_text()
+    assert len(pd.read_csv(page.parent / "common.csv")) == 1
+
+
+def test_a_report_of_a_collection(results):
+    status, text = rftlab("report", "imported:a", "--results", results, "--quiet")
+    page = results / "report-imported-a" / "report.html"
+    assert status == 0 and "noise" in text.split("64x1")[0] and "could not be told" in page.read_text()
+
+
+def test_texts_of_logs_do_nothing(tmp_path):
+    evil = "<script>x</script>[red]$\\alpha$"
+    collection(tmp_path, "e", {evil: {evil: [0.1, 0.2, 0.3]}}, {evil: FACTS | {"model": evil, "note": evil}})
+    status, text = rftlab("report", "imported:e", "--results", tmp_path / "results", "--quiet")
+    page = (tmp_path / "results" / "report-imported-e" / "report.html").read_text()
+    assert status == 0 and "[red]" in text and "<script>" not in page and "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "imported:a", "imported:none"), "there are: a, b, bare, far"),
+        (("compare", "imported:a", "imported:b", "--axis", "tokens"), "allowed: rounds, fraction, rollouts"),
+        (("report", "imported:a#nobody"), "has no run 'nobody'; allowed: "),
+        (("report", "imported:a/nothing"), "allowed: gsm8k, math"),
+        (("predict", "--pair", "imported:a"), "several tasks (gsm8k, math)"),
+        (("predict", "--pair", "imported:bare"), "`rftlab import --prompts N --rollouts N` tells"),
+        (("predict", "--pair", "imported:b"), "`rftlab import --advantage NAME` tells"),
+        (("predict", "--pair", "imported:a/gsm8k", "--designs", "8x"), "allowed: BxK, such as 32x8"),
+        (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
+        (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
+    ],
+)
+def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, words, results):
+    before = sorted(path.name for path in results.iterdir())
+    status, text = rftlab(*arguments, "--results", results)
+    assert status == 2 and words in text and text.count("\n") == 1 and text.startswith("rftlab: ")
+    assert sorted(path.name for path in results.iterdir()) == before
+
+
+def test_no_test_values_are_no_evidence(tmp_path):
+    collection(tmp_path, "r", {"z": {"t": [1.5, 2.5]}}, {"z": FACTS}, metric="reward_mean")
+    with pytest.raises(UserError, match="no test Pass@1"):
+        imported_evidence("imported:r", tmp_path / "results")
+
+
+def test_evidence_of_imported_runs(results):
+    found = imported_evidence("imported:a/gsm8k", results)
+    first, second = found.evidence.runs
+    assert (first.design.batch_size, first.design.rollouts, second.design.batch_size) == (8, 4, 64)
+    assert first.rounds.tolist() == [0, 10, 20, 30, 40, 50, 60] and np.isnan(first.values[:, 0]).all()
+    assert first.values[-1, 1] == pytest.approx(0.58) and first.design.rounds >= 60 == found.rounds
+    assert found.evidence.facts.strict is None and found.questions == 500
+    designs = designs_from(("32x8",), found)
+    assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
+    assert np.isfinite(sigmoid(found.evidence, designs)).all()
+
+
+def test_train_values_that_are_missing_do_not_count(results):
+    run = imported_evidence("imported:a/gsm8k", results).evidence.runs[0]
+    empty = {name: np.zeros(7) for name in Curve._fields}
+    curve = Curve(**empty | {"round": run.rounds, "test_pass_at_1": run.values[:, 1]})
+    worse = curve._replace(test_pass_at_1=run.values[:, 1] - 0.1)
+    other = curve._replace(train_pass_at_1=np.ones(7))
+    assert run.log_likelihood(curve, 4.0) == 0 > run.log_likelihood(worse, 4.0)
+    assert run.log_likelihood(other, 4.0) == 0
