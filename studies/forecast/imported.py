@@ -122,7 +122,8 @@ def _evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group]
     responses = int(np.nanmedian(numbers)) if known.any() else RESPONSES
     remarks += [] if known.any() else [f"taken: {RESPONSES} responses behind an evaluation, which the logs do not tell"]
     task = groups[0].task
-    n_train, n_test = SIZES.get(task, (TRAIN_QUESTIONS, responses))
+    widest = max(group.design.prompts for group in groups)
+    n_train, n_test = SIZES.get(task, (max(TRAIN_QUESTIONS, widest), responses))
     remarks += [] if task in SIZES else [f"taken: {n_train} training and {n_test} test questions"]
     family, facts = _base(runs, groups)
     observed = tuple(_observed(group, responses, first=facts is None) for group in groups)
@@ -203,6 +204,8 @@ def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[Design, ..
         check(whole, f"design = {f'{batch}x{rollouts}'!r}; allowed: BxK, such as 32x8, each from 1 to 65536")
         found.append(_free(first, int(batch), int(rollouts), imported.rounds))
     found = list(dict.fromkeys(found))
+    widest, there = max(design.batch_size for design in found), imported.evidence.facts.n_train
+    check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
     most = max(design.batch_size * design.rollouts * design.rounds for design in found)
     check(most <= MOST_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MOST_ROLLOUTS:,}")
     return tuple(found)

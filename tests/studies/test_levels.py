@@ -184,6 +184,7 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:b"), "`rftlab import --advantage NAME` tells"),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "8x"), "allowed: BxK, such as 32x8"),
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
+        (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
         (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
     ],
 )
