@@ -41,6 +41,17 @@ def frame_of(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
     return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)
 
 
+def pieces_from(frame: pd.DataFrame) -> tuple[Piece, ...]:
+    """Pieces of one run's long form (`COLUMNS`), in the order of `ImportedRun.pieces`."""
+    found = []
+    for (split, task, metric, source), part in frame.groupby(list(LABELS), sort=False, observed=True):
+        part = part.sort_values("round", kind="stable")
+        n, steps = part["n"].to_numpy(np.float32), part["source_step"].fillna(-1).to_numpy(np.int64)
+        columns = part["round"].to_numpy(np.int64), part["value"].to_numpy(np.float64)
+        found.append(Piece(split, task, metric, source, *columns, None if np.isnan(n).all() else n, steps))
+    return tuple(sorted(found, key=lambda one: (one.split != "test", one.split, one.task, one.metric, one.source)))
+
+
 def tables_of(run: str, pieces: tuple[Piece, ...], rows: int) -> Iterator[pyarrow.Table]:
     """The same as tables of about so many rows, of `SCHEMA`."""
     batch: list[Piece] = []

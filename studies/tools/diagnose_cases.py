@@ -29,6 +29,7 @@ from rftlab.studies.diagnose.evaluation import visible
 from rftlab.studies.diagnose.finding import Finding
 from rftlab.studies.diagnose.observed import observe
 from rftlab.studies.diagnose.progress import longer
+from rftlab.studies.logs.long_form import pieces_from
 from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
 from rftlab.studies.results import reference
 
@@ -70,7 +71,7 @@ def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownD
             rows |= {"value": curve[column], "n": n, "source_step": curve["round"], "source": column}
             parts.append(pd.DataFrame(rows))
     frame = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
-    return ImportedRun(name, "curve", "", (), design, frame[np.isfinite(frame["value"])].reset_index(drop=True))
+    return ImportedRun(name, "curve", "", (), design, pieces_from(frame[np.isfinite(frame["value"])]))
 
 
 # --- simulated ---
@@ -223,12 +224,12 @@ def public(folder: Path) -> Iterator[Case]:
 
 def _public(name: str, rows: pd.DataFrame, about: pd.Series) -> Iterator[Case]:
     known = [None if pd.isna(about[key]) else int(about[key]) for key in ("prompts_per_round", "rollouts_per_prompt")]
-    run = ImportedRun(name, "public", "", (), KnownDesign(*known), _long(name, rows))
+    run = ImportedRun(name, "public", "", (), KnownDesign(*known), pieces_from(_long(name, rows)))
     yield Case(run, _said(name))
     cut = int(about["rounds_total"] * 2 / 3)
     truth = _continued(observe(run).lines["test", "pass_at_1"], cut) if not name.startswith("pods") else {}
     if truth:
-        yield Case(replace(run, curves=run.curves[run.curves["round"] <= cut].reset_index(drop=True)), truth)
+        yield Case(replace(run, pieces=pieces_from(run.curves[run.curves["round"] <= cut])), truth)
 
 
 def _long(name: str, rows: pd.DataFrame) -> pd.DataFrame:

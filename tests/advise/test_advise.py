@@ -19,6 +19,7 @@ from rftlab.studies.advise.models import shape_named
 from rftlab.studies.advise.rank import first_runs, option_of, ranked
 from rftlab.studies.advise.runs import designs_named, run_of
 from rftlab.studies.logs.designs import design_of
+from rftlab.studies.logs.long_form import pieces_from
 from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.pilot.grid import CELLS
@@ -242,7 +243,8 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
     for name, value, prompts in (("a", 0.3, 32), ("b", 0.34, 32), ("c", 0.5, 64), ("d", 0.9, None)):
         rows = [(name, 100, "test", "", "pass_at_1", value, 1.0, 100, "acc")]
         design = KnownDesign(prompts=prompts, rollouts=8)
-        runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, pd.DataFrame(rows, columns=list(COLUMNS))))
+        pieces = pieces_from(pd.DataFrame(rows, columns=list(COLUMNS)))
+        runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, pieces))
     write_collection(tmp_path, "mine", runs)
     found = evidence_of(tmp_path, None, "mine", None)
     assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2

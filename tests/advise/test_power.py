@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from rftlab.shared.errors import UserError
+from rftlab.studies.logs.long_form import pieces_from
 from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.results.evalstats import power, seeds_needed
@@ -126,7 +127,7 @@ def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e
     rows = [(name, r, "test", "", "pass_at_1", v, 1.0, r, "acc") for r, v in ((0, 0.1), (50, value))]
     curves = pd.DataFrame(rows, columns=list(COLUMNS))
     known = KnownDesign(prompts=prompts, rollouts=8, learning_rate=rate, assumed=(f"said by {name}",))
-    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, curves)
+    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, pieces_from(curves))
 
 
 RUNS = [

@@ -44,7 +44,7 @@ def test_a_run_of_a_collection_is_named(tmp_path):
 
 
 def _renamed(run, name):
-    return replace(run, name=name, curves=run.curves.assign(run=name))
+    return replace(run, name=name)
 
 
 def test_a_simulated_point_is_read_with_its_design(tmp_path):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from rftlab.studies.logs.long_form import pieces_from
 from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
 
 ROUNDS, EVERY, QUESTIONS = 200, 5, 1000
@@ -41,7 +42,7 @@ def log_of(columns: Columns, every: int = EVERY, questions: float = QUESTIONS, r
         parts.append(pd.DataFrame(rows | {"n": n, "source_step": at, "source": metric}))
     frame = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
     frame = frame[np.isfinite(frame["value"])].reset_index(drop=True)
-    return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), frame)
+    return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), pieces_from(frame))
 
 
 Change = Callable[[Columns], Columns]
