@@ -82,10 +82,14 @@ def pieces_of(table: pyarrow.Table) -> dict[str, tuple[Piece, ...]]:
     n, steps = table["n"].to_numpy(), table["source_step"].fill_null(-1).to_numpy()
     found: dict[str, list[Piece]] = {}
     for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
-        run, *labels = (part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True))
+        run, split, task, metric, source = (
+            part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True)
+        )
         own = slice(start, end)
         known = None if np.isnan(n[own]).all() else n[own]
-        found.setdefault(run, []).append(Piece(*labels, rounds[own], values[own], known, steps[own]))
+        found.setdefault(run, []).append(
+            Piece(split, task, metric, source, rounds[own], values[own], known, steps[own])
+        )
     return {run: tuple(pieces) for run, pieces in found.items()}
 
 
