@@ -9,7 +9,9 @@ packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.
 from math import gcd
 from typing import Literal, NamedTuple
 
+from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
 
 EngineChoice = Literal["verl", "trl", "prime-rl", "slime"]
 MICRO = 4
@@ -63,14 +65,14 @@ def _refused(engine: EngineChoice, wanted: Wanted) -> str:
 
 def _verl(wanted: Wanted) -> Told:
     design, actor, rollout = wanted.design, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    flags = {
+    flags: Flags = {
         "algorithm.adv_estimator": "grpo",
         "data.train_batch_size": design.batch_size,
         f"{rollout}.n": design.rollouts,
         f"{actor}.ppo_mini_batch_size": design.batch_size // design.minibatches,
         f"{actor}.ppo_epochs": design.epochs,
         f"{actor}.optim.lr": wanted.learning_rate,
-        f"{actor}.clip_ratio": design.estimator.surrogate.low,
+        f"{actor}.clip_ratio": _clip(design),
         f"{actor}.loss_agg_mode": design.estimator.aggregation.kind.replace("_", "-"),
         f"{actor}.use_kl_loss": str(_kl(design) > 0),
         f"{actor}.kl_loss_coef": _kl(design),
@@ -86,7 +88,7 @@ def _verl(wanted: Wanted) -> Told:
     }
     nodes, each = _nodes(wanted.gpus)
     flags |= {"trainer.nnodes": nodes, "trainer.n_gpus_per_node": each}
-    notes = ("python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files",)
+    notes: tuple[str, ...] = ("python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files",)
     if design.rollouts == 1:
         notes += ("a group of one keeps its raw reward in verl's grpo",)
     return Told(flags, notes, "")
@@ -97,14 +99,14 @@ def _trl(wanted: Wanted) -> Told:
     design = wanted.design
     responses = design.batch_size * design.rollouts // wanted.gpus
     micro = gcd(responses, MICRO)
-    flags = {
+    flags: Flags = {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": max(1, responses // micro // design.minibatches),
         "steps_per_generation": responses // micro,
         "num_generations": design.rollouts,
         "num_iterations": design.epochs,
         "loss_type": "dr_grpo",
-        "epsilon": design.estimator.surrogate.low,
+        "epsilon": _clip(design),
         "beta": _kl(design),
         "learning_rate": wanted.learning_rate,
         "max_completion_length": wanted.response,
@@ -128,7 +130,7 @@ def _prime(wanted: Wanted) -> Told:
     """Half of the GPUs train, half sample."""
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
-    flags = {
+    flags: Flags = {
         "orchestrator.batch_size": design.batch_size * design.rollouts,
         "orchestrator.group_size": design.rollouts,
         "max_steps": design.rounds,
@@ -152,14 +154,14 @@ def _slime(wanted: Wanted) -> Told:
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
     responses = design.batch_size * design.rollouts
-    flags = {
+    flags: Flags = {
         "--advantage-estimator": "grpo",
         "--rollout-batch-size": design.batch_size,
         "--n-samples-per-prompt": design.rollouts,
         "--global-batch-size": responses // design.minibatches,
         "--num-rollout": design.rounds,
         "--lr": wanted.learning_rate,
-        "--eps-clip": design.estimator.surrogate.low,
+        "--eps-clip": _clip(design),
         "--use-kl-loss": "",
         "--kl-loss-coef": _kl(design),
         "--kl-loss-type": "low_var_kl",
@@ -179,6 +181,14 @@ def _slime(wanted: Wanted) -> Told:
         "it samples with SGLang, not vLLM; its loss is a mean over each response's tokens, not their sum",
     )
     return Told(flags, notes, "")
+
+
+def _clip(design: Design) -> float:
+    """The lower clip range. Raises UserError for another surrogate, which these flags do not name."""
+    surrogate = design.estimator.surrogate
+    if not isinstance(surrogate, Clip):
+        raise UserError(f"surrogate = {type(surrogate).__name__}; allowed: Clip, which is what an engine is told")
+    return surrogate.low
 
 
 def _kl(design: Design) -> float:

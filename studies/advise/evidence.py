@@ -63,8 +63,8 @@ def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path 
         told = (*found.told, f"pass rates of {rates.name}: {known.told}")
         found = found._replace(rates=known.rates, base=_base(measured), told=told)
     if imported is not None:
-        scores, told = _of_collection(root, imported)
-        found = found._replace(scores=found.scores | scores, told=(*found.told, told))
+        scores, source = _of_collection(root, imported)
+        found = found._replace(scores=found.scores | scores, told=(*found.told, source))
     return found
 
 

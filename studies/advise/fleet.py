@@ -8,7 +8,7 @@ Nothing here was measured on several GPUs. It is the dry run of one GPU (llm/bud
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from rftlab.llm.budget.devices import GPUS, Device, GpuName
@@ -17,7 +17,7 @@ from rftlab.llm.budget.footprint import MemoryUse, memory_of
 from rftlab.llm.budget.plan import SLACK
 from rftlab.llm.budget.shapes import Shape
 from rftlab.llm.config import LLMRun
-from rftlab.shared.errors import check
+from rftlab.shared.errors import UserError, check
 
 LINK = {"A100-40": 300e9, "A100-80": 300e9, "H100": 450e9, "H200": 450e9}
 """Bytes a second from a GPU to the others of its machine: half of what NVIDIA's data sheets give for NVLink both
@@ -35,7 +35,8 @@ MOST, NODE = 4096, 8
 _FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+)")
 
 
-class Fleet(NamedTuple):
+@dataclass(frozen=True)
+class Fleet:
     """GPUs of one kind."""
 
     count: int
@@ -51,7 +52,8 @@ def fleet_of(text: str) -> Fleet:
     """8xH100. Raises UserError for GPUs that are not known."""
     found = _FLEET.fullmatch(text)
     known = ", ".join(get_args(GpuName))
-    check(found is not None and found[2] in GPUS, f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
+    if found is None or found[2] not in GPUS:
+        raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
     count = int(found[1] or 1)
     check(1 <= count <= MOST, f"gpus = {text!r}; allowed: 1 to {MOST} of them")
     return Fleet(count, GPUS[found[2]])
@@ -176,7 +178,7 @@ def least_gpus(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> int
     """The fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MOST does."""
     count = fleet.count
     while count <= MOST:
-        if planned_on(run, shape, fleet._replace(count=count), assumed).fits:
+        if planned_on(run, shape, replace(fleet, count=count), assumed).fits:
             return count
         count *= 2
     return None

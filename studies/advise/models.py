@@ -38,7 +38,8 @@ def shape_named(text: str) -> NamedShape:
     if text in KNOWN:
         return NamedShape(text, KNOWN[text], "", text)
     found = _SIZE.fullmatch(text)
-    check(found is not None, f"model = {text!r}; allowed: {ALLOWED}")
+    if found is None:
+        raise UserError(f"model = {text!r}; allowed: {ALLOWED}")
     parameters = float(found[1]) * _UNITS[found[2].lower()]
     check(LEAST <= parameters <= MOST, f"model = {text!r}: {parameters:.3g} parameters; allowed: {LEAST:g} to {MOST:g}")
     shape = shape_of_size(parameters)

@@ -1,6 +1,6 @@
 """Designs in an order, and the runs to make first."""
 
-from math import log2
+from math import log2, nan
 from typing import NamedTuple
 
 from rftlab.shared.design import Design
@@ -39,8 +39,8 @@ class Option(NamedTuple):
 def option_of(label: str, design: Design, plan: FleetPlan, evidence: Evidence) -> Option:
     """A design as a row."""
     alone = design.support_rollouts == 0 and design.replay_window == 0 and design.rollouts > 1
-    known = evidence.rates is not None and alone
-    groups = design.batch_size * (1 - silent_share(evidence.rates, design.rollouts)) if known else None
+    rates = evidence.rates if alone else None
+    groups = None if rates is None else design.batch_size * (1 - silent_share(rates, design.rollouts))
     return Option(label, design, plan, evidence.scores.get(key_of(design)), groups)
 
 
@@ -50,7 +50,7 @@ def ranked(options: list[Option]) -> list[Option]:
 
     def place(option: Option) -> tuple:
         measured = option.score is not None
-        return not option.plan.fits, not measured, -option.score.value if measured else option.plan.gpu_hours
+        return not option.plan.fits, not measured, -_value(option) if measured else option.plan.gpu_hours
 
     return sorted(options, key=place)
 
@@ -95,7 +95,7 @@ def _blank(able: list[Option], budget: float) -> list[Proposal]:
 
 def _after(able: list[Option], measured: list[Option]) -> list[Proposal]:
     """Some were run: the best again where it was run once, its nearest neighbour that was not, and the farthest."""
-    best = max(measured, key=lambda option: option.score.value)
+    best = max(measured, key=_value)
     fresh = [option for option in able if option.score is None and option.design.rollouts > 1]
     again = "the best so far, again with another seed: picked among several it looks better than it is"
     found = [Proposal(best, again)]
@@ -108,6 +108,11 @@ def _after(able: list[Option], measured: list[Option]) -> list[Proposal]:
                                                 -option.plan.gpu_hours))  # fmt: skip
             found.append(Proposal(far, "farthest from all that was run: what else there may be"))
     return found
+
+
+def _value(option: Option) -> float:
+    """Measured Pass@1; nan where nobody ran it."""
+    return nan if option.score is None else option.score.value
 
 
 def _split(option: Option) -> float:

@@ -7,7 +7,7 @@ from rftlab.llm.budget.duration import TAIL, Assumed
 from rftlab.llm.config import Compute, Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.errors import UserError, check, check_count
 from rftlab.studies.cards import preset
 from rftlab.studies.pilot.grid import CELLS
 
@@ -33,7 +33,8 @@ def _design(name: str) -> Design:
     if name in CELLS:
         return CELLS[name]
     plain = _PLAIN.fullmatch(name)
-    check(plain is not None, f"design = {name!r}; allowed: BxK as 32x8, or {', '.join(CELLS)}")
+    if plain is None:
+        raise UserError(f"design = {name!r}; allowed: BxK as 32x8, or {', '.join(CELLS)}")
     batch, rollouts = int(plain[1]), int(plain[2])
     check_count("B", batch)
     check_count("K", rollouts)

@@ -58,10 +58,11 @@ class Compare(Common):
 
         names = parse(list(self.levels))
         asked = Asked(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
-        if not all(isinstance(one, CurveSetName) for one in names):
+        ours = [one for one in names if isinstance(one, CurveSetName)]
+        if len(ours) < len(names):
             compare(console, names, self.results, self.axis, asked)
             return 0
         root = open_store(self.results)
-        levels = load(console, names, root, *asked)
+        levels = load(console, ours, root, *asked)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from rftlab.shared.errors import UserError, check, check_count, check_finite
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Power:
 
         return read_collection(self.results, self.imported)
 
-    def _sides(self):
+    def _sides(self) -> "tuple[np.ndarray, np.ndarray]":
         """Pass@1 of both sides."""
         import numpy as np
 
@@ -97,7 +101,8 @@ class Power:
         if self.imported:
             scores = scores_of(self._runs())
             return chosen(scores, self.a), chosen(scores, self.b)
-        return tuple(np.array([_rate(name, text) for text in getattr(self, name)]) for name in ("a", "b"))
+        a, b = (np.array([_rate(name, text) for text in getattr(self, name)]) for name in ("a", "b"))
+        return a, b
 
 
 def _rate(name: str, text: str) -> float:

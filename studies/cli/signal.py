@@ -72,7 +72,7 @@ class Signal:
             text = "B_eff = B / (r + 1/K) needs r from a pilot's gradients (rftlab pilot): groups with signal alone."
             show.say(console, text, "dim")
         show.show_tries(console, found.rates, self.batch[min(1, len(self.batch) - 1)], self.rollouts)
-        if measured and measured.counts is not None:
+        if measured:
             show.show_drops(console, found, measured, self.rollouts)
         text = "Of the model as it was measured: pass rates move as it learns. Prompts are drawn independently here."
         show.say(console, text, "dim")

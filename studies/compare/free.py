@@ -52,7 +52,10 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     measure = common_measure(have)
     open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
-    sides = [side_of(one, imported[one], measure) if one in imported else _side(loaded[one], measure) for one in names]
+    sides = [
+        side_of(one, imported[one], measure) if isinstance(one, ImportedName) else _side(loaded[one], measure)
+        for one in names
+    ]
     slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)
     folder = folder_below(root, "compare-" + "-".join(slugs)[:180])
     return write(console, view_of(sides, axis), folder, "compare.html", " against ".join(have), asked.quiet)
@@ -105,7 +108,7 @@ def known_of(design: Design, name: str) -> KnownDesign:
     advantage, so that it matches none of theirs."""
     advantage = design.estimator.advantage
     alone = design.rollouts == 1 and not design.support_rollouts and not design.replay_window
-    kind = (
+    kind: str = (
         "group_zscore" if advantage.baseline == "group_mean" and advantage.scale == "group_std" else advantage.baseline
     )
     kind = "raw" if alone or kind == "none" else kind

@@ -28,6 +28,7 @@ from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.study import Study, has_study, read_study
 
 LevelName = Literal["sim", "llm", "published"]
+_LEVELS: dict[str, LevelName] = {level: level for level in get_args(LevelName)}
 SEEDS = 5
 """Seeds of a simulated level that no study of the results folder names."""
 ROUNDING = 0.01
@@ -104,9 +105,9 @@ def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
 def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
-    check_choice(f"curve set {name!r}: level", level, (*get_args(LevelName), "imported"))
-    check_choice(f"curve set {name!r}: pair", pair_name, names_of(level))
-    return CurveSetName(level, pair_name)
+    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, "imported"))
+    check_choice(f"curve set {name!r}: pair", pair_name, names_of(_LEVELS[level]))
+    return CurveSetName(_LEVELS[level], pair_name)
 
 
 def load(

@@ -5,7 +5,7 @@ evaluated, that is a point of the curve like any other; only for short responses
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -99,22 +99,37 @@ def _check_rates(name: str, groups: list[Group]) -> None:
 def _unusable(group: Group) -> str:
     """What keeps a group from being simulated; "" where nothing does."""
     design = group.design
-    missing = [flag for flag, value in (("--prompts", design.prompts), ("--rollouts", design.rollouts)) if not value]
-    if missing:
+    if not design.prompts or not design.rollouts:
+        sizes = (("--prompts", design.prompts), ("--rollouts", design.rollouts))
+        missing = [flag for flag, value in sizes if not value]
         return f"B or K is not known; `rftlab import {' '.join(f'{flag} N' for flag in missing)}` tells"
     if design.rollouts > 1 and design.advantage is None:
         return "the advantage is not known; `rftlab import --advantage NAME` tells"
     if (design.rollouts > 1 and design.advantage not in ADVANTAGES) or design.advantage == "gae":
         return f"advantage = {design.advantage}, which is not simulated here; allowed: {', '.join(ADVANTAGES)}"
-    if group.last * group.per_round > MOST_ROLLOUTS:
-        return f"{group.last * group.per_round:,} rollouts; allowed: at most {MOST_ROLLOUTS:,}"
+    if _spent(group) > MOST_ROLLOUTS:
+        return f"{_spent(group):,} rollouts; allowed: at most {MOST_ROLLOUTS:,}"
     return ""
+
+
+def _sizes(group: Group) -> tuple[int, int]:
+    """B and K of a group that can be simulated. Raises UserError where one of them is not known."""
+    prompts, rollouts = group.design.prompts, group.design.rollouts
+    if not prompts or not rollouts:
+        raise UserError(f"{group.label}: B or K is not known; allowed: runs with both")
+    return prompts, rollouts
+
+
+def _spent(group: Group) -> int:
+    """Rollouts of one run up to the round that all reached."""
+    prompts, rollouts = _sizes(group)
+    return group.last * prompts * rollouts
 
 
 def _evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
     rounds = max(group.last for group in groups)
     check(
-        sum(group.last * group.per_round for group in groups) <= MOST_ROLLOUTS,
+        sum(map(_spent, groups)) <= MOST_ROLLOUTS,
         f"{name}: more than {MOST_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
     )
     numbers = np.concatenate([group.curves["n"] for group in groups])
@@ -167,11 +182,12 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
 def design_of(group: Group, rounds: int) -> Design:
     """The design that is simulated, for at least so many rounds."""
     every = -(-rounds // EVALUATIONS)
-    known, (updates, _) = group.design, _updates(group)
-    advantage = ADVANTAGES.get(known.advantage, ADVANTAGES["raw"]) if known.rollouts > 1 else ADVANTAGES["raw"]
+    (prompts, rollouts), (updates, _) = _sizes(group), _updates(group)
+    known = group.design.advantage if rollouts > 1 else None
+    advantage = ADVANTAGES.get(known or "raw", ADVANTAGES["raw"])
     return Design(
-        batch_size=known.prompts,
-        rollouts=known.rollouts,
+        batch_size=prompts,
+        rollouts=rollouts,
         estimator=Estimator(advantage=advantage),
         rounds=every * -(-rounds // every),
         eval_every=every,
@@ -179,14 +195,14 @@ def design_of(group: Group, rounds: int) -> Design:
     )
 
 
-def _updates(group: Group) -> tuple[dict[str, int], str]:
+def _updates(group: Group) -> tuple[dict[str, Any], str]:
     """Updates of a round as mini-batches where they divide the prompts, else as passes; and what was taken as given."""
     count = group.design.updates_per_round
     if count is None:
         return {}, "updates a round are not known, taken as 1"
     if count == 1:
         return {}, ""
-    if group.design.prompts % count == 0:
+    if _sizes(group)[0] % count == 0:
         return {"minibatches": count}, f"{count} updates a round are taken as mini-batches of one pass"
     return {"epochs": count}, f"{count} updates a round are taken as passes over all of it"
 

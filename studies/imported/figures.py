@@ -1,7 +1,7 @@
 """Figures of free designs: learning curves, ends, and what else was logged. Drawn like those of
 studies/report/figures.py; each returns the figure and a table of what it shows."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -119,8 +119,9 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
     handles = []
     for group, colour in zip(shown, _colours(len(shown)), strict=True):
         line = lines[group.label]
-        few = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
-        ax.plot(line["x"], line["mean"], color=colour, **few, **({} if group.drawn else {"linestyle": ":"}))
+        look: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
+        look |= {} if group.drawn else {"linestyle": ":"}
+        ax.plot(line["x"], line["mean"], color=colour, **look)
         ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
@@ -233,4 +234,5 @@ def smoothed(rounds: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
     width = -(-len(rounds) // SMOOTH)
     starts = np.arange(0, len(rounds), width)
     counts = np.diff(np.append(starts, len(rounds)))
-    return tuple(np.add.reduceat(np.asarray(part, dtype=float), starts) / counts for part in (rounds, values))
+    x, y = (np.add.reduceat(np.asarray(part, dtype=float), starts) / counts for part in (rounds, values))
+    return x, y

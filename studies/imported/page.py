@@ -3,6 +3,7 @@
 Texts of logs are shown, never obeyed: printed without markup, escaped in the page.
 """
 
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,10 +71,10 @@ def _plans(view: View) -> dict[str, Plan]:
     for axis in dict.fromkeys((view.axis, "rollouts")):
         if figures.has_curves(view.sides, axis):
             name = "curves" if axis == view.axis else "curves-rollouts"
-            plans[name] = lambda axis=axis: figures.curves_figure(view.sides, axis)
+            plans[name] = partial(figures.curves_figure, view.sides, axis)
     for i, side in enumerate(view.sides, 1):
         if figures.logged(list(side.runs)):
-            plans[f"training-{i}"] = lambda side=side: figures.training_figure(list(side.runs))
+            plans[f"training-{i}"] = partial(figures.training_figure, list(side.runs))
     return plans
 
 

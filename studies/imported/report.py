@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.errors import check
+from rftlab.shared.errors import UserError
 from rftlab.shared.folders import folder_below
 from rftlab.studies.imported.groups import MEASURES
 from rftlab.studies.imported.level import measures_in, parse_imported, runs_of, side_of
@@ -21,6 +21,7 @@ def report(console: Console, name: str, root: Path, quiet: bool) -> Path:
     runs = runs_of(one, root)
     have = measures_in(one, runs)
     measure = next((measure for measure in MEASURES if measure in have), None)
-    check(measure is not None, f"{one.name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
+    if measure is None:
+        raise UserError(f"{one.name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
     folder = folder_below(root, f"report-{one.slug}")
     return write(console, view_of([side_of(one, runs, measure)], AXIS), folder, "report.html", one.name, quiet)

@@ -41,17 +41,6 @@ def frame_of(run: str, pieces: tuple[Piece, ...]) -> pd.DataFrame:
     return pd.DataFrame(columns, columns=list(COLUMNS), copy=False)
 
 
-def pieces_from(frame: pd.DataFrame) -> tuple[Piece, ...]:
-    """Pieces of one run's long form (`COLUMNS`), in the order of `ImportedRun.pieces`."""
-    found = []
-    for (split, task, metric, source), part in frame.groupby(list(LABELS), sort=False, observed=True):
-        part = part.sort_values("round", kind="stable")
-        n, steps = part["n"].to_numpy(np.float32), part["source_step"].fillna(-1).to_numpy(np.int64)
-        columns = part["round"].to_numpy(np.int64), part["value"].to_numpy(np.float64)
-        found.append(Piece(split, task, metric, source, *columns, None if np.isnan(n).all() else n, steps))
-    return tuple(sorted(found, key=lambda one: (one.split != "test", one.split, one.task, one.metric, one.source)))
-
-
 def tables_of(run: str, pieces: tuple[Piece, ...], rows: int) -> Iterator[pyarrow.Table]:
     """The same as tables of about so many rows, of `SCHEMA`."""
     batch: list[Piece] = []
@@ -93,10 +82,14 @@ def pieces_of(table: pyarrow.Table) -> dict[str, tuple[Piece, ...]]:
     n, steps = table["n"].to_numpy(), table["source_step"].fill_null(-1).to_numpy()
     found: dict[str, list[Piece]] = {}
     for start, end in zip(starts, [*starts[1:], table.num_rows], strict=True):
-        run, *labels = (part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True))
+        run, split, task, metric, source = (
+            part.dictionary[int(code)].as_py() for part, code in zip(codes, marks[:, start], strict=True)
+        )
         own = slice(start, end)
         known = None if np.isnan(n[own]).all() else n[own]
-        found.setdefault(run, []).append(Piece(*labels, rounds[own], values[own], known, steps[own]))
+        found.setdefault(run, []).append(
+            Piece(split, task, metric, source, rounds[own], values[own], known, steps[own])
+        )
     return {run: tuple(pieces) for run, pieces in found.items()}
 
 

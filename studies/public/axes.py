@@ -19,13 +19,12 @@ def at(rows: pd.DataFrame, axis: str, x: float) -> np.ndarray:
 def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Floor, ceiling, slope and log of the middle of a sigmoid in log x (n,) that is closest to y (n,); the best of
     six starts, floor and ceiling within [0, 1]."""
-    logs, best = np.log(x), None
-    for slope in (0.7, 1.5, 3.0):
-        for shift in (-1.0, 1.0):
-            start = [logit(0.05), logit(0.9), slope, logs.mean() + shift]
-            found = least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000)
-            best = found if best is None or found.cost < best.cost else best
-    return best.x
+    logs = np.log(x)
+    starts = [
+        [logit(0.05), logit(0.9), slope, logs.mean() + shift] for slope in (0.7, 1.5, 3.0) for shift in (-1.0, 1.0)
+    ]
+    tries = (least_squares(lambda q: _sigmoid(q, logs) - y, start, max_nfev=2000) for start in starts)
+    return min(tries, key=lambda found: found.cost).x
 
 
 def sigmoid_at(fitted: np.ndarray, x: np.ndarray) -> np.ndarray:

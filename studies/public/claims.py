@@ -119,8 +119,8 @@ def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
     return []
 
 
-def _shibuki(*names: str) -> tuple[str, ...]:
-    return tuple(f"shibuki/{name}" for name in names)
+def _shibuki(after: str, before: str) -> tuple[str, str]:
+    return f"shibuki/{after}", f"shibuki/{before}"
 
 
 _BORROWED = "The noise is that of shibukizero's repeats, of the same base model on other problems."

@@ -1,6 +1,7 @@
 """Figures of the public runs. Drawn like those of studies/report/figures.py; each returns the figure and a table of
 what it shows."""
 
+from collections.abc import Mapping
 from io import BytesIO
 
 import numpy as np
@@ -72,7 +73,7 @@ def pods(curves: pd.DataFrame) -> Drawn:
     return figure, numbers
 
 
-def _lines(ax: Axes, rows: pd.DataFrame, runs: dict[str, str], colours: list, **look) -> None:
+def _lines(ax: Axes, rows: pd.DataFrame, runs: Mapping[str, str | None], colours: list, **look) -> None:
     for (run, name), colour in zip(runs.items(), colours, strict=False):
         own = rows[rows["run_id"] == run].sort_values("round")
         ax.plot(own["round"], own["value"], color=colour, label=name, **look)

@@ -55,7 +55,7 @@ def curves() -> pd.DataFrame:
 
 def endpoints() -> pd.DataFrame:
     """Tables of single scores (fractions): source, model, method, test_task, score and a note."""
-    with (DATA / ENDPOINTS).open(newline="") as file:
+    with (DATA / ENDPOINTS).open("rb") as file:
         return pd.read_csv(file)
 
 

@@ -42,27 +42,28 @@ def put(console: Console, title: str, table: Table) -> None:
 
 def show_silent(console: Console, found: Fitted, measured: Measured | None, rollouts: tuple[int, ...]) -> None:
     """Shares of silent groups for each K, with what the counts say without a fit."""
-    counted = measured is not None and measured.counts is not None
     other = "without a form" if isinstance(found.rates, BetaBinomial) else "beta-binomial"
-    table = table_of("K", "share", *((other, "from counts alone") if counted else ()))
+    table = table_of("K", "share", *((other, "from counts alone") if found.other is not None else ()))
     for k in rollouts:
-        row = [str(k), f"{silent_share(found.rates, k):.3f}"]
-        if counted:
-            alone = counted_share(measured.counts, measured.responses, k)
-            row += [
-                f"{silent_share(found.other, k):.3f}",
-                f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}",
-            ]
-        table.add_row(*row)
+        table.add_row(str(k), f"{silent_share(found.rates, k):.3f}", *_otherwise(found, measured, k))
     put(console, "silent groups: all right or all wrong", table)
-    if counted:
-        _show_apart(console, found, rollouts)
+    if found.other is not None:
+        _show_apart(console, found.rates, found.other, rollouts)
 
 
-def _show_apart(console: Console, found: Fitted, rollouts: tuple[int, ...]) -> None:
+def _otherwise(found: Fitted, measured: Measured | None, k: int) -> tuple[str, ...]:
+    """The share by the other fit and from the counts alone; () where no responses were counted."""
+    if found.other is None or measured is None or measured.counts is None:
+        return ()
+    alone = counted_share(measured.counts, measured.responses, k)
+    shown = f"{alone.value:.3f} ± {alone.error:.3f}" if alone else f"only to K = {measured.responses}"
+    return f"{silent_share(found.other, k):.3f}", shown
+
+
+def _show_apart(console: Console, rates: Rates, other: Rates, rollouts: tuple[int, ...]) -> None:
     """Say so where the counts do not tell two fits apart that differ in what follows."""
-    apart = {k: abs(silent_share(found.rates, k) - silent_share(found.other, k)) for k in rollouts}
-    worst = max(apart, key=apart.get)
+    apart = {k: abs(silent_share(rates, k) - silent_share(other, k)) for k in rollouts}
+    worst = max(apart, key=apart.__getitem__)
     if apart[worst] > APART:
         text = f"The fits differ by {apart[worst]:.2f} at K = {worst}: the counts do not tell. More responses would."
         say(console, text, "yellow")
@@ -122,10 +123,13 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
 
 
 def show_drops(console: Console, found: Fitted, measured: Measured, rollouts: tuple[int, ...]) -> None:
-    """Questions that were always right or always wrong, with the chance that their groups are silent."""
-    counts, m = measured.counts, measured.responses
+    """Questions that were always right or always wrong, with the chance that their groups are silent; nothing where
+    no responses were counted."""
+    counts, m, other = measured.counts, measured.responses, found.other
+    if counts is None or other is None:
+        return
     table, worth = table_of("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts)), []
-    fits = (found.rates, found.other)
+    fits = (found.rates, other)
     for name, right in (("always wrong", 0), ("always right", m)):
         if not (counts == right).any():
             table.add_row(name, f"0 of {len(counts)}")

@@ -63,7 +63,7 @@ def fitted(measured: Measured) -> Fitted:
         raise UserError(
             f"{n} questions with {measured.responses} response each; allowed: 2 or more questions, 2 or more responses"
         )
-    beta, free = (fit(measured.counts, measured.responses) for fit in (beta_binomial, nonparametric))
+    beta, free = beta_binomial(measured.counts, measured.responses), nonparametric(measured.counts, measured.responses)
     tested = goodness(beta, measured.counts, measured.responses)
     bad = tested.p_value < SURE
     shown = f"beta-binomial a = {beta.a:.3g}, b = {beta.b:.3g}{f', {beta.zero:.0%} at 0' if beta.zero > 0 else ''}"
@@ -96,13 +96,17 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
         counts = _column(path, rows, right)
         known = _column(path, rows, total) if total else np.full(len(rows), float(responses or 0))
         return _counted(path, counts, known)
-    check(rate is not None, f"{path} has columns {', '.join(sorted(names))[:200]}; allowed: {ALLOWED}")
+    if rate is None:
+        raise UserError(f"{path} has columns {', '.join(sorted(names))[:200]}; allowed: {ALLOWED}")
     rates = _column(path, rows, rate)
     outside = np.flatnonzero((rates < 0) | (rates > 1))
     check(not len(outside), f"{path}: {rate} = {rates[outside[:1]].sum():g} of a question; allowed: 0 to 1")
-    if responses is None and total is None:
+    if total is not None:
+        known = _column(path, rows, total)
+    elif responses is not None:
+        known = np.full(len(rows), float(responses))
+    else:
         return Measured(None, 0, rates)
-    known = _column(path, rows, total) if total else np.full(len(rows), float(responses))
     return _counted(path, rates * known, known)
 
 
@@ -125,7 +129,7 @@ def _column(path: Path, rows: list[dict[str, Any]], name: str) -> np.ndarray:
     """Numbers of a column; each must be there."""
     found = np.empty(len(rows))
     for i, row in enumerate(rows):
-        value = row.get(name)
+        value: Any = row.get(name)
         try:
             found[i] = float(value) if not isinstance(value, bool) else float("nan")
         except (TypeError, ValueError, OverflowError):

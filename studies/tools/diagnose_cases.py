@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.design import Design
-from rftlab.sim.config import Environment, Linear, Optimizer, Simulation, Tabular
+from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
 from rftlab.sim.run import simulate
 from rftlab.studies.cards import preset
 from rftlab.studies.diagnose import CHECKS
@@ -29,8 +29,7 @@ from rftlab.studies.diagnose.evaluation import visible
 from rftlab.studies.diagnose.finding import Finding
 from rftlab.studies.diagnose.observed import observe
 from rftlab.studies.diagnose.progress import longer
-from rftlab.studies.logs.long_form import pieces_from
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.results import reference
 
 METRICS = {
@@ -63,15 +62,25 @@ class Counts(NamedTuple):
 
 def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
     """A curve of ours as a log: questions behind each evaluation, nan where None."""
-    parts = []
+    pieces = []
     for column, (split, metric) in METRICS.items():
         if column in curve:
             n = float(questions) if questions and split == "test" else np.nan
-            rows = {"run": name, "round": curve["round"], "split": split, "task": "", "metric": metric}
-            rows |= {"value": curve[column], "n": n, "source_step": curve["round"], "source": column}
-            parts.append(pd.DataFrame(rows))
-    frame = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
-    return ImportedRun(name, "curve", "", (), design, pieces_from(frame[np.isfinite(frame["value"])]))
+            rows = curve.assign(value=curve[column], n=n, source_step=curve["round"])
+            pieces += _pieces(rows, split, "", metric, column)
+    return ImportedRun(name, "curve", "", (), design, _in_order(pieces))
+
+
+def _pieces(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[Piece]:
+    """Finite values of one metric, from columns round, value, n and source_step; none where there are none."""
+    rows = rows[np.isfinite(rows["value"])].sort_values("round", kind="stable")
+    rounds, steps = rows["round"].to_numpy(int), rows["source_step"].fillna(-1).to_numpy(int)
+    values, n = (rows[name].to_numpy(float) for name in ("value", "n"))
+    return [Piece(split, task, metric, source, rounds, values, n, steps)] if len(rows) else []
+
+
+def _in_order(pieces: list[Piece]) -> tuple[Piece, ...]:
+    return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
 
 
 # --- simulated ---
@@ -86,7 +95,7 @@ class Setting(NamedTuple):
 
     environment: Environment
     design: Design
-    kind: str = "adam"
+    kind: OptimizerKind = "adam"
     scale: float = 1.0
     """On every rate."""
 
@@ -115,7 +124,7 @@ def chosen() -> list[Setting]:
 def worlds() -> list[Setting]:
     """Other worlds: contexts that share nothing, answers of two tokens, little that generalises; other estimators."""
     linear = Linear(n_train=600, n_test=200, n_features=128, n_answers=4, rho=0.5, kappa=2.0, base_format=-1.0)
-    places = (
+    places: tuple[Environment, ...] = (
         Tabular(n_contexts=200, n_arms=8, n_correct=1, base_scale=2.0),
         Tabular(n_contexts=64, n_arms=4, n_correct=0),
         linear,
@@ -198,7 +207,7 @@ def tiny() -> Iterator[Case]:
             share = 1 - float(flexible[-3:].mean() - flexible[0]) / gain
             truth |= {"noise above progress": False, "evaluation too small": False}
             truth |= _between("format only", share, 0.7, 0.5)
-        rollouts = int(re.match(r"\d+x(\d+)", cell)[1])
+        rollouts = int(re.split(r"\D", cell)[1])  # of 32x8-..
         for seed, curve in runs.groupby("seed"):
             name = f"{pair} {cell} {seed}"
             yield Case(run_of(name, curve.reset_index(drop=True), 500, KnownDesign(rollouts=rollouts)), truth)
@@ -223,18 +232,22 @@ def public(folder: Path) -> Iterator[Case]:
 
 
 def _public(name: str, rows: pd.DataFrame, about: pd.Series) -> Iterator[Case]:
-    known = [None if pd.isna(about[key]) else int(about[key]) for key in ("prompts_per_round", "rollouts_per_prompt")]
-    run = ImportedRun(name, "public", "", (), KnownDesign(*known), pieces_from(_long(name, rows)))
+    sizes = (about[key] for key in ("prompts_per_round", "rollouts_per_prompt"))
+    prompts, rollouts = (None if pd.isna(size) else int(size) for size in sizes)
+    run = ImportedRun(name, "public", "", (), KnownDesign(prompts, rollouts), _public_pieces(rows))
     yield Case(run, _said(name))
     cut = int(about["rounds_total"] * 2 / 3)
     truth = _continued(observe(run).lines["test", "pass_at_1"], cut) if not name.startswith("pods") else {}
     if truth:
-        yield Case(replace(run, pieces=pieces_from(run.curves[run.curves["round"] <= cut])), truth)
+        yield Case(replace(run, pieces=_public_pieces(rows[rows["round"] <= cut])), truth)
 
 
-def _long(name: str, rows: pd.DataFrame) -> pd.DataFrame:
-    rows = rows.assign(run=name, source=rows["metric"], task=rows["task"].fillna(""))
-    return rows[list(COLUMNS)].reset_index(drop=True)
+def _public_pieces(rows: pd.DataFrame) -> tuple[Piece, ...]:
+    found: list[Piece] = []
+    labels = rows.assign(task=rows["task"].fillna("")).groupby(["split", "task", "metric"])
+    for (split, task, metric), own in labels:
+        found += _pieces(own, split, task, metric, metric)
+    return _in_order(found)
 
 
 def _said(name: str) -> dict[str, bool]:

@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.duration import Assumed, duration_of
 from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.shapes import KNOWN
+from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.errors import UserError
 from rftlab.studies.advise.engines import Wanted, told
 from rftlab.studies.advise.evidence import NOTHING, Evidence, Score, evidence_of, key_of, score_of
@@ -19,12 +19,12 @@ from rftlab.studies.advise.models import shape_named
 from rftlab.studies.advise.rank import first_runs, option_of, ranked
 from rftlab.studies.advise.runs import designs_named, run_of
 from rftlab.studies.logs.designs import design_of
-from rftlab.studies.logs.long_form import pieces_from
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.run import ImportedRun, KnownDesign
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.signal.signal import beta_of, silent_share
 from tests.support.here import rftlab
+from tests.support.planted_logs import piece_of
 
 ASSUMED = Assumed(120, 200, 500, 500)
 SEVEN = shape_named("7e9").shape
@@ -164,8 +164,8 @@ def test_machines_talk_more_slowly_than_gpus_of_one():
 def test_the_least_gpus_fit_and_half_of_them_do_not():
     fleet, shape = fleet_of("1xA100-40"), shape_named("8B").shape
     least = least_gpus(run(), shape, fleet, ASSUMED)
-    assert planned_on(run(), shape, fleet._replace(count=least), ASSUMED).fits
-    assert not planned_on(run(), shape, fleet._replace(count=least // 2), ASSUMED).fits
+    assert planned_on(run(), shape, replace(fleet, count=least), ASSUMED).fits
+    assert not planned_on(run(), shape, replace(fleet, count=least // 2), ASSUMED).fits
 
 
 # --- ranks and first runs ---
@@ -241,10 +241,9 @@ def test_a_score_of_one_run_has_no_interval():
 def test_imported_runs_are_evidence_for_their_design(tmp_path):
     runs = []
     for name, value, prompts in (("a", 0.3, 32), ("b", 0.34, 32), ("c", 0.5, 64), ("d", 0.9, None)):
-        rows = [(name, 100, "test", "", "pass_at_1", value, 1.0, 100, "acc")]
+        curve = piece_of("test", "pass_at_1", (100,), (value,), 1.0)
         design = KnownDesign(prompts=prompts, rollouts=8)
-        pieces = pieces_from(pd.DataFrame(rows, columns=list(COLUMNS)))
-        runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, pieces))
+        runs.append(ImportedRun(name, "table", "", (("x", "0"),), design, (curve,)))
     write_collection(tmp_path, "mine", runs)
     found = evidence_of(tmp_path, None, "mine", None)
     assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2
@@ -318,6 +317,13 @@ def test_slime_gets_its_flags():
 def test_what_an_engine_cannot_do_is_said(engine, label, gpus):
     found = told(engine, wanted(label, gpus))
     assert found.refused and not found.flags
+
+
+def test_an_engine_is_told_of_no_other_surrogate_than_clip():
+    asked = wanted("32x8")
+    estimator = replace(asked.design.estimator, surrogate=Reinforce())
+    with pytest.raises(UserError, match="surrogate = Reinforce; allowed: Clip"):
+        told("verl", asked._replace(design=replace(asked.design, estimator=estimator)))
 
 
 def test_verl_trains_groups_of_one_on_their_raw_reward():

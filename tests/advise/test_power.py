@@ -3,13 +3,11 @@
 from itertools import count
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from rftlab.shared.errors import UserError
-from rftlab.studies.logs.long_form import pieces_from
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.run import ImportedRun, KnownDesign
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.results.evalstats import power, seeds_needed
 from rftlab.studies.signal.power import (
@@ -22,6 +20,7 @@ from rftlab.studies.signal.power import (
 )
 from rftlab.studies.signal.repeats import final_score, pooled_sigma, repeats_of
 from tests.support.here import rftlab
+from tests.support.planted_logs import piece_of
 
 A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
 
@@ -124,10 +123,9 @@ def test_equal_runs_are_no_difference():
 
 
 def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e-6) -> ImportedRun:
-    rows = [(name, r, "test", "", "pass_at_1", v, 1.0, r, "acc") for r, v in ((0, 0.1), (50, value))]
-    curves = pd.DataFrame(rows, columns=list(COLUMNS))
+    curve = piece_of("test", "pass_at_1", (0, 50), (0.1, value), 1.0)
     known = KnownDesign(prompts=prompts, rollouts=8, learning_rate=rate, assumed=(f"said by {name}",))
-    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, pieces_from(curves))
+    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, (curve,))
 
 
 RUNS = [

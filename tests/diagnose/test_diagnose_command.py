@@ -31,7 +31,7 @@ def test_a_run_of_a_collection_is_named(tmp_path):
     root = tmp_path / "results"
     broken = log_of(changed("train", "pass_at_1", after(0.6, 0.1))(healthy()))
     well = log_of(healthy())
-    runs = [_renamed(broken, "a"), _renamed(well, "b#2")]
+    runs = [replace(broken, name="a"), replace(well, name="b#2")]
     write_collection(root, "two", runs)
     assert "a: stop: collapse" in rftlab("diagnose", "imported:two#a", "--results", root)[1]
     assert "nothing wrong found; 10 of 10" in rftlab("diagnose", "imported:two#b#2", "--results", root)[1]
@@ -41,10 +41,6 @@ def test_a_run_of_a_collection_is_named(tmp_path):
         "rftlab: imported:two holds 2 runs; allowed: imported:two#RUN with one of 'a', 'b#2'\n",
     )
     assert "names no run" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
-
-
-def _renamed(run, name):
-    return replace(run, name=name)
 
 
 def test_a_simulated_point_is_read_with_its_design(tmp_path):

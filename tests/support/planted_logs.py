@@ -1,12 +1,10 @@
 """Logs of runs in which something is planted: a healthy run of 200 rounds, and changes of its columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import pandas as pd
 
-from rftlab.studies.logs.long_form import pieces_from
-from rftlab.studies.logs.run import COLUMNS, ImportedRun, KnownDesign
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 
 ROUNDS, EVERY, QUESTIONS = 200, 5, 1000
 Columns = dict[tuple[str, str], np.ndarray]
@@ -34,15 +32,19 @@ def healthy(seed: int = 0, rounds: int = ROUNDS, every: int = EVERY) -> Columns:
 
 def log_of(columns: Columns, every: int = EVERY, questions: float = QUESTIONS, rollouts: int | None = 8) -> ImportedRun:
     """The columns as an imported run; values that are nan are left out, as the import does."""
-    parts = []
+    pieces = []
     for (split, metric), values in columns.items():
         at = np.arange(len(values)) * every if split == "test" else np.arange(1, len(values) + 1)
-        rows = {"run": "planted", "round": at, "split": split, "task": "", "metric": metric, "value": values}
-        n = questions if split == "test" else np.nan
-        parts.append(pd.DataFrame(rows | {"n": n, "source_step": at, "source": metric}))
-    frame = pd.concat(parts, ignore_index=True)[list(COLUMNS)]
-    frame = frame[np.isfinite(frame["value"])].reset_index(drop=True)
-    return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), pieces_from(frame))
+        pieces.append(piece_of(split, metric, at, values, questions if split == "test" else np.nan))
+    kept = sorted((piece for piece in pieces if len(piece.rounds)), key=lambda piece: (piece.split != "test", piece[2]))
+    return ImportedRun("planted", "table", "", (), KnownDesign(prompts=32, rollouts=rollouts), tuple(kept))
+
+
+def piece_of(split: str, metric: str, rounds: Sequence[int], values: Sequence[float], n: float) -> Piece:
+    """A metric under its own name, with n responses behind every value; values that are not finite are left out."""
+    keep = np.isfinite(values)
+    at = np.asarray(rounds)[keep]
+    return Piece(split, "", metric, metric, at, np.asarray(values)[keep], np.full(len(at), n), at)
 
 
 Change = Callable[[Columns], Columns]

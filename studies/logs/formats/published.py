@@ -5,6 +5,7 @@ import csv
 import math
 from array import array
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def _check_runs(path: Path, found: dict[Key, "Series"]) -> None:
         check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
 
 
-def _refuse(where: str, own: "Series", at: str, done: int | None, value: str) -> None:
+def _refuse(where: str, own: "Series", at: str, done: int | None, value: str) -> NoReturn:
     """Say what is wrong with the numbers of a row."""
     check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
     allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"

@@ -66,9 +66,9 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
             run.add(step, place, values)
     names = [table.header[i] for i in wanted]
     found = [RawRun(name, FORMAT, series=run.series(names)) for name, run in runs.items()]
-    for run in found:
-        run.notes += table.notes
-        odd_cells(run, odd)
+    for raw in found:
+        raw.notes += table.notes
+        odd_cells(raw, odd)
     return found
 
 
