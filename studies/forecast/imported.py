@@ -31,7 +31,7 @@ ADVANTAGES = {
 TEST = ("test", "pass_at_1")
 MOST_RUNS = 8
 """Designs of one calibration, each of which every parameter set simulates."""
-MOST_ROLLOUTS = 20_000_000
+MAX_ROLLOUTS = 20_000_000
 """Of all of them together in one simulation."""
 EVALUATIONS = 12
 """Of a simulated run."""
@@ -107,8 +107,8 @@ def _unusable(group: Group) -> str:
         return "the advantage is not known; `rftlab import --advantage NAME` tells"
     if (design.rollouts > 1 and design.advantage not in ADVANTAGES) or design.advantage == "gae":
         return f"advantage = {design.advantage}, which is not simulated here; allowed: {', '.join(ADVANTAGES)}"
-    if _spent(group) > MOST_ROLLOUTS:
-        return f"{_spent(group):,} rollouts; allowed: at most {MOST_ROLLOUTS:,}"
+    if _spent(group) > MAX_ROLLOUTS:
+        return f"{_spent(group):,} rollouts; allowed: at most {MAX_ROLLOUTS:,}"
     return ""
 
 
@@ -129,15 +129,15 @@ def _spent(group: Group) -> int:
 def _evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
     rounds = max(group.last for group in groups)
     check(
-        sum(map(_spent, groups)) <= MOST_ROLLOUTS,
-        f"{name}: more than {MOST_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
+        sum(map(_spent, groups)) <= MAX_ROLLOUTS,
+        f"{name}: more than {MAX_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
     )
     numbers = np.concatenate([group.curves["n"] for group in groups])
     known = np.isfinite(numbers)
     responses = int(np.nanmedian(numbers)) if known.any() else RESPONSES
     remarks += [] if known.any() else [f"taken: {RESPONSES} responses behind an evaluation, which the logs do not tell"]
     task = groups[0].task
-    widest = max(group.design.prompts for group in groups)
+    widest = max(_sizes(group)[0] for group in groups)
     n_train, n_test = SIZES.get(task, (max(TRAIN_QUESTIONS, widest), responses))
     remarks += [] if task in SIZES else [f"taken: {n_train} training and {n_test} test questions"]
     family, facts = _base(runs, groups)
@@ -223,7 +223,7 @@ def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[Design, ..
     widest, there = max(design.batch_size for design in found), imported.evidence.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
     most = max(design.batch_size * design.rollouts * design.rounds for design in found)
-    check(most <= MOST_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MOST_ROLLOUTS:,}")
+    check(most <= MAX_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MAX_ROLLOUTS:,}")
     return tuple(found)
 
 
