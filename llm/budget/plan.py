@@ -13,7 +13,7 @@ from rftlab.llm.config import LLMRun
 
 SLACK = 0.05
 """Part of a device's memory that stays free, for what its allocator cannot use; assumed."""
-LEAST = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows": 16}
+MIN = {"cache_gb": 0.5, "logit_rows": 128, "micro_tokens": 512, "sample_rows": 16}
 """A change goes no lower."""
 
 
@@ -76,11 +76,11 @@ def knobs(run: LLMRun, shape: Shape) -> dict[str, list]:
     compute, found = run.compute, {}
     if compute.engine == "vllm":
         longest = run.model.max_prompt_length + run.model.max_response_length
-        least = max(LEAST["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
+        least = max(MIN["cache_gb"], longest * shape.layers * shape.keys * 2 * compute.number_bytes / 1e9)
         found["cache_gb"] = [value for value in _lower(compute.cache_gb, lambda value: value - 0.5) if value >= least]
     for name in ("logit_rows", "micro_tokens", "sample_rows"):
         found[name] = [
-            value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= LEAST[name]
+            value for value in _lower(getattr(compute, name), lambda value: value // 2) if value >= MIN[name]
         ]
     found["gradient_checkpointing"] = [] if compute.gradient_checkpointing else [True]
     return found

@@ -11,7 +11,7 @@ from random import Random
 from rftlab.llm.tasks.task import Prompt, Split
 from rftlab.shared.errors import check, check_count
 
-MOST_PROBLEMS = 10**6
+MAX_PROBLEMS = 10**6
 """In a pool; so many are generated in half a minute."""
 
 
@@ -28,7 +28,7 @@ class Sizes:
 
     def __post_init__(self):
         for name, size in vars(self).items():
-            check_count(f"sizes.{name}", size, 1, MOST_PROBLEMS)
+            check_count(f"sizes.{name}", size, 1, MAX_PROBLEMS)
 
 
 def below(random: Random, n: int) -> int:

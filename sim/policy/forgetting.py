@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.shared.jit import entry
 
-_LEAST = 1e-6
+_MIN = 1e-6
 """The least factor: arms that do not exist have a logit of -1e30, which must stay out of reach."""
 
 
@@ -22,4 +22,4 @@ def base_logit_scale(forgetting, theta):
     moved = 0.0
     for i in range(theta.shape[0] - 1):
         moved += np.float64(theta[i]) * np.float64(theta[i])
-    return max(math.exp(-forgetting * moved), _LEAST)
+    return max(math.exp(-forgetting * moved), _MIN)

@@ -30,7 +30,7 @@ FETCHED = 2
 EXCHANGED = 8
 """Bytes a GPU sends for each parameter and pass of an update: weights in bf16 forward and backward, gradients in
 fp32."""
-MOST, NODE = 4096, 8
+MAX, NODE = 4096, 8
 """GPUs that may be named, and those of a machine."""
 _FLEET = re.compile(r"(?:([0-9]{1,6})x)?([A-Za-z0-9-]+)")
 
@@ -55,7 +55,7 @@ def fleet_of(text: str) -> Fleet:
     if found is None or found[2] not in GPUS:
         raise UserError(f"gpus = {text!r}; allowed: COUNTxNAME as 8xH100, of {known}")
     count = int(found[1] or 1)
-    check(1 <= count <= MOST, f"gpus = {text!r}; allowed: 1 to {MOST} of them")
+    check(1 <= count <= MAX, f"gpus = {text!r}; allowed: 1 to {MAX} of them")
     return Fleet(count, GPUS[found[2]])
 
 
@@ -119,17 +119,17 @@ def sharded(memory: MemoryUse, run: LLMRun, shape: Shape, count: int, split: int
 def _cache(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed, split: int) -> float:
     """Bytes of vLLM's cache on each GPU: for the GPU's responses of a round and their prompts, as far as there is
     room."""
-    least = replace(run, compute=replace(run.compute, cache_gb=LEAST_CACHE))
+    least = replace(run, compute=replace(run.compute, cache_gb=MIN_CACHE))
     memory = sharded(memory_of(least, shape, assumed[:2]), least, shape, fleet.count, split)
     phases = [phase for phase in memory.phases if "cache" in memory.phases[phase]]
-    room = (1 - SLACK) * fleet.device.memory - max(memory.total(phase) for phase in phases) + LEAST_CACHE * 1e9
+    room = (1 - SLACK) * fleet.device.memory - max(memory.total(phase) for phase in phases) + MIN_CACHE * 1e9
     token = 2.0 * run.compute.number_bytes * shape.layers * shape.keys
     rows = run.design.batch_size * (run.design.rollouts + run.design.support_rollouts)
     need = rows / fleet.count * (assumed.prompt + assumed.response) * token
-    return max(LEAST_CACHE * 1e9, min(room, need))
+    return max(MIN_CACHE * 1e9, min(room, need))
 
 
-LEAST_CACHE = 0.5
+MIN_CACHE = 0.5
 """GB."""
 
 
@@ -175,9 +175,9 @@ def _part(run: LLMRun, count: int, assumed: Assumed) -> LLMRun:
 
 
 def least_gpus(run: LLMRun, shape: Shape, fleet: Fleet, assumed: Assumed) -> int | None:
-    """The fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MOST does."""
+    """The fewest GPUs, doubled from the fleet's, on which the run fits; None where none up to MAX does."""
     count = fleet.count
-    while count <= MOST:
+    while count <= MAX:
         if planned_on(run, shape, replace(fleet, count=count), assumed).fits:
             return count
         count *= 2

@@ -11,7 +11,7 @@ from rftlab.shared.folders import read_json
 ALLOWED = f"a folder with a config.json, that file, parameters as 7e9 or 7B, or {', '.join(KNOWN)}"
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)([MBmb]?)")
 _UNITS = {"": 1.0, "m": 1e6, "b": 1e9}
-LEAST, MOST = 1e8, 1e12
+MIN, MAX = 1e8, 1e12
 """Parameters that a number may name."""
 HEAD_DIM, VOCABULARY, WIDER, KV, STEP = 128, 128_000, 3.5, 4, 64
 """What is assumed where only a number of parameters is given: width of a head, entries of the vocabulary, how much
@@ -41,7 +41,7 @@ def shape_named(text: str) -> NamedShape:
     if found is None:
         raise UserError(f"model = {text!r}; allowed: {ALLOWED}")
     parameters = float(found[1]) * _UNITS[found[2].lower()]
-    check(LEAST <= parameters <= MOST, f"model = {text!r}: {parameters:.3g} parameters; allowed: {LEAST:g} to {MOST:g}")
+    check(MIN <= parameters <= MAX, f"model = {text!r}: {parameters:.3g} parameters; allowed: {MIN:g} to {MAX:g}")
     shape = shape_of_size(parameters)
     note = (
         f"shape assumed for {parameters:.3g} parameters: {shape.layers} layers of {shape.hidden}, {shape.heads} heads, "

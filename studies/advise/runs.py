@@ -15,7 +15,7 @@ QUESTIONS = (500, 500)
 """Training and unseen questions of an evaluation; assumed."""
 EVALUATIONS = 10
 """In a run, beside the first."""
-MOST_RESPONSES = 1 << 20
+MAX_RESPONSES = 1 << 20
 """Of a round."""
 _PLAIN = re.compile(r"([0-9]{1,7})x([0-9]{1,7})")
 
@@ -38,7 +38,7 @@ def _design(name: str) -> Design:
     batch, rollouts = int(plain[1]), int(plain[2])
     check_count("B", batch)
     check_count("K", rollouts)
-    check(batch * rollouts <= MOST_RESPONSES, f"design = {name}: allowed: at most {MOST_RESPONSES} responses a round")
+    check(batch * rollouts <= MAX_RESPONSES, f"design = {name}: allowed: at most {MAX_RESPONSES} responses a round")
     return Design(batch, rollouts, estimator=preset("paper_text" if rollouts > 1 else "minimalist"))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.shared.errors import check, check_choice, check_count, check_finite
 from rftlab.studies.advise.engines import EngineChoice
 
-MOST_DESIGNS = 60
+MAX_DESIGNS = 60
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Advise:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1, 1_000_000)
         check_choice("engine", self.engine, get_args(EngineChoice))
-        check(len(self.designs) <= MOST_DESIGNS, f"designs names {len(self.designs)}; allowed: at most {MOST_DESIGNS}")
+        check(len(self.designs) <= MAX_DESIGNS, f"designs names {len(self.designs)}; allowed: at most {MAX_DESIGNS}")
 
     def execute(self, console: Console) -> int:
         """Print the advice; status 1 where no design fits."""

@@ -17,7 +17,7 @@ BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 """Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "out of memory")
 """How packages that know no MemoryError say it."""
-LEAST_ROOM = 2 * 10**9
+MIN_ROOM = 2 * 10**9
 """Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _SOON = 0.05
@@ -115,11 +115,11 @@ def check_room() -> None:
     """Raise UserError where the process may use too little memory (`ulimit -v`) to load and compile what a command
     runs."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    enough = limit == resource.RLIM_INFINITY or limit >= LEAST_ROOM
+    enough = limit == resource.RLIM_INFINITY or limit >= MIN_ROOM
     check(
         enough,
         f"not enough memory: the limit on address space (ulimit -v) is {limit / 1e9:.2g} GB; allowed: "
-        f"{LEAST_ROOM / 1e9:g} GB or more, or none",
+        f"{MIN_ROOM / 1e9:g} GB or more, or none",
     )
 
 

@@ -9,7 +9,7 @@ from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.logs.store import read_collection
 
 IMPORTED = "imported:"
-MOST_NAMED = 8
+MAX_NAMED = 8
 
 
 def read_run(named: str, results: Path) -> ImportedRun:
@@ -20,7 +20,7 @@ def read_run(named: str, results: Path) -> ImportedRun:
     place, run = _parts(named)
     runs = read_collection(results, place) if named.startswith(IMPORTED) else read_logs([Path(place)])
     names = [each.name for each in runs]
-    some = ", ".join(ascii(name) for name in names[:MOST_NAMED]) + (" .." if len(names) > MOST_NAMED else "")
+    some = ", ".join(ascii(name) for name in names[:MAX_NAMED]) + (" .." if len(names) > MAX_NAMED else "")
     if run is None:
         check(len(runs) == 1, f"{named} holds {len(runs)} runs; allowed: {named}#RUN with one of {some}")
         return runs[0]

@@ -29,7 +29,7 @@ ADVANTAGES = {
 }
 """Those of imported runs that the simulator has."""
 TEST = ("test", "pass_at_1")
-MOST_RUNS = 8
+MAX_RUNS = 8
 """Designs of one calibration, each of which every parameter set simulates."""
 MAX_ROLLOUTS = 20_000_000
 """Of all of them together in one simulation."""
@@ -73,9 +73,7 @@ def imported_evidence(name: str, root: Path) -> Imported:
         label, reason = next(iter(reasons.items()))
         raise UserError(f"{name}: {label}: {reason}")
     _check_rates(name, usable)
-    check(
-        len(usable) <= MOST_RUNS, f"{name} has {len(usable)} designs; allowed: at most {MOST_RUNS} (imported:NAME#RUN)"
-    )
+    check(len(usable) <= MAX_RUNS, f"{name} has {len(usable)} designs; allowed: at most {MAX_RUNS} (imported:NAME#RUN)")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
     return _evidence(name, one.slug, runs, usable, remarks)
 

@@ -36,7 +36,7 @@ NAMED = {
     "kl": "KL to the sampling policy",
     "kl_ref": "KL to start",
 }
-MOST = 24
+MAX = 24
 """Lines of a panel that the legend names."""
 SMOOTH = 200
 """Points that a noisy line of training is averaged down to."""
@@ -105,7 +105,7 @@ def has_curves(sides: list[Side], axis: str) -> bool:
 
 
 def _height(panel: Panel) -> float:
-    return max(2.5, 0.21 * min(len(panel.groups), MOST) + 0.8)
+    return max(2.5, 0.21 * min(len(panel.groups), MAX) + 0.8)
 
 
 def _rows(numbers: pd.DataFrame, panel: Panel) -> pd.DataFrame:
@@ -125,8 +125,8 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
         ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
-    more = [key(f"and {len(handles) - MOST} more", "none")] if len(handles) > MOST else []
-    ax.legend(handles=[*handles[:MOST], *more], loc="upper left", bbox_to_anchor=(1.0, 0.99), fontsize=7.5)
+    more = [key(f"and {len(handles) - MAX} more", "none")] if len(handles) > MAX else []
+    ax.legend(handles=[*handles[:MAX], *more], loc="upper left", bbox_to_anchor=(1.0, 0.99), fontsize=7.5)
 
 
 def curve_numbers(sides: list[Side], axis: str) -> pd.DataFrame:

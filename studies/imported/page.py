@@ -27,7 +27,7 @@ from rftlab.studies.runs.about import commit, versions
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.scratch import check_writable
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Of a table in the terminal; files and page have all."""
 
 
@@ -165,11 +165,11 @@ def show(console: Console, view: View) -> None:
         panels.setdefault(" · ".join(filter(None, (one.side, one.group.model, one.group.task))), []).append(one)
     for title, own in panels.items():
         table = _table(view, title)
-        for one in own[:MOST_ROWS]:
+        for one in own[:MAX_ROWS]:
             table.add_row(*map(Text, _cells(one, view)))
         console.print(table)
-        if len(own) > MOST_ROWS:
-            say(console, f"{len(own) - MOST_ROWS} more are in the page and in ends.csv")
+        if len(own) > MAX_ROWS:
+            say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv")
     say(console, "±: half of a 95% interval; noise: of one evaluation about a smooth curve")
     for pair in view.pairs:
         _show_common(console, view, *pair)
@@ -198,7 +198,7 @@ def _show_common(console: Console, view: View, first: str, second: str, found: l
     table = Table(title=f"designs of {first} and of {second}", title_justify="left", box=None)
     for name in ("first", "second", "end: second less first", "gain: second less first", "taken as equal"):
         table.add_column(name, overflow="fold")
-    for one in found[:MOST_ROWS]:
+    for one in found[:MAX_ROWS]:
         labels = (_place(one.first), _place(one.second))
         unknown = ", ".join(TERMS[name] for name in one.unknown)
         table.add_row(*map(Text, (*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)))

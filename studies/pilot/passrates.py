@@ -29,7 +29,7 @@ STEPS, GAP = 20_000, 1.0
 SUPPORTED = 2.706
 """Twice the log-likelihood that a point mass must add: chi-square with one degree, half of it at 0, at 5% (Self and
 Liang 1987)."""
-LEAST = 5.0
+MIN = 5.0
 """Expected questions of a cell in a test of fit; neighbours are joined until they have so many."""
 
 
@@ -194,12 +194,12 @@ def goodness(fit: BetaBinomial | Mixture, counts: np.ndarray, m: int) -> Fit:
 
 
 def _joined(seen: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbouring cells joined from 0 on until each is expected to hold LEAST; the rest goes to the last one."""
+    """Neighbouring cells joined from 0 on until each is expected to hold MIN; the rest goes to the last one."""
     label, held = np.zeros(len(seen), dtype=np.int64), 0.0
     for i in range(1, len(seen)):
         held += expected[i - 1]
-        label[i] = label[i - 1] + (held >= LEAST)
-        held = 0.0 if held >= LEAST else held
-    if expected[label == label[-1]].sum() < LEAST:
+        label[i] = label[i - 1] + (held >= MIN)
+        held = 0.0 if held >= MIN else held
+    if expected[label == label[-1]].sum() < MIN:
         label[label == label[-1]] = max(0, label[-1] - 1)
     return np.bincount(label, weights=seen), np.bincount(label, weights=expected)

@@ -8,19 +8,19 @@ from rftlab.shared.errors import check, check_count
 
 NEEDS_LLM = "needs torch and transformers: pip install '.[llm]' in rftlab's folder"
 Engine = Literal["local", "ray"]
-MOST_THREADS, MOST_SEEDS = 1024, 10_000
+MAX_THREADS, MAX_SEEDS = 1024, 10_000
 
 
 def check_threads(threads: int) -> None:
     """Raise UserError unless so many threads can be used; 0 asks for all cores."""
     check(threads >= 0, f"threads = {threads}; allowed: 0 (all) or more")
-    check(threads <= MOST_THREADS, f"threads = {threads}; allowed: 0 (all) to {MOST_THREADS}")
+    check(threads <= MAX_THREADS, f"threads = {threads}; allowed: 0 (all) to {MAX_THREADS}")
 
 
 def check_size(seeds: int | None, rounds: int | None) -> None:
     """Raise UserError unless a study can have so many seeds and rounds; None is left to the study."""
     if seeds is not None:
-        check_count("seeds", seeds, 1, MOST_SEEDS)
+        check_count("seeds", seeds, 1, MAX_SEEDS)
     if rounds is not None:
         check_count("rounds", rounds)
 

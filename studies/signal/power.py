@@ -22,7 +22,7 @@ from rftlab.studies.results.evalstats import power, seeds_needed
 
 CHANCE, LEVEL = 0.8, 0.05
 """Chance to find a difference that is there; chance to find one that is not."""
-MOST_SPLITS = 200_000
+MAX_SPLITS = 200_000
 """Splits of the runs that a permutation test counts."""
 
 
@@ -143,7 +143,7 @@ def _permuted(a: np.ndarray, b: np.ndarray, paired: bool) -> tuple[float, float]
         found = np.abs(signs @ (b - a)) / len(a)
         return float((found >= abs((b - a).mean()) - tiny).mean()), 2 / 2 ** len(a)
     every = np.concatenate([a, b])
-    if comb(len(every), len(b)) > MOST_SPLITS:
+    if comb(len(every), len(b)) > MAX_SPLITS:
         return nan, nan
     chosen = np.array(list(combinations(range(len(every)), len(b))))
     sums = every[chosen].sum(axis=1)

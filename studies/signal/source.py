@@ -19,7 +19,7 @@ RIGHT = ("right", "correct", "c", "num_correct", "successes")
 TOTAL = ("responses", "n", "samples", "total", "num_samples")
 RATE = ("pass_rate", "rate", "p", "pass_at_1", "accuracy", "solve_rate")
 """Names of columns that are understood."""
-LARGEST, MOST_RESPONSES = 64 << 20, 100_000
+LARGEST, MAX_RESPONSES = 64 << 20, 100_000
 """Bytes of a file, and responses to a question."""
 SURE = 0.05
 """The beta-binomial is believed unless a test of fit rejects it at this level."""
@@ -115,10 +115,8 @@ def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> Measured:
         len(np.unique(known)) == 1,
         f"{path} has from {known.min():g} to {known.max():g} responses to a question; allowed: as many to each",
     )
-    m = int(known[0]) if 1 <= known[0] <= MOST_RESPONSES and known[0] == int(known[0]) else 0
-    check(
-        m > 0, f"{path}: {known[0]:g} responses to a question; allowed: 1 to {MOST_RESPONSES}; --responses N tells it"
-    )
+    m = int(known[0]) if 1 <= known[0] <= MAX_RESPONSES and known[0] == int(known[0]) else 0
+    check(m > 0, f"{path}: {known[0]:g} responses to a question; allowed: 1 to {MAX_RESPONSES}; --responses N tells it")
     whole = np.rint(counts).astype(np.int64)
     wrong = np.flatnonzero((np.abs(counts - whole) > 0.02 * np.maximum(1, counts)) | (whole < 0) | (whole > m))
     check(not len(wrong), f"{path}: {counts[wrong[:1]].sum():g} right of {m}; allowed: a whole number from 0 to {m}")

@@ -17,7 +17,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from rftlab.studies.report.figures import GREY, PALETTE, Drawn, styled
 
 SIZE = (5.4, 3.5)
-_LEAST: dict[str, Any] = {"marker": "o", "markersize": 6, "linestyle": "none", "zorder": 5}
+_MIN: dict[str, Any] = {"marker": "o", "markersize": 6, "linestyle": "none", "zorder": 5}
 _RAW: dict[str, Any] = {"marker": "s", "markersize": 6, "markeredgewidth": 1.3, "linestyle": "none", "zorder": 5}
 
 
@@ -56,7 +56,7 @@ def _lines(
             texts.get(value, str(value)), (line[x].iloc[-1], line[y].iloc[-1]), color=color, fontsize=9, **place
         )
         if "best" in line:
-            ax.plot(line[x][line["best"]], line[y][line["best"]], color=color, **_LEAST)
+            ax.plot(line[x][line["best"]], line[y][line["best"]], color=color, **_MIN)
 
 
 def _decades(axis) -> None:

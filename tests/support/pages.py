@@ -30,7 +30,7 @@ FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P
 COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}
 COMPILING = re.compile(r"^rftlab: compiling .*\n", re.MULTILINE)
 TUTORIALS = ROOT / "docs" / "tutorial"
-MOST_SECONDS = 600
+MAX_SECONDS = 600
 
 
 class Block(NamedTuple):
@@ -91,7 +91,7 @@ def _run_console(block: Block, folder: Path) -> None:
         program, *arguments = shlex.split(command)
         full = [*COMMAND.get(program, [program]), *arguments]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MOST_SECONDS)
+        done = subprocess.run(full, **streams, cwd=folder, env=environment, timeout=MAX_SECONDS)
         _compare(expected, COMPILING.sub("", done.stdout), f"line {block.line}: {command}")
         fails = expected.startswith("rftlab: ")
         assert (done.returncode != 0) == fails, f"line {block.line}: {command} ended with status {done.returncode}"

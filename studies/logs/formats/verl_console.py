@@ -26,7 +26,7 @@ _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEna
 _OVERRIDE = re.compile(
     r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic|reward_model)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
 )
-_MOST = 1 << 20
+_MAX = 1 << 20
 """Characters of a printed configuration, and of validation metrics."""
 _TRIES = 40
 """Lines that are taken from the end of a cut configuration."""
@@ -152,7 +152,7 @@ class _Log:
 
     def _configuration(self, text: str, ended: bool = False) -> None:
         """Take the configuration once its brackets are closed, or where it has `ended` without."""
-        if not ended and text.count("{") > text.count("}") and len(text) < _MOST:
+        if not ended and text.count("{") > text.count("}") and len(text) < _MAX:
             return
         self.block = None
         found = _literal(text)
