@@ -38,7 +38,7 @@ class Diagnose:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print."""
-        from rftlab.studies.diagnose.diagnose import diagnose
+        from rftlab.studies.diagnose.checks import diagnose
         from rftlab.studies.diagnose.show import show
         from rftlab.studies.diagnose.source import read_run
 

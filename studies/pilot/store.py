@@ -4,8 +4,10 @@
     results/pilot/<pair>/pilot.json    the same with the curves of the runs, which lie in the results store like all
                                        runs
 
-A file says what it is of (`config`) and has a checksum (studies/runs/seal.py). `python -m rftlab.studies.pilot.store
-RESULTS` takes the measurements of base models in a results folder as those of the package (`make pilots`).
+A file says what it is of (`config`) and has a checksum (studies/runs/seal.py). To take the measurements of base models
+in a results folder as those of the package (`make pilots`):
+
+    python -m rftlab.studies.pilot.store RESULTS
 """
 
 import json
