@@ -348,3 +348,14 @@ def test_what_comes_first_needs_the_standard_library(path, ours):
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_stay_short(path):
     assert len(path.read_text().splitlines()) <= (520 if path.is_relative_to(ROOT / "tests") else 400)
+
+
+def test_types_have_names_of_their_own():
+    """A reader who searches for a type finds one."""
+    homes: dict[str, list[str]] = {}
+    for path in files():
+        if not path.is_relative_to(ROOT / "tests"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert len(homes) > 100 and {name: found for name, found in homes.items() if len(found) > 1} == {}

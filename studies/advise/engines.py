@@ -19,7 +19,7 @@ MICRO = 4
 Flags = dict[str, str | int | float]
 
 
-class Wanted(NamedTuple):
+class EngineSettings(NamedTuple):
     """What an engine is told."""
 
     design: Design
@@ -42,13 +42,13 @@ class Told(NamedTuple):
     """Why the engine cannot do it; "" where it can."""
 
 
-def told(engine: EngineChoice, wanted: Wanted) -> Told:
+def told(engine: EngineChoice, wanted: EngineSettings) -> Told:
     """The flags of an engine for a design."""
     refused = _refused(engine, wanted)
     return Told({}, (), refused) if refused else _WRITERS[engine](wanted)
 
 
-def _refused(engine: EngineChoice, wanted: Wanted) -> str:
+def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
     design = wanted.design
     if design.support_rollouts or design.replay_window:
         return "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both"
@@ -63,7 +63,7 @@ def _refused(engine: EngineChoice, wanted: Wanted) -> str:
     return ""
 
 
-def _verl(wanted: Wanted) -> Told:
+def _verl(wanted: EngineSettings) -> Told:
     design, actor, rollout = wanted.design, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     flags: Flags = {
         "algorithm.adv_estimator": "grpo",
@@ -94,7 +94,7 @@ def _verl(wanted: Wanted) -> Told:
     return Told(flags, notes, "")
 
 
-def _trl(wanted: Wanted) -> Told:
+def _trl(wanted: EngineSettings) -> Told:
     """B x K responses = per_device_train_batch_size x processes x gradient_accumulation_steps, for one update."""
     design = wanted.design
     responses = design.batch_size * design.rollouts // wanted.gpus
@@ -126,7 +126,7 @@ def _trl(wanted: Wanted) -> Told:
     return Told(flags, notes, "")
 
 
-def _prime(wanted: Wanted) -> Told:
+def _prime(wanted: EngineSettings) -> Told:
     """Half of the GPUs train, half sample."""
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
@@ -150,7 +150,7 @@ def _prime(wanted: Wanted) -> Told:
     return Told(flags, notes, "")
 
 
-def _slime(wanted: Wanted) -> Told:
+def _slime(wanted: EngineSettings) -> Told:
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
     responses = design.batch_size * design.rollouts

@@ -16,13 +16,13 @@ from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.store import file_of, read_pilot
 from rftlab.studies.signal.repeats import final_score
 from rftlab.studies.signal.signal import Rates
-from rftlab.studies.signal.source import Measured, fitted, of_pilot, read_rates
+from rftlab.studies.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 
 Key = tuple[int, int, int, int]
 """B, K, support rollouts, replay window."""
 
 
-class Score(NamedTuple):
+class DesignScore(NamedTuple):
     """Pass@1 at the end of the runs of one design."""
 
     value: float
@@ -32,19 +32,19 @@ class Score(NamedTuple):
     runs: int
 
 
-class Evidence(NamedTuple):
+class AdviceEvidence(NamedTuple):
     """All that is at hand."""
 
     rates: Rates | None
     """Of the base model's pass rates; None where nobody measured them."""
-    base: Score | None
+    base: DesignScore | None
     """Its Pass@1; the interval is that of questions drawn at random."""
-    scores: dict[Key, Score]
+    scores: dict[Key, DesignScore]
     told: tuple[str, ...]
     """In words: where it comes from."""
 
 
-NOTHING = Evidence(None, None, {}, ())
+NOTHING = AdviceEvidence(None, None, {}, ())
 
 
 def key_of(design: Design) -> Key:
@@ -52,7 +52,7 @@ def key_of(design: Design) -> Key:
     return design.batch_size, design.rollouts, design.support_rollouts, design.replay_window
 
 
-def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> Evidence:
+def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path | None) -> AdviceEvidence:
     """What a pilot, a collection and a file say. Raises UserError where one that is named is not there."""
     found = NOTHING
     if pair is not None:
@@ -68,7 +68,7 @@ def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path 
     return found
 
 
-def _of_pilot(root: Path, pair: str) -> Evidence:
+def _of_pilot(root: Path, pair: str) -> AdviceEvidence:
     """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
     measured = of_pilot(root, pair)
     known = fitted(measured)
@@ -76,19 +76,19 @@ def _of_pilot(root: Path, pair: str) -> Evidence:
         f"pilot of {pair}: {len(measured.rates)} training questions, {measured.responses} responses each; {known.told}"
     )
     runs = read_pilot(root, pair).runs if kind_of(file_of(root, pair)) else ()
-    scores = {key_of(CELLS[run.cell]): Score(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
+    scores = {key_of(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
     more = (f"its {len(runs)} runs, one of each design",) if runs else ()
-    return Evidence(known.rates, _base(measured), scores, (told, *more))
+    return AdviceEvidence(known.rates, _base(measured), scores, (told, *more))
 
 
-def _base(measured: Measured) -> Score:
+def _base(measured: MeasuredRates) -> DesignScore:
     """Pass@1 of the base model, with the normal interval of questions drawn at random."""
     value, n = float(measured.rates.mean()), len(measured.rates)
     error = 1.96 * float(measured.rates.std(ddof=1)) / sqrt(n) if n > 1 else inf
-    return Score(value, max(0.0, value - error), min(1.0, value + error), 1)
+    return DesignScore(value, max(0.0, value - error), min(1.0, value + error), 1)
 
 
-def _of_collection(root: Path, name: str) -> tuple[dict[Key, Score], str]:
+def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
     """Test Pass@1 of imported runs whose B and K are known."""
     grouped: dict[Key, list[float]] = defaultdict(list)
     runs = read_collection(root, name)
@@ -107,10 +107,10 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, Score], str]:
     )
 
 
-def score_of(values: np.ndarray) -> Score:
+def score_of(values: np.ndarray) -> DesignScore:
     """Mean and 95% interval (Student's t) of repeats (n,)."""
     mean, n = float(values.mean()), len(values)
     if n < 2:
-        return Score(mean, nan, nan, n)
+        return DesignScore(mean, nan, nan, n)
     width = float(stats.t.isf(0.025, n - 1) * values.std(ddof=1) / sqrt(n))
-    return Score(mean, max(0.0, mean - width), min(1.0, mean + width), n)
+    return DesignScore(mean, max(0.0, mean - width), min(1.0, mean + width), n)

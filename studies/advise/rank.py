@@ -4,7 +4,7 @@ from math import log2, nan
 from typing import NamedTuple
 
 from rftlab.shared.design import Design
-from rftlab.studies.advise.evidence import Evidence, Score, key_of
+from rftlab.studies.advise.evidence import AdviceEvidence, DesignScore, key_of
 from rftlab.studies.advise.fleet import FleetPlan
 from rftlab.studies.signal.signal import silent_share
 
@@ -23,7 +23,7 @@ class Option(NamedTuple):
     label: str
     design: Design
     plan: FleetPlan
-    score: Score | None
+    score: DesignScore | None
     """Measured; None where nobody ran it."""
     groups: float | None
     """With signal in a round, expected of the base model; None without pass rates, and where baselines do not come
@@ -36,7 +36,7 @@ class Option(NamedTuple):
         return None if self.groups is None else self.groups * rounds / self.plan.gpu_hours
 
 
-def option_of(label: str, design: Design, plan: FleetPlan, evidence: Evidence) -> Option:
+def option_of(label: str, design: Design, plan: FleetPlan, evidence: AdviceEvidence) -> Option:
     """A design as a row."""
     alone = design.support_rollouts == 0 and design.replay_window == 0 and design.rollouts > 1
     rates = evidence.rates if alone else None
@@ -55,14 +55,14 @@ def ranked(options: list[Option]) -> list[Option]:
     return sorted(options, key=place)
 
 
-class Proposal(NamedTuple):
+class ProposedRun(NamedTuple):
     """A run, and why."""
 
     option: Option
     why: str
 
 
-def first_runs(options: list[Option], budget: float) -> list[Proposal]:
+def first_runs(options: list[Option], budget: float) -> list[ProposedRun]:
     """Up to FIRST runs that fit, within the GPU-hours of all together."""
     able = [option for option in options if option.plan.fits and option.plan.gpu_hours <= budget]
     measured = [option for option in able if option.score is not None]
@@ -75,7 +75,7 @@ def first_runs(options: list[Option], budget: float) -> list[Proposal]:
     return kept
 
 
-def _blank(able: list[Option], budget: float) -> list[Proposal]:
+def _blank(able: list[Option], budget: float) -> list[ProposedRun]:
     """Nothing was run: a design in the middle, the same responses split otherwise, and the middle one again."""
     plain = [option for option in able if option.design.rollouts > 1 and not option.design.replay_window] or able
     for middle in sorted(plain, key=lambda option: (abs(_split(option) - _median(plain)), option.plan.gpu_hours)):
@@ -84,29 +84,29 @@ def _blank(able: list[Option], budget: float) -> list[Proposal]:
         others = [option for option in others if option.plan.gpu_hours + cost <= budget]
         if cost > budget:
             continue
-        found = [Proposal(middle, "in the middle of what can be paid: what others are compared with")]
+        found = [ProposedRun(middle, "in the middle of what can be paid: what others are compared with")]
         if others:
             far = max(others, key=lambda option: (_distance(option, middle), -option.plan.gpu_hours))
-            found.append(Proposal(far, "as dear, but split otherwise between B and K: which of them counts here"))
-        return [*found, Proposal(middle, "again with another seed: without the spread no difference means anything")]
+            found.append(ProposedRun(far, "as dear, but split otherwise between B and K: which of them counts here"))
+        return [*found, ProposedRun(middle, "again with another seed: without the spread no difference means anything")]
     cheapest = sorted(able, key=lambda option: option.plan.gpu_hours)[:1]
-    return [Proposal(option, "the only kind of run that can be paid") for option in cheapest]
+    return [ProposedRun(option, "the only kind of run that can be paid") for option in cheapest]
 
 
-def _after(able: list[Option], measured: list[Option]) -> list[Proposal]:
+def _after(able: list[Option], measured: list[Option]) -> list[ProposedRun]:
     """Some were run: the best again where it was run once, its nearest neighbour that was not, and the farthest."""
     best = max(measured, key=_value)
     fresh = [option for option in able if option.score is None and option.design.rollouts > 1]
     again = "the best so far, again with another seed: picked among several it looks better than it is"
-    found = [Proposal(best, again)]
+    found = [ProposedRun(best, again)]
     if fresh:
         near = min(fresh, key=lambda option: (_distance(option, best), option.plan.gpu_hours))
-        found.append(Proposal(near, "nearest to the best of those that nobody ran"))
+        found.append(ProposedRun(near, "nearest to the best of those that nobody ran"))
         rest = [option for option in fresh if option is not near]
         if rest:
             far = max(rest, key=lambda option: (min(_distance(option, one) for one in measured),
                                                 -option.plan.gpu_hours))  # fmt: skip
-            found.append(Proposal(far, "farthest from all that was run: what else there may be"))
+            found.append(ProposedRun(far, "farthest from all that was run: what else there may be"))
     return found
 
 

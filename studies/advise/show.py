@@ -8,10 +8,10 @@ from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import SLACK
 from rftlab.studies.advise.engines import Told
-from rftlab.studies.advise.evidence import Evidence, Score
+from rftlab.studies.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.advise.models import NamedShape
-from rftlab.studies.advise.rank import Option, Proposal
+from rftlab.studies.advise.rank import Option, ProposedRun
 from rftlab.studies.signal.show import put, say, table_of
 
 PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
@@ -29,7 +29,7 @@ def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Ass
     )
 
 
-def show_evidence(console: Console, evidence: Evidence) -> None:
+def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
     """What is known, or that nothing is."""
     for line in evidence.told or ("evidence: none",):
         say(console, line)
@@ -56,7 +56,7 @@ def show_options(console: Console, options: list[Option], budget: float) -> None
     put(console, f"designs, {order}", table)
 
 
-def _shown(score: Score) -> str:
+def _shown(score: DesignScore) -> str:
     if isnan(score.low):
         return f"{score.value:.3f} (1 run)"
     return f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f}, {score.runs} runs)"
@@ -82,7 +82,7 @@ def show_unfit(console: Console, gpus: int | None, name: str) -> None:
     say(console, f"no design fits; the smallest fits on {where}", "red")
 
 
-def show_first(console: Console, found: list[Proposal], budget: float, cheapest: Option) -> None:
+def show_first(console: Console, found: list[ProposedRun], budget: float, cheapest: Option) -> None:
     """Runs to make first."""
     if not found:
         rounds = int(cheapest.plan.run.design.rounds * budget / cheapest.plan.gpu_hours)
@@ -110,7 +110,7 @@ def show_engine(console: Console, name: str, label: str, told: Told) -> None:
         say(console, f"  note: {note}", "dim")
 
 
-def show_trust(console: Console, evidence: Evidence) -> None:
+def show_trust(console: Console, evidence: AdviceEvidence) -> None:
     """How far to trust it, in plain words."""
     if not evidence.scores and evidence.rates is None:
         text = "Nothing was measured on this model: this ranks costs. Which design learns more it does not know."

@@ -145,11 +145,11 @@ class Advise:
 
     def _told(self, option, path: str):
         """The engine's flags for a design."""
-        from rftlab.studies.advise.engines import Wanted, told
+        from rftlab.studies.advise.engines import EngineSettings, told
 
         run, plan = option.plan.run, option.plan
         limits = run.model.max_prompt_length, run.model.max_response_length
-        wanted = Wanted(
+        wanted = EngineSettings(
             replace(option.design, rounds=self.rounds),
             path,
             plan.fleet.count,

@@ -11,7 +11,7 @@ from rftlab.shared.errors import check, check_choice
 from rftlab.shared.folders import folder_below
 from rftlab.studies.compare.levels import CurveSet, CurveSetName, load
 from rftlab.studies.imported.figures import AXES
-from rftlab.studies.imported.groups import Group, Measure, Side
+from rftlab.studies.imported.groups import Group, Measure, RunGroups
 from rftlab.studies.imported.level import ImportedName, common_measure, measures_in, runs_of, side_of
 from rftlab.studies.imported.page import view_of, write
 from rftlab.studies.logs.run import KnownDesign
@@ -61,12 +61,12 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     return write(console, view_of(sides, axis), folder, "compare.html", " against ".join(have), asked.quiet)
 
 
-def _side(own: CurveSet, measure: Measure) -> Side:
+def _side(own: CurveSet, measure: Measure) -> RunGroups:
     """A level of ours as groups."""
     split = measure[0] if own.level_name.level == "published" else ""
     groups = [_ended(own, cell, split) if split else _trained(own, cell, _OURS[measure]) for cell in own.cells]
     check(bool(groups), f"{own.name} has no {' '.join(measure)}; allowed: levels with it")
-    return Side(own.name, own.source, measure, tuple(groups))
+    return RunGroups(own.name, own.source, measure, tuple(groups))
 
 
 def _trained(own: CurveSet, cell: str, column: str) -> Group:

@@ -6,10 +6,10 @@ import numpy as np
 
 from rftlab.studies.diagnose import collapse, evaluation, format_gain, length, progress, sampler, signal, step
 from rftlab.studies.diagnose.finding import ORDER, Diagnosis, Finding, Unjudged
-from rftlab.studies.diagnose.observed import Observed, observe
+from rftlab.studies.diagnose.observed import ObservedRun, observe
 from rftlab.studies.logs.run import ImportedRun
 
-Check = Callable[[Observed], Finding | Unjudged | None]
+Check = Callable[[ObservedRun], Finding | Unjudged | None]
 CHECKS: dict[str, Check] = {
     collapse.KIND: collapse.collapse,
     step.KIND: step.step_too_large,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import PROGRESS, Line, Observed
+from rftlab.studies.diagnose.observed import PROGRESS, Line, ObservedRun
 from rftlab.studies.diagnose.robust import noise, smooth, width_of
 from rftlab.studies.diagnose.thresholds import limit
 
@@ -56,7 +56,7 @@ def _error(line: Line, at: int) -> float:
     return float(np.sqrt(2 / 3) * np.nanmax([seen, known]))
 
 
-def collapse(seen: Observed) -> Finding | Unjudged | None:
+def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the run broke and stayed broken."""
     lines = [(key, seen.first(key, least=int(limit("few_points")))) for key in LEVELS]
     if all(line is None for _, line in lines):
@@ -84,7 +84,7 @@ def collapse(seen: Observed) -> Finding | Unjudged | None:
     )
 
 
-def _burst(seen: Observed) -> list[str]:
+def _burst(seen: ObservedRun) -> list[str]:
     line = seen.first(ENTROPY, least=int(limit("few_points")))
     if line is None:
         return []
@@ -94,7 +94,7 @@ def _burst(seen: Observed) -> list[str]:
     return [f"entropy {start:.3g} at the start, {last:.3g} at the end"]
 
 
-def _shrunk(seen: Observed) -> list[str]:
+def _shrunk(seen: ObservedRun) -> list[str]:
     """Responses that are a fraction of what they were, while reward does not rise."""
     line = seen.first(LENGTH, ("test", "response_length"), least=int(limit("few_points")))
     if line is None:
@@ -119,7 +119,7 @@ def rises(line: Line | None, rounds: np.ndarray) -> bool:
     return bool(len(early)) and float(np.median(line.last())) > float(np.median(early)) + limit("reward_still")
 
 
-def entropy_gone(seen: Observed) -> Finding | Unjudged | None:
+def entropy_gone(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the policy is all but deterministic, so that rollouts of a prompt are one response."""
     line = seen.first(ENTROPY, least=int(limit("few_points")))
     if line is None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from rftlab.shared.evalstats import sampling_error
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Observed
+from rftlab.studies.diagnose.observed import ObservedRun
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND = "evaluation too small"
@@ -15,7 +15,7 @@ def visible(rate: float, questions: int) -> float:
     return float(limit("seen") * np.sqrt(2) * sampling_error(rate, questions))
 
 
-def evaluation_too_small(seen: Observed) -> Finding | Unjudged | None:
+def evaluation_too_small(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the evaluation can see the difference: the one that is asked for, else from first to last."""
     line = seen.first(("test", "pass_at_1"), least=2)
     if line is None:

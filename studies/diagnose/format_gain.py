@@ -3,14 +3,14 @@
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.observed import Line, ObservedRun
 from rftlab.studies.diagnose.robust import noise
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND = "format only"
 
 
-def format_only(seen: Observed) -> Finding | Unjudged | None:
+def format_only(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether most of the gain of Pass@1 is answers that are now read, not answers that are now right."""
     for split in ("test", "train"):
         strict, format_rate = (seen.first((split, name), least=3) for name in ("pass_at_1", "format_rate"))

@@ -3,14 +3,14 @@
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.observed import Line, ObservedRun
 from rftlab.studies.diagnose.robust import trend
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND = "length without reward"
 
 
-def length_growing(seen: Observed) -> Finding | Unjudged | None:
+def length_growing(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the last half bought tokens and no reward."""
     points = int(limit("points"))
     line = seen.first(("train", "response_length"), ("test", "response_length"), least=2 * points)
@@ -39,6 +39,6 @@ def length_growing(seen: Observed) -> Finding | Unjudged | None:
     )
 
 
-def _truncated(seen: Observed) -> list[str]:
+def _truncated(seen: ObservedRun) -> list[str]:
     line: Line | None = seen.first(("train", "truncated_fraction"), least=3)
     return [] if line is None else [f"{float(np.median(line.last())):.2f} of the responses are cut off at the end"]

@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRun:
     """A run, and what its user knows beside the log."""
 
     name: str
@@ -69,14 +69,14 @@ class Observed:
 PROGRESS = (("test", "pass_at_1"), ("train", "pass_at_1"), ("train", "reward_mean"))
 
 
-def observe(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> Observed:
+def observe(run: ImportedRun, questions: int | None = None, claim: float | None = None) -> ObservedRun:
     """The lines of a run. Where several tasks were tested, the one with most evaluations counts, then the
     one with most questions."""
     frame = run.curves[np.isfinite(run.curves["value"].to_numpy(dtype=float))]
     lines = {}
     for (split, metric), rows in frame.groupby(["split", "metric"], observed=True, sort=True):
         lines[str(split), str(metric)] = _line(str(metric), rows[rows["task"] == _task(rows)])
-    return Observed(run.name, run.design, lines, questions, claim)
+    return ObservedRun(run.name, run.design, lines, questions, claim)
 
 
 def _task(rows: "pd.DataFrame") -> str:

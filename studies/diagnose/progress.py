@@ -6,7 +6,7 @@ import numpy as np
 
 from rftlab.studies.diagnose.collapse import fall_of
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.observed import Line, ObservedRun
 from rftlab.studies.diagnose.robust import noise, trend
 from rftlab.studies.diagnose.thresholds import limit
 
@@ -22,7 +22,7 @@ class Longer(NamedTuple):
     high: float
 
 
-def _line(seen: Observed) -> Line | None:
+def _line(seen: ObservedRun) -> Line | None:
     """Where progress is measured: Pass@1 on the test set, or what training logs where that has too few points."""
     return seen.progress(2 * int(limit("points"))) or seen.progress(int(limit("points")))
 
@@ -33,7 +33,7 @@ def gain_of(line: Line) -> tuple[float, float]:
     return float(np.median(line.last())) - start, noise(line.values)
 
 
-def noise_above_progress(seen: Observed) -> Finding | Unjudged | None:
+def noise_above_progress(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether no progress can be told from noise over the whole run."""
     line = _line(seen)
     if line is None:
@@ -68,7 +68,7 @@ def longer(line: Line) -> Longer:
     return Longer(ahead, middle, middle - low, middle + high)
 
 
-def plateau(seen: Observed) -> Finding | Unjudged | None:
+def plateau(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the run has gained and gains no more."""
     line = _line(seen)
     if line is None or len(line.tail(0.5)) < limit("few_points"):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.observed import Line, ObservedRun
 from rftlab.studies.diagnose.robust import smooth
 from rftlab.studies.diagnose.thresholds import limit
 
@@ -18,7 +18,7 @@ _LOGP = re.compile(
 _PROBS = ("train", "rollout_probs_diff")
 
 
-def mismatch(seen: Observed) -> Finding | Unjudged | None:
+def mismatch(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether ratios are wrong before anything is learnt."""
     found = [line for (_, name), line in seen.lines.items() if _LOGP.fullmatch(name)]
     lines = [(line, "mismatch_logp", "log-probabilities") for line in found]

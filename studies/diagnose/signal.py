@@ -3,7 +3,7 @@
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import Line, Observed
+from rftlab.studies.diagnose.observed import Line, ObservedRun
 from rftlab.studies.diagnose.robust import trend
 from rftlab.studies.diagnose.thresholds import limit
 
@@ -11,7 +11,7 @@ KIND = "no signal"
 SILENT = ("train", "zero_signal_fraction")
 
 
-def no_signal(seen: Observed) -> Finding | Unjudged | None:
+def no_signal(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether most groups teach nothing."""
     if seen.design.rollouts == 1:
         return Unjudged(KIND, "groups of several rollouts; this run has one rollout a prompt")
@@ -25,7 +25,7 @@ def no_signal(seen: Observed) -> Finding | Unjudged | None:
     return _finding(seen, share, evidence)
 
 
-def _finding(seen: Observed, share: float, evidence: list[str]) -> Finding:
+def _finding(seen: ObservedRun, share: float, evidence: list[str]) -> Finding:
     level = _reward(seen)
     if seen.design.prompts:
         teach = (1 - share) * seen.design.prompts
@@ -46,7 +46,7 @@ def _finding(seen: Observed, share: float, evidence: list[str]) -> Finding:
     )
 
 
-def _reward(seen: Observed) -> float | None:
+def _reward(seen: ObservedRun) -> float | None:
     line = seen.first(("train", "pass_at_1"))
     if line is None and seen.design.rollouts:
         mean = seen.first(("train", "reward_mean"))
@@ -54,7 +54,7 @@ def _reward(seen: Observed) -> float | None:
     return None if line is None else float(np.median(line.last()))
 
 
-def _split(seen: Observed, share: float) -> list[str]:
+def _split(seen: ObservedRun, share: float) -> list[str]:
     """Bounds on the share that is all right: a mixed group has between 1 and K - 1 right answers of K."""
     level, k = _reward(seen), seen.design.rollouts
     if level is None or not k or k < 2:
@@ -78,7 +78,7 @@ def _outlook(line: Line) -> list[str]:
     return [f"{low:.2f} to {high:.2f} by round {until:.0f}, if it goes on as since round {half.rounds[0]}"]
 
 
-def _from_reward(seen: Observed) -> Finding | Unjudged | None:
+def _from_reward(seen: ObservedRun) -> Finding | Unjudged | None:
     """Without the metric: groups of K at mean rate p are silent in p^K + (1-p)^K of cases at least, since that is
     convex in p and the mean over prompts is above it."""
     line, k = seen.first(("train", "pass_at_1"), least=3), seen.design.rollouts

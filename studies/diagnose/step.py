@@ -4,7 +4,7 @@ import numpy as np
 
 from rftlab.studies.diagnose.collapse import fall_of
 from rftlab.studies.diagnose.finding import Finding, Unjudged
-from rftlab.studies.diagnose.observed import PROGRESS, Line, Observed
+from rftlab.studies.diagnose.observed import PROGRESS, Line, ObservedRun
 from rftlab.studies.diagnose.robust import noise, smooth
 from rftlab.studies.diagnose.signal import SILENT
 from rftlab.studies.diagnose.thresholds import limit
@@ -13,7 +13,7 @@ KIND = "step too large"
 GRADIENT = ("train", "grad_norm")
 
 
-def step_too_large(seen: Observed) -> Finding | Unjudged | None:
+def step_too_large(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether anything that a large step does is seen."""
     signs = (_drawdown, _clipped, _far, _spikes, _silent_early)
     found = [sign(seen) for sign in signs]
@@ -34,11 +34,11 @@ def step_too_large(seen: Observed) -> Finding | Unjudged | None:
     )
 
 
-def _enough(seen: Observed, *wanted: tuple[str, str]) -> Line | None:
+def _enough(seen: ObservedRun, *wanted: tuple[str, str]) -> Line | None:
     return seen.first(*wanted, least=int(limit("few_points")))
 
 
-def _drawdown(seen: Observed) -> str | None:
+def _drawdown(seen: ObservedRun) -> str | None:
     """A fall of the reward or of Pass@1; None where none can be seen, "" where there is none."""
     lines = [(key[0], line) for key in PROGRESS if (line := _enough(seen, key)) is not None]
     for split, line in lines:
@@ -48,12 +48,12 @@ def _drawdown(seen: Observed) -> str | None:
     return "" if lines else None
 
 
-def _clipped(seen: Observed) -> str | None:
+def _clipped(seen: ObservedRun) -> str | None:
     line = _enough(seen, ("train", "clip_fraction"))
     return None if line is None else _high(line, limit("clip_fraction"), "of the tokens are clipped")
 
 
-def _far(seen: Observed) -> str | None:
+def _far(seen: ObservedRun) -> str | None:
     line = _enough(seen, ("train", "kl"))
     return None if line is None else _high(line, limit("kl"), "nats a token is the KL to the policy that sampled")
 
@@ -64,7 +64,7 @@ def _high(line: Line, most: float, what: str) -> str:
     return f"{level[at]:.3g} {what}, about round {line.rounds[at]}" if level[at] >= most else ""
 
 
-def _spikes(seen: Observed) -> str | None:
+def _spikes(seen: ObservedRun) -> str | None:
     """Gradients far above their median before the reward falls."""
     line, reward = _enough(seen, GRADIENT), seen.reward(int(limit("few_points")))
     if line is None or reward is None:
@@ -83,7 +83,7 @@ def _spikes(seen: Observed) -> str | None:
     return ""
 
 
-def _silent_early(seen: Observed) -> str | None:
+def _silent_early(seen: ObservedRun) -> str | None:
     """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
     right or wrong, before it was learnt."""
     line, reward = (

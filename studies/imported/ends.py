@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit
 
-from rftlab.studies.imported.groups import Group, Side
+from rftlab.studies.imported.groups import Group, RunGroups
 from rftlab.studies.results.stats import CONFIDENCE
 
 
-class Measured(NamedTuple):
+class MeasuredEnd(NamedTuple):
     """A mean over runs with its standard error and the degrees of freedom behind it; nan where one run and an unknown
     number of responses say nothing of it."""
 
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
         return float(stdtrit(self.freedom, 0.5 + CONFIDENCE / 2) * self.error) if self.freedom > 0 else np.nan
 
 
-NONE = Measured(np.nan)
+NONE = MeasuredEnd(np.nan)
 
 
 class Ends(NamedTuple):
@@ -33,9 +33,9 @@ class Ends(NamedTuple):
 
     side: str
     group: Group
-    base: Measured
-    end: Measured
-    gain: Measured
+    base: MeasuredEnd
+    end: MeasuredEnd
+    gain: MeasuredEnd
     at_rounds: float
     """Value where every group has trained for as many rounds as the shortest."""
     at_rollouts: float
@@ -51,26 +51,26 @@ class Ends(NamedTuple):
 _PLAIN = ("at_rounds", "at_rollouts", "between_runs", "between_evaluations", "of_questions")
 
 
-class Common(NamedTuple):
+class CommonDesign(NamedTuple):
     """A design that two levels have."""
 
     first: Ends
     second: Ends
     unknown: tuple[str, ...]
     """Facts that one of the two does not tell, so that they are taken as equal."""
-    end: Measured
+    end: MeasuredEnd
     """Second less first."""
-    gain: Measured
+    gain: MeasuredEnd
 
 
-def shared_budget(sides: list[Side]) -> tuple[int, int | None]:
+def shared_budget(sides: list[RunGroups]) -> tuple[int, int | None]:
     """Rounds that every group with a curve reached; and rollouts, None where none has B and K."""
     groups = [group for side in sides for group in side.groups if group.drawn]
     spent = [group.last * group.per_round for group in groups if group.per_round]
     return min((group.last for group in groups), default=0), min(spent, default=None)
 
 
-def ends_of(side: Side, rounds: int, rollouts: int | None) -> list[Ends]:
+def ends_of(side: RunGroups, rounds: int, rollouts: int | None) -> list[Ends]:
     """Base, end, gain and noise of each group of a level."""
     return [_ends(side.name, group, rounds, rollouts) for group in side.groups]
 
@@ -99,38 +99,38 @@ def _ends(side: str, group: Group, rounds: int, rollouts: int | None) -> Ends:
     )
 
 
-def _mean(rows: list[pd.Series], exact: bool) -> Measured:
+def _mean(rows: list[pd.Series], exact: bool) -> MeasuredEnd:
     """Of evaluations of several runs; of one run its binomial error."""
     if not rows:
         return NONE
     values = np.array([row["value"] for row in rows])
     value = float(values.mean())
     if len(values) > 1 and values.std() > 0:
-        return Measured(value, float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
+        return MeasuredEnd(value, float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
     n = rows[0]["n"]
     if exact or not np.isfinite(n) or not 0 <= value <= 1:
-        return Measured(value)
-    return Measured(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
+        return MeasuredEnd(value)
+    return MeasuredEnd(value, float(np.sqrt(value * (1 - value) / n)), np.inf)
 
 
-def _gain(gains: list[float], base: Measured, end: Measured) -> Measured:
+def _gain(gains: list[float], base: MeasuredEnd, end: MeasuredEnd) -> MeasuredEnd:
     """Within runs where there are several, else of two evaluations."""
     if not gains:
         return NONE
     if len(gains) > 1:
-        return Measured(float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains))), len(gains) - 1)
+        return MeasuredEnd(float(np.mean(gains)), float(np.std(gains, ddof=1) / np.sqrt(len(gains))), len(gains) - 1)
     return less(base._replace(value=end.value - gains[0]), end)
 
 
-def less(first: Measured, second: Measured) -> Measured:
+def less(first: MeasuredEnd, second: MeasuredEnd) -> MeasuredEnd:
     """Second less first, with Welch's degrees of freedom; no error where one has none."""
     value = second.value - first.value
     squares = np.array([first.error**2, second.error**2])
     if not np.isfinite(squares).all() or squares.sum() == 0:
-        return Measured(value)
+        return MeasuredEnd(value)
     parts = np.where(np.isinf([first.freedom, second.freedom]), 0.0, squares**2 / [first.freedom, second.freedom])
     freedom = squares.sum() ** 2 / parts.sum() if parts.sum() > 0 else np.inf
-    return Measured(value, float(np.sqrt(squares.sum())), float(freedom))
+    return MeasuredEnd(value, float(np.sqrt(squares.sum())), float(freedom))
 
 
 def _at(runs: list[pd.DataFrame], rounds: float) -> float:
@@ -146,14 +146,14 @@ def roughness(curves: list[np.ndarray]) -> float:
     return float(np.median(sizes) / (ndtri(0.75) * np.sqrt(6))) if len(sizes) > 1 else np.nan
 
 
-def common(first: list[Ends], second: list[Ends]) -> list[Common]:
+def common(first: list[Ends], second: list[Ends]) -> list[CommonDesign]:
     """Designs of two levels that are equal in B and K, and in updates and advantage as far as both are known."""
     found = []
     for a in first:
         for b in second:
             unknown = _alike(a.group, b.group)
             if unknown is not None:
-                found.append(Common(a, b, unknown, less(a.end, b.end), less(a.gain, b.gain)))
+                found.append(CommonDesign(a, b, unknown, less(a.end, b.end), less(a.gain, b.gain)))
     return found
 
 

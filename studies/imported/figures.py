@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from rftlab.studies.imported.ends import Ends, table_of
-from rftlab.studies.imported.groups import Group, Side
+from rftlab.studies.imported.groups import Group, RunGroups
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.report.figures import BAR, BARS, GREY, PALETTE, Drawn, key, styled
 
@@ -61,7 +61,7 @@ def safe(text: str, longest: int = 90) -> str:
     return (text if len(text) <= longest else text[: longest - 2] + "..").replace("$", r"\$")
 
 
-def panels_of(sides: list[Side]) -> list[Panel]:
+def panels_of(sides: list[RunGroups]) -> list[Panel]:
     """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
     found: dict[tuple[str, str, str], list[Group]] = {}
     for side in sides:
@@ -80,7 +80,7 @@ def _colours(n: int) -> list:
 
 
 @styled
-def curves_figure(sides: list[Side], axis: str) -> Drawn:
+def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
     of which B or K is not known have no rollouts."""
     numbers = curve_numbers(sides, axis)
@@ -98,7 +98,7 @@ def curves_figure(sides: list[Side], axis: str) -> Drawn:
     return figure, numbers
 
 
-def has_curves(sides: list[Side], axis: str) -> bool:
+def has_curves(sides: list[RunGroups], axis: str) -> bool:
     """Whether there is anything to draw against an axis."""
     numbers = curve_numbers(sides, axis)
     return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in panels_of(sides))
@@ -129,7 +129,7 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
     ax.legend(handles=[*handles[:MAX], *more], loc="upper left", bbox_to_anchor=(1.0, 0.99), fontsize=7.5)
 
 
-def curve_numbers(sides: list[Side], axis: str) -> pd.DataFrame:
+def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
     """Mean, lowest and highest over the runs of each group: on rounds that all of them have, else on a common grid."""
     parts = [_line(side.name, group, axis) for side in sides for group in side.groups]
     parts = [part for part in parts if part is not None]

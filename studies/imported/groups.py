@@ -49,7 +49,7 @@ class Group(NamedTuple):
         return int(self.curves.groupby("run", observed=True)["round"].max().min())
 
 
-class Side(NamedTuple):
+class RunGroups(NamedTuple):
     """One level of a comparison."""
 
     name: str

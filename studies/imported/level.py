@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.shared.errors import UserError, check, plain
-from rftlab.studies.imported.groups import MEASURES, Measure, Side, groups_of, measures_of
+from rftlab.studies.imported.groups import MEASURES, Measure, RunGroups, groups_of, measures_of
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.logs.store import check_name, read_collection
 
@@ -61,12 +61,12 @@ def runs_of(one: ImportedName, root: Path) -> list[ImportedRun]:
     return wanted
 
 
-def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure) -> Side:
+def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure) -> RunGroups:
     """A level of runs by one measure."""
     groups = groups_of(runs, measure, one.task)
     counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     formats = ", ".join(sorted({run.format for run in runs}))
-    return Side(one.name, f"{counted} from {formats}", measure, groups, tuple(runs))
+    return RunGroups(one.name, f"{counted} from {formats}", measure, groups, tuple(runs))
 
 
 def common_measure(have: dict[str, set[Measure]]) -> Measure:

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from rftlab.shared.folders import folder_below
 from rftlab.studies.imported import figures
-from rftlab.studies.imported.ends import Common, Ends, Measured, common, ends_of, shared_budget, table_of
+from rftlab.studies.imported.ends import CommonDesign, Ends, MeasuredEnd, common, ends_of, shared_budget, table_of
 from rftlab.studies.imported.figures import AXES, named
-from rftlab.studies.imported.groups import Side
+from rftlab.studies.imported.groups import RunGroups
 from rftlab.studies.logs.run import FACTS, ImportedRun
 from rftlab.studies.logs.show import TERMS, say
 from rftlab.studies.report.figures import write_numbers, write_whole
@@ -31,27 +31,27 @@ MAX_ROWS = 40
 """Of a table in the terminal; files and page have all."""
 
 
-class View(NamedTuple):
+class CollectionView(NamedTuple):
     """What a page says of one level or of several."""
 
-    sides: list[Side]
+    sides: list[RunGroups]
     axis: str
     rounds: int
     rollouts: int | None
     ends: list[Ends]
-    pairs: list[tuple[str, str, list[Common]]]
+    pairs: list[tuple[str, str, list[CommonDesign]]]
     """Of each two levels: their names and common designs."""
 
 
-def view_of(sides: list[Side], axis: str) -> View:
+def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
     """All that is computed for a page."""
     rounds, rollouts = shared_budget(sides)
     ends = {side.name: ends_of(side, rounds, rollouts) for side in sides}
     pairs = [(a.name, b.name, common(ends[a.name], ends[b.name])) for a, b in combinations(sides, 2)]
-    return View(sides, axis, rounds, rollouts, [one for own in ends.values() for one in own], pairs)
+    return CollectionView(sides, axis, rounds, rollouts, [one for own in ends.values() for one in own], pairs)
 
 
-def write(console: Console, view: View, folder: Path, page: str, title: str, quiet: bool) -> Path:
+def write(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
     """Draw, write the page with its tables as CSV into the folder, print the tables; returns the page's path."""
     check_writable(folder)
     with steps_of(console, "drawing figures", quiet) as step:
@@ -66,7 +66,7 @@ def write(console: Console, view: View, folder: Path, page: str, title: str, qui
     return folder / page
 
 
-def _plans(view: View) -> dict[str, Plan]:
+def _plans(view: CollectionView) -> dict[str, Plan]:
     plans: dict[str, Plan] = {"ends": lambda: figures.ends_figure(view.ends, view.sides[0].measure)}
     for axis in dict.fromkeys((view.axis, "rollouts")):
         if figures.has_curves(view.sides, axis):
@@ -78,7 +78,7 @@ def _plans(view: View) -> dict[str, Plan]:
     return plans
 
 
-def _context(view: View, drawn: dict[str, str], title: str) -> dict[str, Any]:
+def _context(view: CollectionView, drawn: dict[str, str], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "view": view,
@@ -95,7 +95,7 @@ def _context(view: View, drawn: dict[str, str], title: str) -> dict[str, Any]:
     }
 
 
-class Design(NamedTuple):
+class ImportedDesign(NamedTuple):
     """Runs whose designs and repairs are alike."""
 
     names: list[str]
@@ -107,21 +107,21 @@ class Design(NamedTuple):
         return self.run.rounds
 
 
-def designs_of(runs: tuple[ImportedRun, ...]) -> list[Design]:
+def designs_of(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
     """Runs by what is known of them and what was noted."""
-    alike: dict[tuple, Design] = {}
+    alike: dict[tuple, ImportedDesign] = {}
     for run in runs:
-        alike.setdefault((run.design, run.notes), Design([], run)).names.append(run.name)
+        alike.setdefault((run.design, run.notes), ImportedDesign([], run)).names.append(run.name)
     return list(alike.values())
 
 
-def left_to_compare(view: View) -> str:
+def left_to_compare(view: CollectionView) -> str:
     """What can be said where no design is common."""
     spent = " and of as many rollouts" if view.rollouts else "; rollouts need B and K of both"
     return f"What is left to compare: curves after as many rounds{spent}, gains, and noise."
 
 
-def measured_text(measured: Measured, sign: bool = False) -> str:
+def measured_text(measured: MeasuredEnd, sign: bool = False) -> str:
     """A number with half of its 95% interval where that is known; empty where there is none."""
     if not np.isfinite(measured.value):
         return ""
@@ -134,7 +134,7 @@ def number_text(value: float | None) -> str:
     return "" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
-def _common_table(view: View) -> pd.DataFrame:
+def _common_table(view: CollectionView) -> pd.DataFrame:
     rows = [
         {
             "first": first,
@@ -156,7 +156,7 @@ def _common_table(view: View) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns.split())
 
 
-def show(console: Console, view: View) -> None:
+def show(console: Console, view: CollectionView) -> None:
     """The tables for the terminal."""
     for side in view.sides:
         console.print(Text(f"{side.name}: {side.source}, by {named(side.measure)}", style="dim"), soft_wrap=True)
@@ -175,7 +175,7 @@ def show(console: Console, view: View) -> None:
         _show_common(console, view, *pair)
 
 
-def _table(view: View, title: str) -> Table:
+def _table(view: CollectionView, title: str) -> Table:
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     at = f"at {view.rollouts:,} rollouts" if view.rollouts else f"at round {view.rounds}"
     for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise")):
@@ -184,14 +184,14 @@ def _table(view: View, title: str) -> Table:
     return table
 
 
-def _cells(one: Ends, view: View) -> list[str]:
+def _cells(one: Ends, view: CollectionView) -> list[str]:
     group = one.group
     texts = [group.label, str(len(group.runs)), str(group.last), number_text(one.base.value), measured_text(one.end)]
     values = (one.at_rollouts if view.rollouts else one.at_rounds, one.between_evaluations)
     return [*texts, measured_text(one.gain, True), *map(number_text, values)]
 
 
-def _show_common(console: Console, view: View, first: str, second: str, found: list[Common]) -> None:
+def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
     if not found:
         say(console, f"{first} and {second} have no design in common. {left_to_compare(view)}")
         return

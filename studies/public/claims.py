@@ -30,7 +30,7 @@ COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
 _REFERENCE = "shibuki/lr4e-5"
 
 
-class Measured(NamedTuple):
+class MeasuredDifference(NamedTuple):
     """A quantity and its 95% interval, and the range in which the claim wants it."""
 
     name: str
@@ -48,7 +48,7 @@ class PublicClaim:
     name: str
     source: str
     statement: str
-    parts: Callable[[pd.DataFrame, PairNoise], list[Measured]]
+    parts: Callable[[pd.DataFrame, PairNoise], list[MeasuredDifference]]
     remark: str = ""
     """Why the source cannot test it, or what to bear in mind."""
 
@@ -57,7 +57,7 @@ class PublicFinding(NamedTuple):
     """A claim's verdict."""
 
     claim: PublicClaim
-    parts: list[Measured]
+    parts: list[MeasuredDifference]
 
     @property
     def verdict(self) -> str:
@@ -69,12 +69,12 @@ class PublicFinding(NamedTuple):
 def _cells(after: str, before: str, axis: str, x: float, low: float, high: float) -> Callable:
     """Two cells of PODS at the same point of an axis, on GSM8K."""
 
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
         rows = scores_of(curves, "gsm8k")
         cells = cell_of(rows["run_id"])
         sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
         repeats = f"{sides[0].size} and {sides[1].size} runs"
-        return [Measured(f"{after} − {before}", difference_interval(*sides), low, high, repeats)]
+        return [MeasuredDifference(f"{after} − {before}", difference_interval(*sides), low, high, repeats)]
 
     return parts
 
@@ -82,17 +82,19 @@ def _cells(after: str, before: str, axis: str, x: float, low: float, high: float
 def _singles(*pairs: tuple[str, str], low: float, high: float) -> Callable:
     """Pairs of single runs, over the last evaluations that both have."""
 
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
         table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
         return [_single(table, after, before, noise, low, high) for after, before in pairs]
 
     return parts
 
 
-def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float) -> Measured:
+def _single(
+    table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float
+) -> MeasuredDifference:
     differences = (table[after] - table[before]).dropna().iloc[-LAST:]
     name = " − ".join(run.partition("/")[2] for run in (after, before))
-    return Measured(
+    return MeasuredDifference(
         name, single_interval(float(differences.mean()), noise), low, high, f"a run each, noise of {noise.pairs} pairs"
     )
 
@@ -106,16 +108,16 @@ def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
     return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
 
 
-def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
     rows = rate_points(curves, collapsed=False)
     y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
     errors = [left_out(x, y, rate) for x in (steps, rate * steps)]
     gains = errors[0] - errors[1]
     name = "error of a left-out rate, by steps less by rate × steps"
-    return [Measured(name, interval(gains), 0.0, np.inf, f"{gains.size} learning rates")]
+    return [MeasuredDifference(name, interval(gains), 0.0, np.inf, f"{gains.size} learning rates")]
 
 
-def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Measured]:
+def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
     return []
 
 

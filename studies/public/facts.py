@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.studies.public.axes import rmse
-from rftlab.studies.public.claims import CLAIMS, Measured, PublicFinding, judge_source, rate_points
+from rftlab.studies.public.claims import CLAIMS, MeasuredDifference, PublicFinding, judge_source, rate_points
 from rftlab.studies.public.repeats import PairNoise, Spread, cell_spreads, pair_noise, pair_spreads
 from rftlab.studies.public.sources import BY_NAME
 from rftlab.studies.public.store import DATA, Collection, curves, of_source, runs
@@ -18,7 +18,7 @@ FACTS = "public_facts.json"
 _DIGITS = 6
 
 
-class Fit(NamedTuple):
+class AxisFit(NamedTuple):
     """Errors (root mean square) of one sigmoid for the curves of several learning rates."""
 
     rates: int
@@ -29,33 +29,33 @@ class Fit(NamedTuple):
     """Of a sigmoid of rate x steps."""
 
 
-class Facts(NamedTuple):
+class PublicFacts(NamedTuple):
     """Statistics of the sources that are not shipped."""
 
     noise: PairNoise
     spreads: list[Spread]
-    fits: list[Fit]
+    fits: list[AxisFit]
     """With the rates that collapse, then without."""
-    parts: dict[tuple[str, str], list[Measured]]
+    parts: dict[tuple[str, str], list[MeasuredDifference]]
     """By claim and source."""
 
 
-def facts_of(collection: Collection) -> Facts:
+def facts_of(collection: Collection) -> PublicFacts:
     """Statistics of a collection that holds every source."""
     own = of_source(collection, "shibukizero")
     noise = pair_noise(own)
     findings = judge_source("shibukizero", own, noise)
     parts = {(finding.claim.name, finding.claim.source): finding.parts for finding in findings}
-    return Facts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
+    return PublicFacts(noise, pair_spreads(own), [_fit(own, collapsed) for collapsed in (True, False)], parts)
 
 
-def _fit(own, collapsed: bool) -> Fit:
+def _fit(own, collapsed: bool) -> AxisFit:
     rows = rate_points(own, collapsed)
     y, steps, rate = (rows[name].to_numpy(float) for name in ("value", "round", "rate"))
-    return Fit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
+    return AxisFit(np.unique(rate).size, y.size, rmse(steps, y), rmse(rate * steps, y))
 
 
-def to_json(facts: Facts) -> str:
+def to_json(facts: PublicFacts) -> str:
     """Facts as JSON, six digits; an open end of a range is null."""
     whole = {
         "noise": facts.noise._asdict(),
@@ -81,18 +81,18 @@ def _rounded(value: Any) -> Any:
 
 
 @cache
-def facts() -> Facts:
+def facts() -> PublicFacts:
     """What comes with the package."""
     whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
-    parts: dict[tuple[str, str], list[Measured]] = {}
+    parts: dict[tuple[str, str], list[MeasuredDifference]] = {}
     for row in whole["parts"]:
         low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
-        measured = Measured(row["name"], Interval(**row["found"]), low, high, row["repeats"])
+        measured = MeasuredDifference(row["name"], Interval(**row["found"]), low, high, row["repeats"])
         parts.setdefault((row["claim"], row["source"]), []).append(measured)
-    return Facts(
+    return PublicFacts(
         PairNoise(**whole["noise"]),
         [Spread(**row) for row in whole["spreads"]],
-        [Fit(**row) for row in whole["fits"]],
+        [AxisFit(**row) for row in whole["fits"]],
         parts,
     )
 

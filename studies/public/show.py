@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.errors import check_choice
-from rftlab.studies.public.claims import Measured, PublicFinding
+from rftlab.studies.public.claims import MeasuredDifference, PublicFinding
 from rftlab.studies.public.facts import facts, findings, spreads
 from rftlab.studies.public.repeats import single_interval
 from rftlab.studies.public.sources import BY_NAME, SOURCES, Source
@@ -62,7 +62,7 @@ def _claims(console: Console, found: tuple[PublicFinding, ...]) -> None:
     _say(console, FLOOR)
 
 
-def words(part: Measured) -> str:
+def words(part: MeasuredDifference) -> str:
     """A part in a line: estimate, interval, what it rests on."""
     mean, low, high = (signed_text(value) for value in part.found)
     return f"{part.name}: {mean} [{low}, {high}], {part.repeats}"

@@ -50,7 +50,7 @@ class ClaimPart(NamedTuple):
     """Where one of them is the best of several by these very numbers: of which."""
 
 
-class Finding(NamedTuple):
+class ClaimFinding(NamedTuple):
     """A claim's verdict on one pair."""
 
     claim: str
@@ -223,7 +223,7 @@ def verdict_in(measured: Interval, low: float, high: float) -> str:
     return FAILS if measured.high < low or measured.low > high else UNDECIDED
 
 
-def judge(curves: pd.DataFrame, pairs: list[str]) -> list[Finding]:
+def judge(curves: pd.DataFrame, pairs: list[str]) -> list[ClaimFinding]:
     """A finding for every claim and pair. `curves` must hold all seven experiments."""
     findings = []
     for name in pairs:
@@ -231,7 +231,7 @@ def judge(curves: pd.DataFrame, pairs: list[str]) -> list[Finding]:
         for claim in CLAIMS:
             parts = claim.parts(tables)
             findings.append(
-                Finding(
+                ClaimFinding(
                     claim.name,
                     claim.statement,
                     name,

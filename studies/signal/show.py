@@ -9,7 +9,7 @@ from rich.table import Table
 from rftlab.studies.pilot.passrates import BetaBinomial
 from rftlab.studies.pilot.pilot import Gradient
 from rftlab.studies.signal.signal import Rates, counted_share, noise_batch, outcome_of, silent_share, tries_of
-from rftlab.studies.signal.source import Fitted, Measured
+from rftlab.studies.signal.source import Fitted, MeasuredRates
 
 SHADES = " ░▒▓█"
 DROP = 0.95
@@ -40,7 +40,7 @@ def put(console: Console, title: str, table: Table) -> None:
     console.print(table)
 
 
-def show_silent(console: Console, found: Fitted, measured: Measured | None, rollouts: tuple[int, ...]) -> None:
+def show_silent(console: Console, found: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
     """Shares of silent groups for each K, with what the counts say without a fit."""
     other = "without a form" if isinstance(found.rates, BetaBinomial) else "beta-binomial"
     table = table_of("K", "share", *((other, "from counts alone") if found.other is not None else ()))
@@ -51,7 +51,7 @@ def show_silent(console: Console, found: Fitted, measured: Measured | None, roll
         _show_apart(console, found.rates, found.other, rollouts)
 
 
-def _otherwise(found: Fitted, measured: Measured | None, k: int) -> tuple[str, ...]:
+def _otherwise(found: Fitted, measured: MeasuredRates | None, k: int) -> tuple[str, ...]:
     """The share by the other fit and from the counts alone; () where no responses were counted."""
     if found.other is None or measured is None or measured.counts is None:
         return ()
@@ -122,7 +122,7 @@ def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, 
     put(console, f"dynamic sampling, B = {batch}: batches until {batch} groups have signal", table)
 
 
-def show_drops(console: Console, found: Fitted, measured: Measured, rollouts: tuple[int, ...]) -> None:
+def show_drops(console: Console, found: Fitted, measured: MeasuredRates, rollouts: tuple[int, ...]) -> None:
     """Questions that were always right or always wrong, with the chance that their groups are silent; nothing where
     no responses were counted."""
     counts, m, other = measured.counts, measured.responses, found.other

@@ -64,14 +64,14 @@ def _rising(part: float, whole: float, k: int) -> float:
     return float(np.exp(np.log((part + j) / (whole + j)).sum()))
 
 
-class Estimate(NamedTuple):
+class SignalEstimate(NamedTuple):
     """A number and its standard error."""
 
     value: float
     error: float
 
 
-def counted_share(counts: np.ndarray, m: int, rollouts: int) -> Estimate | None:
+def counted_share(counts: np.ndarray, m: int, rollouts: int) -> SignalEstimate | None:
     """The same from counts (n,) of m responses, unbiased and without a fit; None for more rollouts than responses.
 
     Its error is that of questions drawn at random.
@@ -80,9 +80,9 @@ def counted_share(counts: np.ndarray, m: int, rollouts: int) -> Estimate | None:
         return None
     found = _chosen(counts, m, rollouts) + _chosen(m - counts, m, rollouts)
     if rollouts == 1:
-        return Estimate(1.0, 0.0)
+        return SignalEstimate(1.0, 0.0)
     error = found.std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else inf
-    return Estimate(float(found.mean()), float(error))
+    return SignalEstimate(float(found.mean()), float(error))
 
 
 def _chosen(counts: np.ndarray, m: int, k: int) -> np.ndarray:

@@ -29,7 +29,7 @@ ALLOWED = (
 )
 
 
-class Measured(NamedTuple):
+class MeasuredRates(NamedTuple):
     """Pass rates of questions."""
 
     counts: np.ndarray | None
@@ -52,7 +52,7 @@ class Fitted(NamedTuple):
     """In words."""
 
 
-def fitted(measured: Measured) -> Fitted:
+def fitted(measured: MeasuredRates) -> Fitted:
     """The distribution behind measured pass rates: beta-binomial where a test of fit does not reject it, otherwise
     without a form; the rates as they are where nobody says from how many responses they come."""
     n = len(measured.rates)
@@ -73,15 +73,15 @@ def fitted(measured: Measured) -> Fitted:
     return Fitted(beta, free, f"{shown} ({odds})")
 
 
-def of_pilot(root: Path, pair: str) -> Measured:
+def of_pilot(root: Path, pair: str) -> MeasuredRates:
     """What a pilot measured on training questions: that of a results folder, else what comes with rftlab. Raises
     UserError where there is neither."""
     base = read_pilot(root, pair).base if kind_of(file_of(root, pair)) else shipped_base(pair)
     counts, m = base.train.strict, base.train.samples
-    return Measured(counts, m, counts / m, base.centred)
+    return MeasuredRates(counts, m, counts / m, base.centred)
 
 
-def read_rates(path: Path, column: str | None, responses: int | None) -> Measured:
+def read_rates(path: Path, column: str | None, responses: int | None) -> MeasuredRates:
     """Pass rates from a file. column: that of the rates, where its name is not understood. responses: to each
     question, where the file does not say it. Raises UserError for anything that is not understood."""
     check_file(path, ALLOWED)
@@ -106,11 +106,11 @@ def read_rates(path: Path, column: str | None, responses: int | None) -> Measure
     elif responses is not None:
         known = np.full(len(rows), float(responses))
     else:
-        return Measured(None, 0, rates)
+        return MeasuredRates(None, 0, rates)
     return _counted(path, rates * known, known)
 
 
-def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> Measured:
+def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> MeasuredRates:
     check(
         len(np.unique(known)) == 1,
         f"{path} has from {known.min():g} to {known.max():g} responses to a question; allowed: as many to each",
@@ -120,7 +120,7 @@ def _counted(path: Path, counts: np.ndarray, known: np.ndarray) -> Measured:
     whole = np.rint(counts).astype(np.int64)
     wrong = np.flatnonzero((np.abs(counts - whole) > 0.02 * np.maximum(1, counts)) | (whole < 0) | (whole > m))
     check(not len(wrong), f"{path}: {counts[wrong[:1]].sum():g} right of {m}; allowed: a whole number from 0 to {m}")
-    return Measured(whole, m, whole / m)
+    return MeasuredRates(whole, m, whole / m)
 
 
 def _column(path: Path, rows: list[dict[str, Any]], name: str) -> np.ndarray:

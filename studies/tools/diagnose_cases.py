@@ -42,7 +42,7 @@ METRICS = {
 }
 
 
-class Case(NamedTuple):
+class KnownCase(NamedTuple):
     """A run, what is true of it by kind, and what it gained after its log ends, where that is known."""
 
     run: ImportedRun
@@ -136,7 +136,7 @@ def worlds() -> list[Setting]:
     return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
 
 
-def simulated(settings: list[Setting], seeds: int) -> Iterator[Case]:
+def simulated(settings: list[Setting], seeds: int) -> Iterator[KnownCase]:
     """Runs of every setting, rate and seed, with what is true of them."""
     for number, setting in enumerate(settings):
         for seed in range(seeds):
@@ -157,7 +157,7 @@ def _run(setting: Setting, rate: float, seed: int) -> tuple[pd.DataFrame, pd.Dat
     return simulate(run).curve.to_frame(), simulate(more).curve.to_frame()
 
 
-def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> Case:
+def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> KnownCase:
     rounds, design = setting.design.rounds, setting.design
     world = setting.environment
     questions = world.n_test if isinstance(world, Linear) else world.n_contexts
@@ -171,7 +171,7 @@ def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, e
     if values[-1] - values[0] > 0.1:
         truth["format only"] = isinstance(world, Linear) and world.base_format == FORMLESS
     known = KnownDesign(prompts=design.batch_size, rollouts=design.rollouts)
-    return Case(run_of(name, log, questions, known), truth, end - float(values[-1]))
+    return KnownCase(run_of(name, log, questions, known), truth, end - float(values[-1]))
 
 
 def _truth(values: np.ndarray, end: float, questions: int) -> dict[str, bool]:
@@ -195,7 +195,7 @@ def _between(kind: str, value: float, yes: float, no: float) -> dict[str, bool]:
 # --- language models ---
 
 
-def tiny() -> Iterator[Case]:
+def tiny() -> Iterator[KnownCase]:
     """The shipped runs; the truth is the mean over the seeds of a cell."""
     shipped = reference.shipped()
     for (pair, cell), runs in shipped.groupby(["pair", "cell"]):
@@ -210,7 +210,7 @@ def tiny() -> Iterator[Case]:
         rollouts = int(re.split(r"\D", cell)[1])  # of 32x8-..
         for seed, curve in runs.groupby("seed"):
             name = f"{pair} {cell} {seed}"
-            yield Case(run_of(name, curve.reset_index(drop=True), 500, KnownDesign(rollouts=rollouts)), truth)
+            yield KnownCase(run_of(name, curve.reset_index(drop=True), 500, KnownDesign(rollouts=rollouts)), truth)
 
 
 # --- public ---
@@ -223,7 +223,7 @@ OPEN = ("shibuki/no-baseline", "shibuki/lr5e-5")
 """Without a plain truth: falls from 0.25 to 0.19; ends 0.04 below the best rate."""
 
 
-def public(folder: Path) -> Iterator[Case]:
+def public(folder: Path) -> Iterator[KnownCase]:
     """Public logs, with what their sources say of them or their last values show."""
     about = pd.read_csv(folder / "runs.csv").set_index("run_id")
     for name, rows in pd.read_csv(folder / "curves.csv").groupby("run_id"):
@@ -231,15 +231,15 @@ def public(folder: Path) -> Iterator[Case]:
             yield from _public(str(name), rows, about.loc[name])
 
 
-def _public(name: str, rows: pd.DataFrame, about: pd.Series) -> Iterator[Case]:
+def _public(name: str, rows: pd.DataFrame, about: pd.Series) -> Iterator[KnownCase]:
     sizes = (about[key] for key in ("prompts_per_round", "rollouts_per_prompt"))
     prompts, rollouts = (None if pd.isna(size) else int(size) for size in sizes)
     run = ImportedRun(name, "public", "", (), KnownDesign(prompts, rollouts), _public_pieces(rows))
-    yield Case(run, _said(name))
+    yield KnownCase(run, _said(name))
     cut = int(about["rounds_total"] * 2 / 3)
     truth = _continued(observe(run).lines["test", "pass_at_1"], cut) if not name.startswith("pods") else {}
     if truth:
-        yield Case(replace(run, pieces=_public_pieces(rows[rows["round"] <= cut])), truth)
+        yield KnownCase(replace(run, pieces=_public_pieces(rows[rows["round"] <= cut])), truth)
 
 
 def _public_pieces(rows: pd.DataFrame) -> tuple[Piece, ...]:
@@ -278,7 +278,7 @@ def _continued(line, cut: int) -> dict[str, bool]:
 # --- tables ---
 
 
-def score(cases: list[Case]) -> dict[str, Counts]:
+def score(cases: list[KnownCase]) -> dict[str, Counts]:
     """Counts by kind, of the kinds of which something is known."""
     table = {}
     for kind in CHECKS:
@@ -296,7 +296,7 @@ def _said_of(run: ImportedRun, kind: str) -> bool | None:
     return isinstance(said, Finding) if said is None or isinstance(said, Finding) else None
 
 
-def coverage(cases: list[Case]) -> tuple[int, int, int]:
+def coverage(cases: list[KnownCase]) -> tuple[int, int, int]:
     """Of what a longer run is worth: gains inside the interval, gains at most its upper end, cases."""
     found = [
         (longer(line), case.later) for case in cases if case.later is not None and (line := _tested(case)) is not None
@@ -305,12 +305,12 @@ def coverage(cases: list[Case]) -> tuple[int, int, int]:
     return inside, sum(later <= more.high for more, later in found), len(found)
 
 
-def _tested(case: Case):
+def _tested(case: KnownCase):
     line = observe(case.run).first(("test", "pass_at_1"), least=24)
     return line if line is not None and np.ptp(line.tail(0.5).values) > 0 else None
 
 
-def show(title: str, cases: list[Case]) -> None:
+def show(title: str, cases: list[KnownCase]) -> None:
     """Print one set."""
     print(f"{title}: {len(cases)} runs\n  {'kind':<26}{'hits':>10}{'false alarms':>15}{'not judged':>12}")
     for kind, found in score(cases).items():

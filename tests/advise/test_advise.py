@@ -12,8 +12,8 @@ from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.errors import UserError
-from rftlab.studies.advise.engines import Wanted, told
-from rftlab.studies.advise.evidence import NOTHING, Evidence, Score, evidence_of, key_of, score_of
+from rftlab.studies.advise.engines import EngineSettings, told
+from rftlab.studies.advise.evidence import NOTHING, AdviceEvidence, DesignScore, evidence_of, key_of, score_of
 from rftlab.studies.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
 from rftlab.studies.advise.models import shape_named
 from rftlab.studies.advise.rank import first_runs, option_of, ranked
@@ -188,8 +188,8 @@ def test_without_evidence_the_order_is_that_of_cost():
 
 def test_measured_designs_come_first_and_the_best_of_them_at_the_top():
     options = options_of(LABELS)
-    scores = {key_of(options[i].design): Score(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
-    found = ranked(options_of(LABELS, Evidence(None, None, scores, ())))
+    scores = {key_of(options[i].design): DesignScore(value, np.nan, np.nan, 1) for i, value in ((3, 0.5), (0, 0.4))}
+    found = ranked(options_of(LABELS, AdviceEvidence(None, None, scores, ())))
     assert [option.label for option in found[:2]] == ["128x8", "16x16"]
 
 
@@ -200,10 +200,10 @@ def test_what_does_not_fit_comes_last():
 
 def test_groups_with_signal_are_those_of_the_pass_rates():
     rates = beta_of(0.3, 0.2)
-    (option,) = options_of(("32x8",), Evidence(rates, None, {}, ()))
+    (option,) = options_of(("32x8",), AdviceEvidence(rates, None, {}, ()))
     assert option.groups == pytest.approx(32 * (1 - silent_share(rates, 8)))
     assert option.rate == pytest.approx(option.groups * 500 / option.plan.gpu_hours)
-    window = options_of(("32x4w8-paper_text",), Evidence(rates, None, {}, ()))[0]
+    window = options_of(("32x4w8-paper_text",), AdviceEvidence(rates, None, {}, ()))[0]
     assert window.groups is None  # its baseline is not the group's alone
 
 
@@ -224,7 +224,9 @@ def test_the_first_runs_are_within_the_budget(budget):
 
 def test_after_some_runs_the_best_is_repeated_before_new_ones():
     key = key_of(designs_named(("64x4",), 500)["64x4"])
-    found = first_runs(options_of(LABELS, Evidence(None, None, {key: Score(0.4, np.nan, np.nan, 1)}, ())), 200)
+    found = first_runs(
+        options_of(LABELS, AdviceEvidence(None, None, {key: DesignScore(0.4, np.nan, np.nan, 1)}, ())), 200
+    )
     labels = [proposal.option.label for proposal in found]
     assert labels[0] == "64x4" and "64x4" not in labels[1:] and len(set(labels)) == 3
 
@@ -256,9 +258,9 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
 # --- engines ---
 
 
-def wanted(label: str, gpus: int = 8) -> Wanted:
+def wanted(label: str, gpus: int = 8) -> EngineSettings:
     (design,) = designs_named((label,), 100).values()
-    return Wanted(design, "model", gpus, 512, 1024, 1e-6, 1)
+    return EngineSettings(design, "model", gpus, 512, 1024, 1e-6, 1)
 
 
 def nested(flags: dict) -> dict:

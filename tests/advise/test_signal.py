@@ -21,7 +21,7 @@ from rftlab.studies.signal.signal import (
     silent_share,
     tries_of,
 )
-from rftlab.studies.signal.source import Measured, fitted, of_pilot, read_rates
+from rftlab.studies.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates
 from tests.support.here import rftlab
@@ -187,10 +187,10 @@ def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
 def test_a_distribution_that_does_not_fit_is_not_believed():
     rng = np.random.default_rng(7)
     counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
-    found = fitted(Measured(counts, 16, counts / 16))
+    found = fitted(MeasuredRates(counts, 16, counts / 16))
     assert "without a form" in found.told and isinstance(found.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
-    assert isinstance(fitted(Measured(counts, 16, counts / 16)).rates, BetaBinomial)
+    assert isinstance(fitted(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
 
 
 def test_a_pilot_that_comes_with_rftlab_has_its_gradients(tmp_path):

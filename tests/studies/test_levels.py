@@ -13,7 +13,7 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.compare.free import known_of
 from rftlab.studies.forecast.imported import designs_from, imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
-from rftlab.studies.imported.ends import Measured, common, ends_of, less, roughness, shared_budget
+from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
 from rftlab.studies.imported.groups import groups_of
 from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
 from rftlab.studies.logs import read_logs
@@ -117,11 +117,11 @@ def test_a_difference_has_welchs_interval():
     from scipy import stats
 
     a, b = np.array([0.1, 0.2, 0.4]), np.array([0.5, 0.55, 0.7, 0.9])
-    sides = [Measured(x.mean(), x.std(ddof=1) / np.sqrt(len(x)), len(x) - 1) for x in (a, b)]
+    sides = [MeasuredEnd(x.mean(), x.std(ddof=1) / np.sqrt(len(x)), len(x) - 1) for x in (a, b)]
     truth = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
     found = less(*sides)
     assert (found.value - found.half, found.value + found.half) == pytest.approx((truth.low, truth.high))
-    assert np.isnan(less(sides[0], Measured(0.5)).half)
+    assert np.isnan(less(sides[0], MeasuredEnd(0.5)).half)
 
 
 def test_noise_is_found_on_a_curve_that_rises_steeply():

@@ -25,7 +25,7 @@ Key = tuple[str, str, str, str]
 """Run, split, task and metric."""
 
 
-class Series:
+class LongSeries:
     """Rounds, values, n (nan where none is given) and steps (-1) of one metric, packed."""
 
     __slots__ = ("metric", "n", "rate", "rounds", "steps", "values")
@@ -68,21 +68,23 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     return list(runs.values())
 
 
-def _rows(path: Path, head: Head) -> tuple[dict[Key, Series], list[str]]:
+def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], list[str]]:
     """The series of a table, in the order of the file."""
     table = table_of(head)
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
     numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step")]
-    found: dict[Key, Series] = {}
-    known: dict[tuple[str, ...], Series] = {}
+    found: dict[Key, LongSeries] = {}
+    known: dict[tuple[str, ...], LongSeries] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
             texts = tuple([cells[i] for i in labels])
             own = known.get(texts)
             if own is None:
-                own = known[texts] = found.setdefault(_key(texts, f"{path}: line {place}"), Series(texts[3].strip()))
+                own = known[texts] = found.setdefault(
+                    _key(texts, f"{path}: line {place}"), LongSeries(texts[3].strip())
+                )
                 _check_runs(path, found)
             done, value, n, step = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
             done = whole(done)
@@ -100,21 +102,21 @@ def _key(texts: tuple[str, ...], where: str) -> Key:
     return name, split, task, metric
 
 
-def _check_runs(path: Path, found: dict[Key, "Series"]) -> None:
+def _check_runs(path: Path, found: dict[Key, "LongSeries"]) -> None:
     if len(found) > MAX_RUNS:
         count = len({key[0] for key in found})
         check(count <= MAX_RUNS, f"{path} has more than {MAX_RUNS} runs; allowed: at most {MAX_RUNS}")
         check(len(found) <= MAX_SERIES, f"{path} has more than {MAX_SERIES} series; allowed: at most {MAX_SERIES}")
 
 
-def _refuse(where: str, own: "Series", at: str, done: int | None, value: str) -> NoReturn:
+def _refuse(where: str, own: "LongSeries", at: str, done: int | None, value: str) -> NoReturn:
     """Say what is wrong with the numbers of a row."""
     check(done is not None, f"{where}: round = {plain(at)!r}; allowed: 0, 1, 2 ..")
     allowed = "a share from 0 to 1" if own.rate and number(value) is not None else "a number"
     raise UserError(f"{where}: {plain(own.metric)} = {plain(value)!r}; allowed: {allowed}")
 
 
-def _piece(key: Key, own: Series, notes: list[str]) -> Piece:
+def _piece(key: Key, own: LongSeries, notes: list[str]) -> Piece:
     """A series by rounds; of a round that is there twice the last value."""
     rounds, values, n, steps = map(np.asarray, (own.rounds, own.values, own.n, own.steps))
     keep = np.isfinite(values)
