@@ -1,9 +1,9 @@
 """Masks: which tokens take part in an update, decided at the current policy. A masked token's share is 0; nothing else
 changes.
 
-`mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a token or
-a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole optimiser
-batch.
+`apply_mask` is called once per update, between `prepare` and `objective_and_weights`. Divergence and Drift look at a
+token or a response alone, so a micro-batch can be masked by itself; ClipCov and KLCov compare the tokens of the whole
+optimiser batch.
 """
 
 import math

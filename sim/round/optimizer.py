@@ -1,9 +1,8 @@
 """Gradient ascent: Adam and SGD."""
 
-from typing import get_args
-
 import numpy as np
 
+from rftlab.shared.errors import code_of
 from rftlab.shared.jit import entry, kernel
 from rftlab.shared.sums import total_of_squares
 from rftlab.sim.config import Optimizer, OptimizerKind
@@ -11,13 +10,13 @@ from rftlab.sim.lanes.simd import LANES, fma, load, splat, total
 from rftlab.sim.policy.versions import for_linear
 from rftlab.sim.state import OptimizerRule
 
-ADAM, SGD = range(2)
+SGD = code_of(OptimizerKind, "sgd")
 
 
 def optimizer_rule(optimizer: Optimizer) -> OptimizerRule:
     """The numbers that kernels take instead of an `Optimizer`."""
     return OptimizerRule(
-        get_args(OptimizerKind).index(optimizer.kind),
+        code_of(OptimizerKind, optimizer.kind),
         optimizer.learning_rate,
         optimizer.beta1,
         optimizer.beta2,
