@@ -9,15 +9,15 @@ from rich.console import Console
 
 from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
-from rftlab.studies.cli.advise import Advise
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
-from rftlab.studies.cli.diagnose import Diagnose
-from rftlab.studies.cli.import_logs import Import
 from rftlab.studies.cli.pilot import Pilot
-from rftlab.studies.cli.power import Power
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
-from rftlab.studies.cli.signal import Signal
+from rftlab.studies.cli.real_runs.advise import Advise
+from rftlab.studies.cli.real_runs.diagnose import Diagnose
+from rftlab.studies.cli.real_runs.import_logs import Import
+from rftlab.studies.cli.real_runs.power import Power
+from rftlab.studies.cli.real_runs.signal import Signal
 from rftlab.studies.console.errors import one_line
 from rftlab.studies.console.screen import Screen
 from rftlab.studies.console.terminal import check_room
@@ -64,7 +64,7 @@ class Reproduce(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
-        from rftlab.studies.cli.reproduce import reproduce
+        from rftlab.studies.cli.execute.reproduce import reproduce
         from rftlab.studies.runs.study import study_of
 
         check(
@@ -74,7 +74,7 @@ class Reproduce(Common):
         )
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.plan.dry_run:
-            from rftlab.studies.cli.plan import show_study
+            from rftlab.studies.cli.execute.plan import show_study
 
             return 0 if show_study(console, study, self.results, self.plan) else 1
         reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
@@ -108,7 +108,7 @@ class Report:
 
             report(console, self.source, self.results, self.quiet)
             return 0
-        from rftlab.studies.cli.reproduce import write
+        from rftlab.studies.cli.execute.reproduce import write
         from rftlab.studies.runs.study import read_study
 
         write(console, read_study(self.results, self.level), self.results, self.quiet)
@@ -125,7 +125,7 @@ class Status:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.cli.status import show
+        from rftlab.studies.cli.execute.status import show
 
         show(console, self.results)
         return 0
@@ -170,7 +170,7 @@ class Doctor:
 
     def execute(self, console: Console) -> int:
         """Print the facts; status 1 where there is a problem."""
-        from rftlab.studies.cli.doctor import examine
+        from rftlab.studies.cli.execute.doctor import examine
 
         return 1 if examine(console, self.results) else 0
 

@@ -50,7 +50,7 @@ class StudyCommand(Common):
 
     def execute(self, console: Console) -> int:
         """Run the study and print its endpoints."""
-        from rftlab.studies.cli.run_study import run_study
+        from rftlab.studies.cli.execute.run_study import run_study
 
         chosen = self._experiment()
         for cell in chosen.cells:

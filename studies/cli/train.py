@@ -63,11 +63,11 @@ class Train:
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)
         if self.plan.dry_run:
-            from rftlab.studies.cli.plan import show_run
+            from rftlab.studies.cli.execute.plan import show_run
 
             return 0 if show_run(console, run, self.plan) else 1
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
-        from rftlab.studies.cli.train_model import train_model
+        from rftlab.studies.cli.execute.train_model import train_model
 
         train_model(console, run, self.folder, self.tracker, self.quiet)
         return 0

@@ -20,7 +20,7 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import preset
 from rftlab.studies.cli.common import PlanFlags
-from rftlab.studies.cli.plan import planned
+from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import pairs_at, start_at
 from rftlab.studies.runs.points import points_of

@@ -10,8 +10,8 @@ import pytest
 from rftlab.llm.config import Evaluation
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.commands import _parse
-from rftlab.studies.cli.plan import assumed_of
-from rftlab.studies.cli.reproduce import _questions
+from rftlab.studies.cli.execute.plan import assumed_of
+from rftlab.studies.cli.execute.reproduce import _questions
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
 from rftlab.studies.runs.seal import sealed

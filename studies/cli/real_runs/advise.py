@@ -131,7 +131,7 @@ class Advise:
         """Mean lengths and numbers of questions."""
         from rftlab.llm.budget.duration import Assumed
         from rftlab.studies.advise.runs import QUESTIONS
-        from rftlab.studies.cli.plan import LENGTHS
+        from rftlab.studies.cli.execute.plan import LENGTHS
 
         given = self.prompt_tokens, self.response_tokens
         check(

@@ -1,0 +1,1 @@
+"""What the commands do, once a command line is parsed."""

@@ -1,0 +1,1 @@
+"""Commands about runs that others made: import, diagnose, signal, power, advise."""
