@@ -211,46 +211,43 @@ def advantages(
 ) -> np.ndarray:
     """Advantages (R,) of responses with `rewards` (R,) in `group` (R,), against the baseline sets of `pool`.
 
-    none           A = r                                                                          Williams 1992
-    group_mean     A = r - mean                                                                   Dr. GRPO, 2503.20783
-    ... group_std  A = (r - mean)/(std + eps)                                                     GRPO, 2402.03300, eq.
-                   3
-    ... batch_std  A = (r - mean)/(std of the batch + eps)                                        LitePPO, 2508.08221
-    ... nonzero    A = (r - mean) R / #(r != 0)                                                   GPG, 2504.02546, as
-                   verl writes it
-    leave_one_out  A = (r - mean) n/(n-1) = r - mean of the others                                RLOO, 2402.14740
-    length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses        OPO, 2505.23585
-    second_best    A = best - second best for the best response of a group, 0 for the others      pass@k GRPO
-    greedy, moving_average, value, optimal  A = r - baseline                                      ReMax 2310.10505; SPO
-                                            2509.13232; PPO mean and std (with ddof) run over the group's baseline set
-                                            of n rewards. starts (R+1,) gives lengths (one token each by default),
-                                            baseline (R,) the numbers that this level found. Whitening needs the whole
-                                            batch. Raises UserError where shapes disagree, a group has no baseline set,
-                                            or pass_at_k meets rewards that are not 0/1 or sets under k.
+    none             A = r                                                                      Williams 1992
+    group_mean       A = r - mean                                                               Dr. GRPO, 2503.20783
+    ... group_std    A = (r - mean)/(std + eps)                                                 GRPO, 2402.03300 eq. 3
+    ... batch_std    A = (r - mean)/(std of the batch + eps)                                    LitePPO, 2508.08221
+    ... nonzero      A = (r - mean) R / #(r != 0)                                               GPG 2504.02546, in verl's form
+    leave_one_out    A = (r - mean) n/(n-1) = r - mean of the others                            RLOO, 2402.14740
+    length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses      OPO, 2505.23585
+    second_best      A = best - second best for the best response of a group, 0 for the others  pass@k GRPO
+    greedy, moving_average, value, optimal  A = r - baseline                                    ReMax 2310.10505; SPO 2509.13232; PPO
+
+    mean and std (with ddof) run over the group's baseline set of n rewards. starts (R+1,) gives lengths (one token each
+    by default), baseline (R,) the numbers that were found elsewhere. Whitening needs the whole batch. Raises UserError
+    where shapes disagree, a group has no baseline set, or pass_at_k meets rewards that are not 0/1 or sets under k.
     """
-    sizes = np.diff(pool.starts)
+    sizes_G = np.diff(pool.starts)
     check(
         rewards.shape == group.shape,
         f"rewards {rewards.shape} and group {group.shape} must have one entry per response",
     )
-    check_labels("group", group, sizes.size)
+    check_labels("group", group, sizes_G.size)
     starts = np.arange(rewards.size + 1) if starts is None else np.asarray(starts, dtype=np.int64)
     check(
         starts.shape == (rewards.size + 1,),
         f"starts {starts.shape} must have one entry more than rewards {rewards.shape}",
     )
-    for g in group[sizes[group] == 0][:1]:
+    for g in group[sizes_G[group] == 0][:1]:
         raise UserError(
             f"group {g} has an empty baseline set; allowed: 1 reward or more for every group that is trained on"
         )
-    if spec.singleton == "error" and spec.of_group and (sizes[group] == 1).any():
+    if spec.singleton == "error" and spec.of_group and (sizes_G[group] == 1).any():
         raise UserError(
-            f"group {group[np.argmax(sizes[group] == 1)]} has a baseline set of one reward; this estimator "
+            f"group {group[np.argmax(sizes_G[group] == 1)]} has a baseline set of one reward; this estimator "
             "needs two (advantage.singleton allows raw, zero)"
         )
     if spec.credit == "pass_at_k":
         check(bool(np.isin(pool.rewards, (0.0, 1.0)).all()), "advantage.credit pass_at_k needs rewards that are 0 or 1")
-        smallest = sizes[group].min(initial=spec.k)
+        smallest = sizes_G[group].min(initial=spec.k)
         check(smallest >= spec.k, f"advantage.k = {spec.k}; allowed: at most the smallest baseline set, {smallest}")
     check_given(spec, baseline)
     given = rewards if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)

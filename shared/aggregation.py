@@ -46,11 +46,11 @@ def shares(spec: Aggregation, starts: np.ndarray, n_tokens: int | None = None, n
     check_starts(starts)
     check(n_tokens is None or n_tokens > 0, f"n_tokens = {n_tokens}; allowed: None or more than 0")
     check(n_rows is None or n_rows > 0, f"n_rows = {n_rows}; allowed: None or more than 0")
-    lengths = np.diff(starts)
+    lengths_R = np.diff(starts)
     if n_tokens is None:
         n_tokens = int(starts[-1])
     if n_rows is None:
-        n_rows = lengths.size if spec.empty == "count" else int((lengths > 0).sum())
-    out = np.empty(int(starts[-1]))
-    shares_into(aggregation_rule(spec), starts, float(n_tokens), float(n_rows), out)
-    return out
+        n_rows = lengths_R.size if spec.empty == "count" else int((lengths_R > 0).sum())
+    out_T = np.empty(int(starts[-1]))
+    shares_into(aggregation_rule(spec), starts, float(n_tokens), float(n_rows), out_T)
+    return out_T

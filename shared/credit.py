@@ -37,11 +37,13 @@ def gae_into(rewards, values, starts, gamma, lam, out):
 def token_rewards_of(rewards: np.ndarray, starts: np.ndarray, token_rewards: np.ndarray | None = None) -> np.ndarray:
     """Rewards per token (T,): each response's reward (R,) on its last token, on top of `token_rewards`; lost where a
     response is empty."""
-    out = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)
-    check(out.shape == (starts[-1],), f"token_rewards {out.shape} must have one entry per token {(int(starts[-1]),)}")
-    filled = np.diff(starts) > 0
-    out[starts[1:][filled] - 1] += rewards[filled]
-    return out
+    out_T = np.zeros(int(starts[-1])) if token_rewards is None else np.array(token_rewards, dtype=np.float64)
+    check(
+        out_T.shape == (starts[-1],), f"token_rewards {out_T.shape} must have one entry per token {(int(starts[-1]),)}"
+    )
+    filled_R = np.diff(starts) > 0
+    out_T[starts[1:][filled_R] - 1] += rewards[filled_R]
+    return out_T
 
 
 def token_advantages(
@@ -50,9 +52,10 @@ def token_advantages(
     """Advantages (T,) from rewards per token (T,), for baselines that are no group's: none, or numbers per token (T,).
 
     value    generalised advantage estimation, baseline = V_t             Schulman et al., 1506.02438; PPO, 1707.06347
-    others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened), ReMax
-             2310.10505 With gamma = lam = 1 and one reward at the end both are the reward minus the baseline, on every
-             token.
+    others   A_t = sum_(u >= t) gamma^(u-t) r_u - baseline_t              REINFORCE++ 2501.03262 (whitened);
+                                                                          ReMax 2310.10505
+
+    With gamma = lam = 1 and one reward at the end both are the reward minus the baseline, on every token.
     """
     rewards, starts = np.ascontiguousarray(rewards, dtype=np.float64), np.asarray(starts, dtype=np.int64)
     baseline = np.zeros_like(rewards) if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
@@ -98,25 +101,27 @@ def optimal_token_baseline(
     baseline where only the longest response of a group is left.
     """
     starts, group = np.asarray(starts, dtype=np.int64), np.asarray(group, dtype=np.int64)
-    lengths = np.diff(starts)
-    norm = 1.0 - 2.0 * np.exp(old_logp) + squares
-    norm = norm if correction is None else norm * np.asarray(correction) ** 2
-    total = np.concatenate([np.cumsum(norm[a:b]) for a, b in itertools.pairwise(starts)] or [norm])
-    position = (
-        np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+    lengths_R = np.diff(starts)
+    norm_T = 1.0 - 2.0 * np.exp(old_logp) + squares
+    norm_T = norm_T if correction is None else norm_T * np.asarray(correction) ** 2
+    total_T = np.concatenate([np.cumsum(norm_T[a:b]) for a, b in itertools.pairwise(starts)] or [norm_T])
+    position_T = (
+        np.arange(starts[-1]) - np.repeat(starts[:-1], lengths_R)
         if position is None
         else np.asarray(position, dtype=np.int64)
     )
-    width = int(position.max()) + 1 if position.size else 0
-    cell = np.repeat(group, lengths) * width + position
-    above, below = (np.bincount(cell, weights=part, minlength=1)[cell] for part in (returns * total, total))
-    out = above / (below + TOKEN_EPS)
-    out[np.repeat(np.bincount(group)[group] == 1, lengths)] = 0.0
+    width = int(position_T.max()) + 1 if position_T.size else 0
+    # tokens of one group at one position share a cell, so that a group's sums at a position are one bincount
+    cell_T = np.repeat(group, lengths_R) * width + position_T
+    above_T, below_T = (np.bincount(cell_T, weights=part, minlength=1)[cell_T] for part in (returns * total_T, total_T))
+    out_T = above_T / (below_T + TOKEN_EPS)
+    alone_R = np.bincount(group)[group] == 1
+    out_T[np.repeat(alone_R, lengths_R)] = 0.0
     if zero_tail:
         for g in np.unique(group):
-            *_, second, longest = sorted(lengths[group == g]) if (group == g).sum() > 1 else (0, 0, 0)
+            *_, second, longest = sorted(lengths_R[group == g]) if (group == g).sum() > 1 else (0, 0, 0)
             if longest > second:
-                row = int(np.flatnonzero((group == g) & (lengths == longest))[0])
+                row = int(np.flatnonzero((group == g) & (lengths_R == longest))[0])
                 tail = slice(starts[row], starts[row + 1])
-                out[tail][position[tail] >= second] = 0.0
-    return out
+                out_T[tail][position_T[tail] >= second] = 0.0
+    return out_T

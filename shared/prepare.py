@@ -89,27 +89,20 @@ def batch_from_advantages(
     check(
         sampler_logp is None or correction is None, "sampler_logp and correction are both given; allowed: one of them"
     )
-    share = shares(estimator.aggregation, starts, n_tokens, n_rows)
+    share_T = shares(estimator.aggregation, starts, n_tokens, n_rows)
     advantage, old_logp = _column(advantage), _column(old_logp)
     ref_logp = old_logp if ref_logp is None or kl.anchor == "old" else _column(ref_logp)
     if sampler_logp is not None and estimator.correction.kind == "ratio":
-        _check_tokens(share.shape, sampler_logp=np.asarray(sampler_logp))
+        _check_tokens(share_T.shape, sampler_logp=np.asarray(sampler_logp))
         old_logp = _column(sampler_logp)
     elif sampler_logp is not None:
         correction = corrections(estimator.correction, starts, old_logp, sampler_logp)
-    correction = np.ones_like(share) if correction is None else _column(correction)
-    _check_tokens(share.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
-    kl_share = (kl.coef if kl.place == "loss" else 0.0) * (
-        share * correction if isinstance(estimator.mask, KLCov) else share
-    )
-    return Batch(
-        advantage,
-        share * correction,
-        kl_share,
-        old_logp,
-        ref_logp,
-        np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
-    )
+    correction = np.ones_like(share_T) if correction is None else _column(correction)
+    _check_tokens(share_T.shape, advantage=advantage, old_logp=old_logp, ref_logp=ref_logp, correction=correction)
+    coef = kl.coef if kl.place == "loss" else 0.0
+    kl_share_T = coef * (share_T * correction if isinstance(estimator.mask, KLCov) else share_T)
+    row_T = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return Batch(advantage, share_T * correction, kl_share_T, old_logp, ref_logp, row_T)
 
 
 def prepare(
@@ -140,12 +133,8 @@ def prepare(
     Raises UserError where shapes disagree, a group label has no baseline set, or something that the estimator needs is
     missing.
     """
-    rewards, group, starts, spec = (
-        _column(rewards),
-        np.asarray(group, dtype=np.int64),
-        np.asarray(starts, dtype=np.int64),
-        estimator.advantage,
-    )
+    rewards, group = _column(rewards), np.asarray(group, dtype=np.int64)
+    starts, spec = np.asarray(starts, dtype=np.int64), estimator.advantage
     check_starts(starts)
     check(
         starts.shape == (rewards.size + 1,),
@@ -153,19 +142,19 @@ def prepare(
     )
     rewards = shaped_rewards(estimator, rewards, starts, old_logp, ref_logp)
     if spec.by_token or (token_rewards is not None and spec.of_tokens):
-        advantage = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
+        advantage_T = _by_token(estimator, token_rewards_of(rewards, starts, token_rewards), starts, baseline)
     else:
         if token_rewards is not None:
             _check_tokens((starts[-1],), token_rewards=np.asarray(token_rewards))
-            rewards = rewards + np.bincount(
-                np.repeat(np.arange(rewards.size), np.diff(starts)), weights=token_rewards, minlength=rewards.size
-            )
+            row_T = np.repeat(np.arange(rewards.size), np.diff(starts))
+            rewards = rewards + np.bincount(row_T, weights=token_rewards, minlength=rewards.size)
         if pool is None:
             pool = pool_of(int(group.max()) + 1 if group.size else 0, (rewards, group))
-        advantage = np.repeat(advantages(spec, rewards, group, pool, starts=starts, baseline=baseline), np.diff(starts))
+        advantage_R = advantages(spec, rewards, group, pool, starts=starts, baseline=baseline)
+        advantage_T = np.repeat(advantage_R, np.diff(starts))
     return batch_from_advantages(
         estimator,
-        advantage,
+        advantage_T,
         starts,
         old_logp,
         ref_logp,

@@ -2,15 +2,14 @@
 rates over time.
 
 signal-to-noise   |G|^2 / (tr Sigma / B) of one update, from E|g_B|^2 = |G|^2 + tr Sigma / B (McCandlish et al.,
-                  1812.06162): designs that differ
-                  in their batch size B alone have one G and one Sigma, those of a single context's gradient, where
-                  their policies are alike. All aggregations of the seven experiments are means over responses, so g_B
-                  is a mean over contexts. Curves hold the mean norm, whose square stands for the mean square (it is
-                  smaller by the norm's own variance). Policies are taken as alike at equal mean reward. A design
-                  without such relatives, or at rewards that they do not share, has no estimate.
+                  1812.06162): designs that differ in their batch size B alone have one G and one Sigma, those of a
+                  single context's gradient, where their policies are alike. All aggregations of the seven experiments
+                  are means over responses, so g_B is a mean over contexts. Curves hold the mean norm, whose square
+                  stands for the mean square (it is smaller by the norm's own variance). Policies are taken as alike at
+                  equal mean reward. A design without such relatives, or at rewards that they do not share, has no
+                  estimate.
 pass rates        share of training contexts in each of the bins of EDGES: exact in the simulator; from the rollouts of
-                  a language model,
-                  over the rounds between two evaluations, for prompts with at least FEWEST responses.
+                  a language model, over the rounds between two evaluations, for prompts with at least FEWEST responses.
 """
 
 from dataclasses import replace

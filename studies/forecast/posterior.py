@@ -2,8 +2,8 @@
 a file.
 
     results/calibrate/<pair>/<hash>.bin     log_likelihood (n,) as little-endian float64, for the evidence and the seed
-                                            of which the name is a hash; before
-                                            them 32 bytes, a checksum of the name and of them
+                                            of which the name is a hash; before them 32 bytes, a checksum of the name
+                                            and of them
 
 All else about the particles is a function of evidence, seed and these numbers.
 """

@@ -4,8 +4,7 @@ Test rows: rounds finished before the evaluation, 0 is the untrained model. Trai
 they describe, the first is 1.
 
     verl        steps from 1; validation in the line of step s is after s rounds. Until January 2025 (timing/ instead of
-                timing_s/) from 0: step s is
-                round s+1, validation in its line after s+1
+                timing_s/) from 0: step s is round s+1, validation in its line after s+1
     TRL         optimiser steps from 1; U of them are a round
     tinker      steps from 0; an evaluation in step s comes before its training: after s rounds
     prime-rl    steps from 1; an evaluation of step s is of the policy of s-1 updates (it may lag: sampling is

@@ -4,11 +4,9 @@ The histogram of c / m is too wide, by E[p (1 - p)] / m in variance. Two fits un
 
 beta-binomial      p ~ Beta(a, b), perhaps with a point mass at 0: questions that are out of reach. Maximum likelihood.
 nonparametric      the mixing distribution of largest likelihood (Laird 1978), on a grid of rates, by EM from a flat
-                   start. m responses determine no
-                   more than m moments of p, and the largest likelihood is that of a few spikes. EM ends a little below
-                   it, where the counts do not tell
-                   the two apart and the distribution is still smooth: mean and variance are the same, and bins are
-                   nearer to the truth.
+                   start. m responses determine no more than m moments of p, and the largest likelihood is that of a few
+                   spikes. EM ends a little below it, where the counts do not tell the two apart and the distribution is
+                   still smooth: mean and variance are the same, and bins are nearer to the truth.
 """
 
 from typing import NamedTuple

@@ -4,8 +4,7 @@ summary for the terminal.
 curves      one row per run and evaluation: columns of rftlab.studies.runs.runner.Results; a run that diverged has fewer
             rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where
-            undefined;
-            the base model has the experiment and cell 'base'
+            undefined; the base model has the experiment and cell 'base'
 findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
 """
 
