@@ -215,11 +215,11 @@ def advantages(
     group_mean       A = r - mean                                                               Dr. GRPO, 2503.20783
     ... group_std    A = (r - mean)/(std + eps)                                                 GRPO, 2402.03300 eq. 3
     ... batch_std    A = (r - mean)/(std of the batch + eps)                                    LitePPO, 2508.08221
-    ... nonzero      A = (r - mean) R / #(r != 0)                                               GPG 2504.02546, in verl's form
+    ... nonzero      A = (r - mean) R / #(r != 0)                                               GPG 2504.02546, as verl
     leave_one_out    A = (r - mean) n/(n-1) = r - mean of the others                            RLOO, 2402.14740
     length_weighted  A = r - sum |o_i| r_i / sum |o_i|, over the group's trained responses      OPO, 2505.23585
     second_best      A = best - second best for the best response of a group, 0 for the others  pass@k GRPO
-    greedy, moving_average, value, optimal  A = r - baseline                                    ReMax 2310.10505; SPO 2509.13232; PPO
+    greedy, moving_average, value, optimal  A = r - baseline    ReMax 2310.10505; SPO 2509.13232; PPO
 
     mean and std (with ddof) run over the group's baseline set of n rewards. starts (R+1,) gives lengths (one token each
     by default), baseline (R,) the numbers that were found elsewhere. Whitening needs the whole batch. Raises UserError

@@ -122,8 +122,13 @@ def log_ratio_of(level, batch, logp, start, stop):
 
 @inner
 def response_objective_into(rule, batch, logp, weight, start, stop):
-    """`objective_and_weights_into` of one response whose tokens share a ratio; what goes through the ratio reaches
-    all of them."""
+    """`objective_and_weights_into` of one response whose tokens share a ratio.
+
+    J = sum_t share_t f(rho), log rho = each sum_u x_u, x_u = logp_u - old_logp_u. So dJ/dlogp_u = each sum_t share_t
+    df/dlog rho, the same for all tokens u: the first loop adds up `common`, the second hands it out. With
+    sequence_token (GSPO-token, 2507.18071, eq. 14) the value is rho's, but a token moves its own term alone, and nothing
+    is common.
+    """
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)
     each = 1.0 if rule.ratio.level == PRODUCT else 1.0 / (stop - start)
     objective, clipped, dual_clipped, kl_total, common = 0.0, 0, 0, 0.0, 0.0
@@ -142,6 +147,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
         if rule.kl.kind != NONE:
             kl, kl_slope = kl_penalty(rule.kl, logp[t], batch.ref_logp[t])
             if rule.kl.weighted:
+                # d(rho kl_t) = rho dkl_t, which is token t's own, + kl_t drho, which goes through the ratio
                 kl, kl_slope = kl * ratio, kl_slope * ratio
                 through = kl if held == log_ratio else 0.0
                 kl_slope += through if rule.ratio.level == SEQUENCE_TOKEN else 0.0
@@ -150,6 +156,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
             weight[t] -= batch.kl_share[t] * kl_slope
             kl_total += kl
     for t in range(start, stop):
+        # a product leaves out what a token has beyond its limit, so it does not depend on that token
         is_held = rule.ratio.level == PRODUCT and abs(logp[t] - batch.old_logp[t]) > TOKEN_LIMIT
         weight[t] += 0.0 if is_held else common * each
     return objective, clipped, dual_clipped, kl_total
@@ -161,7 +168,8 @@ def geometric_mean_objective_into(rule, batch, logp, weight, start, stop):
     eq. 5).
 
     The mean over tokens divides by |o| plus the aggregation's eps. The second count is that of tokens clipped from
-    below.
+    below. log rho = total / length: the first loop notes which tokens rho depends on (weight 1, others are clipped),
+    the second gives each of them rho sum_t share_t A_t / length.
     """
     length, total, credit = stop - start + rule.aggregation.eps, 0.0, 0.0
     low, high, kl_value, kl_total = 0, 0, 0.0, 0.0
