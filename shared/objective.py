@@ -126,7 +126,7 @@ def response_objective_into(rule, batch, logp, weight, start, stop):
 
     J = sum_t share_t f(rho), log rho = each sum_u x_u, x_u = logp_u - old_logp_u. So dJ/dlogp_u = each sum_t share_t
     df/dlog rho, the same for all tokens u: the first loop adds up `common`, the second hands it out. With
-    sequence_token (GSPO-token, 2507.18071, eq. 14) the value is rho's, but a token moves its own term alone, and nothing
+    sequence_token (GSPO-token, 2507.18071) the value is that of rho, but a token moves its own term alone, and nothing
     is common.
     """
     log_ratio = log_ratio_of(rule.ratio.level, batch, logp, start, stop)

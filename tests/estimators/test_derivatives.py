@@ -13,9 +13,6 @@ from rftlab.shared.estimator import Estimator
 from tests.support.checks.derivatives import CHECKS, compiled
 from tests.support.vectors import REAL
 
-# --- tokens ---
-
-
 # --- whole batches ---
 
 

@@ -16,11 +16,6 @@ from tests.support.checks.identities import CHECKS, arguments
 from tests.support.random_batches import baseline_for, random_batch
 from tests.support.vectors import REAL
 
-# --- penalties ---
-
-
-# --- corrections ---
-
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_identity(check):

@@ -5,12 +5,6 @@ import pytest
 from tests.support.checks.identities_advantages import CHECKS
 from tests.support.vectors import REAL
 
-# --- pass@k ---
-
-
-# --- tokens ---
-
-
 # --- sampling ---
 
 

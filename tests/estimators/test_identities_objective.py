@@ -5,12 +5,6 @@ import pytest
 from tests.support.checks.identities_objective import CHECKS
 from tests.support.vectors import REAL
 
-# --- one surrogate is another ---
-
-
-# --- levels of the ratio ---
-
-
 # --- masks ---
 
 

@@ -12,9 +12,6 @@ from rftlab.shared.config.ratio import Ratio
 from tests.support.checks.naive_objective import CHECKS, SPECS, check_token_kl, check_token_surrogate, kinks
 from tests.support.vectors import REAL
 
-# --- one token ---
-
-
 # --- whole batches ---
 
 

@@ -153,15 +153,17 @@ def random_kl(rng: np.random.Generator) -> KL:
     )
 
 
+MASKS: tuple[tuple[Callable, dict], ...] = (
+    (Unmasked, {}),
+    (Divergence, {"measure": ("tv", "kl"), "low": (0.0, 0.05, 0.2), "high": (0.0, 0.1, 0.2)}),
+    (Drift, {"threshold": (0.0, 0.1, 1.0)}),
+    (ClipCov, {"fraction": (1e-4, 0.3, 1.0), "low": (-1.0, 0.1), "high": (1.5, 40.0)}),
+    (KLCov, {"fraction": (1e-4, 0.3, 1.0)}),
+)
+
+
 def random_mask(rng: np.random.Generator) -> Mask:
-    kinds: tuple[tuple[Callable, dict], ...] = (
-        (Unmasked, {}),
-        (Divergence, {"measure": ("tv", "kl"), "low": (0.0, 0.05, 0.2), "high": (0.0, 0.1, 0.2)}),
-        (Drift, {"threshold": (0.0, 0.1, 1.0)}),
-        (ClipCov, {"fraction": (1e-4, 0.3, 1.0), "low": (-1.0, 0.1), "high": (1.5, 40.0)}),
-        (KLCov, {"fraction": (1e-4, 0.3, 1.0)}),
-    )
-    kind, choices = kinds[int(rng.integers(len(kinds)))]
+    kind, choices = MASKS[int(rng.integers(len(MASKS)))]
     return drawn(rng, kind, **choices)
 
 
