@@ -17,9 +17,8 @@ settings.register_profile("rftlab", deadline=None, derandomize=True, database=No
 settings.load_profile("rftlab")
 
 NO_TORCH = ("benchmarks", "installed", "lock", "pool", "tasks", "tracking", "verify")
-_TRAINER = [
-    str(path) for path in Path(__file__).parent.glob("llm/test_*.py") if path.stem.removeprefix("test_") not in NO_TORCH
-]
+_FILES = Path(__file__).parent.glob("llm/**/test_*.py")
+_TRAINER = [str(path) for path in _FILES if path.stem.removeprefix("test_") not in NO_TORCH]
 collect_ignore = [] if find_spec("torch") and find_spec("transformers") else _TRAINER
 
 if numba.config.DISABLE_JIT:

@@ -32,5 +32,5 @@ def imports_torch(path: Path, seen: frozenset[Path] = frozenset()) -> bool:
 
 
 def test_every_test_that_imports_torch_is_left_out_where_it_is_missing():
-    need = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py") if imports_torch(path)}
+    need = {path.stem.removeprefix("test_") for path in Path(__file__).parent.rglob("test_*.py") if imports_torch(path)}
     assert need and not need & set(NO_TORCH)

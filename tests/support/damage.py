@@ -1,4 +1,4 @@
-"""Ways to damage a file or a folder: what tests/studies/test_damage.py and tests/llm/test_damage.py do to results."""
+"""Ways to damage a file or a folder: what the two test_damage.py, of studies and of the trainer, do to results."""
 
 import io
 import json

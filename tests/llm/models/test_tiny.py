@@ -25,7 +25,7 @@ TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_e
 """A target out of reach: each of 40 steps is taken, 5 between two checkpoints."""
 PROGRAM = """
 import torch
-from tests.llm.test_tiny import LONG, TASK
+from tests.llm.models.test_tiny import LONG, TASK
 from rftlab.llm.models.tiny import pretrained
 torch.set_num_threads(1)
 pretrained(TASK, LONG, lambda step, rate: print(step, flush=True))

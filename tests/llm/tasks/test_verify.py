@@ -1,5 +1,5 @@
 """Verifiers: reference rewards, and a table of our own that wrong rules must fail. The pool of processes has
-tests/llm/test_pool.py."""
+tests/llm/tasks/test_pool.py."""
 
 import re
 
