@@ -80,8 +80,7 @@ class Linear:
     sharpening: float = 0.0
     """How much a learnt number, the same for all contexts, multiplies the base policy's logits, per unit of it."""
     correctness: float = 0.0
-    """How much learnt numbers, the same for all contexts, raise the logits of correct arms: the deviation of their sum
-    where each has deviation 1."""
+    """How much learnt numbers, the same for all contexts, raise the logits of correct arms, per unit of them."""
     correctness_parts: int = 4
     """Numbers that correctness is learnt in, each with gradient noise of its own."""
     familiarity: float = 0.0
