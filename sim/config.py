@@ -14,6 +14,8 @@ MAX_LOGIT = 1e20
 """Of the base policy; arms that do not exist have -1e30."""
 MAX_ARMS = 16
 """Columns of a block of logits (`rftlab.sim.lanes.simd.LANES`)."""
+MAX_PARTS = MAX_ARMS - 1
+"""Parts of correctness: these and sharpening have the noise of one block."""
 
 
 def check_nuisance(surprise: float, style_tokens: float) -> None:
@@ -75,6 +77,14 @@ class Linear:
     forgetting: float = 0.0
     """How fast the base policy fades: its logits shrink by exp(-forgetting D), D the mean square of what training
     changed of a logit."""
+    sharpening: float = 0.0
+    """How much a learnt number, the same for all contexts, multiplies the base policy's logits, per unit of it."""
+    correctness: float = 0.0
+    """How much learnt numbers, the same for all contexts, raise the logits of correct arms, per unit of them."""
+    correctness_parts: int = 4
+    """Numbers that correctness is learnt in, each with gradient noise of its own."""
+    familiarity: float = 0.0
+    """Bonus of correct arms in the base policy's logits of training contexts, which the model has seen."""
     style_tokens: float = 0.0
     """Mean number of style tokens after the answer token; 0 has Gaussian nuisance in their place
     (sim/policy/style.py)."""
@@ -88,6 +98,7 @@ class Linear:
     def __post_init__(self):
         for name in ("n_train", "n_test", "n_features", "n_answers", "n_styles", "answer_tokens"):
             check_count(f"environment.{name}", getattr(self, name))
+        check_count("environment.correctness_parts", self.correctness_parts, 1, MAX_PARTS)
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
         for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
@@ -97,10 +108,11 @@ class Linear:
             self.margin == 0 or self.n_answers > 1,
             f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more",
         )
-        for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale"):
+        for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale", "sharpening", "correctness"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
-        check_finite("environment.base_format", self.base_format)
-        for name in ("kappa", "base_format"):
+        for name in ("base_format", "familiarity"):
+            check_finite(f"environment.{name}", getattr(self, name))
+        for name in ("kappa", "base_format", "familiarity"):
             value = getattr(self, name)
             check(abs(value) <= MAX_LOGIT, f"environment.{name} = {value}; allowed: a size of at most {MAX_LOGIT:g}")
         check(

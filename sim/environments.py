@@ -8,6 +8,17 @@ from rftlab.sim.config import Environment, Linear, Tabular
 from rftlab.sim.policy.style import style_of
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
+_EXTRAS = (
+    "answer_tokens",
+    "surprise",
+    "interference",
+    "forgetting",
+    "sharpening",
+    "correctness",
+    "correctness_parts",
+)
+"""Numbers of a linear environment that its world has under the same names."""
+
 
 def build(environment: Environment) -> World:
     """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are
@@ -34,11 +45,11 @@ def _linear(environment: Linear) -> World:
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
     train, test = (
-        _linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test)
+        _linear_contexts(environment, teacher, distractor, rng, n, bonus)
+        for n, bonus in ((environment.n_train, environment.familiarity), (environment.n_test, 0.0))
     )
     base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
-    extras = {name: getattr(environment, name) for name in ("answer_tokens", "surprise", "interference", "forgetting")}
-    return base._replace(**extras)
+    return base._replace(**{name: getattr(environment, name) for name in _EXTRAS})
 
 
 def _style(environment: Linear) -> Style:
@@ -86,8 +97,9 @@ def _scored(
 
 
 def _linear_contexts(
-    environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int
+    environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int, bonus: float
 ) -> Contexts:
+    """n contexts, with a bonus on correct arms in the base policy's logits."""
     features, score = _scored(environment, _unit(teacher), rng, n)
     solvable = rng.random(n) >= environment.unsolvable
     answer_logits = environment.kappa * (
@@ -98,6 +110,8 @@ def _linear_contexts(
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
+    if bonus != 0:
+        logits[correct] += bonus
     base_format = environment.base_format + rng.standard_normal(n)
     return contexts_of(
         padded(features, 0.0),

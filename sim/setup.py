@@ -1,6 +1,8 @@
 """From a `Simulation` to what kernels take: numbers, state and scratch. `run` is a `rftlab.sim.config.Simulation`
 throughout."""
 
+import math
+
 import numpy as np
 
 from rftlab.shared.aggregation import shares
@@ -39,6 +41,9 @@ def plan_of(run, world: World) -> RunNumbers:
         surprise=float(world.surprise),
         interference=float(world.interference),
         forgetting=world.forgetting / world.n_arms,
+        sharpening=float(world.sharpening),
+        correctness=world.correctness / math.sqrt(world.correctness_parts),
+        n_common=world.n_common,
         rollouts=design.rollouts,
         support=design.support_rollouts,
         epochs=design.epochs,
@@ -85,6 +90,7 @@ def work_of(run, world: World) -> Work:
         scores=aligned_zeros((n, columns), number),
         cdf=aligned_zeros(columns, number),
         noise=aligned_zeros((n, LANES), np.float32),
+        common_noise=aligned_zeros((n if world.n_common else 0, LANES), np.float32),
         uniform=aligned_zeros((2, max(sampled * world.answer_tokens, CHUNK) + 2 * LANES), np.float32),
         arm=np.zeros(sampled * world.answer_tokens, dtype=np.int64),
         form=np.zeros(sampled, dtype=np.int64),
@@ -140,7 +146,7 @@ def view_of(work: Work) -> View:
         for name in View._fields
         if name in Work._fields
     }
-    return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype))
+    return View(**alike, base_scale=np.ones(1, dtype=work.logits.dtype), common=np.zeros(2))
 
 
 def ragged_of(run, world: World) -> Ragged:
@@ -169,6 +175,7 @@ def ragged_of(run, world: World) -> Ragged:
         words=np.zeros((2, WORDS), dtype=np.uint32),
         style_score=np.zeros(LANES),
         noise=aligned_zeros((rows + BLOCK, LANES), np.float32),
+        common_noise=aligned_zeros((rows + BLOCK if world.n_common else 0, LANES), np.float32),
         cdf=aligned_zeros(world.train.base_logits.shape[1], number),
         scores=aligned_zeros((rows + BLOCK, world.train.base_logits.shape[1]), number),
     )

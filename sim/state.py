@@ -37,6 +37,12 @@ class RunNumbers(NamedTuple):
     """Weight of x_j s_i^T, j another context, beside x_i s_i^T in the gradient."""
     forgetting: float
     """How fast the base policy's logits fade with |W|^2."""
+    sharpening: float
+    """Factor of a learnt number in that of the base policy's logits."""
+    correctness: float
+    """Factor of each learnt number in the bonus of correct arms."""
+    n_common: int
+    """How many of these numbers there are."""
     rollouts: int
     support: int
     epochs: int
@@ -76,6 +82,8 @@ class Work(NamedTuple):
     scores: np.ndarray
     noise: np.ndarray
     """(rows, LANES) float32: the nuisance of each context."""
+    common_noise: np.ndarray
+    """(rows, LANES) float32: that of the parameters that contexts have in common; (0, LANES) where there are none."""
     cdf: np.ndarray
     uniform: np.ndarray
     """(2, draws) float32, context by context."""
@@ -137,7 +145,9 @@ class View(NamedTuple):
     format_logp: np.ndarray
     formed: np.ndarray
     base_scale: np.ndarray
-    """(1,) what is left of the base policy's logits (`rftlab.sim.policy.forgetting`)."""
+    """(1,) factor of the base policy's logits (`rftlab.sim.policy.common`)."""
+    common: np.ndarray
+    """(2,) float64: `slope` and `lift` of `rftlab.sim.policy.common.Base`."""
 
 
 class GeneralNumbers(NamedTuple):

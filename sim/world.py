@@ -56,13 +56,24 @@ class World(NamedTuple):
     """Weight of what a context teaches another one (sim/round/noise.py)."""
     forgetting: float = 0.0
     """How fast the base policy fades (sim/policy/forgetting.py)."""
+    sharpening: float = 0.0
+    """How much a learnt number sharpens the base policy (sim/policy/common.py)."""
+    correctness: float = 0.0
+    """How much learnt numbers raise correct arms."""
+    correctness_parts: int = 1
+    """How many of these there are."""
+
+    @property
+    def n_common(self) -> int:
+        """Parameters that all contexts have in common, besides the matrix and the format's."""
+        return (self.sharpening > 0) + self.correctness_parts * (self.correctness > 0)
 
     @property
     def n_parameters(self) -> int:
-        """Length of theta: the matrix, then the format parameter."""
+        """Length of theta: the matrix, what contexts have in common, then the format parameter."""
         features = self.train.features.shape[1]
         rows = features if features else self.train.base_logits.shape[0]
-        return rows * self.train.base_logits.shape[1] + 1
+        return rows * self.train.base_logits.shape[1] + self.n_common + 1
 
 
 NO_ARM = -1e30

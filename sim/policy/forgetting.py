@@ -11,15 +11,15 @@ _MIN = 1e-6
 
 
 @entry
-def base_logit_scale(forgetting, theta):
+def base_logit_scale(forgetting, theta, n_common=0):
     """exp(-forgetting |W|^2), at least 1e-6: the factor of the base policy's logits and format logits.
 
-    theta: W, flat, then the format parameter; forgetting: `Linear.forgetting` over the number of arms, so that |W|^2 /
-    A is the mean square of the change of a logit.
+    theta: W, flat, then n_common parameters (`rftlab.sim.policy.common`) and that of the format; forgetting:
+    `Linear.forgetting` over the number of arms, so that |W|^2 / A is the mean square of the change of a logit.
     """
     if forgetting == 0.0:
         return 1.0
     moved = 0.0
-    for i in range(theta.shape[0] - 1):
+    for i in range(theta.shape[0] - 1 - n_common):
         moved += np.float64(theta[i]) * np.float64(theta[i])
     return max(math.exp(-forgetting * moved), _MIN)

@@ -16,8 +16,8 @@ from rftlab.sim.policy.versions import for_linear
 
 @kernel
 def find_probabilities(contexts, plan, theta, batch, base_scale, work):
-    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: as
-    `forgetting.base_logit_scale` says."""
+    """Probabilities, log-normaliser and format of the contexts of a batch, from their logits. base_scale: that of the
+    format, as `forgetting.base_logit_scale` says."""
     for r in range(batch.shape[0]):
         work.lse[r], work.norm[r] = softmax(plan, work.logits, r, work.probs)
     add_logs(work.norm, batch.shape[0], work.lse)

@@ -3,11 +3,11 @@ parameters.
 
 A response is the answer (its arms and its format) and L style tokens. Style token t says 0 or 1 and has its own random
 direction u_t of signs, one for each arm. It says 1 with probability sigmoid(h_t); h_t = slope u_t . (z - b) is its
-logit, where z are the context's logits and b what is left in them of the base policy's
-(`rftlab.sim.policy.forgetting`), so that z - b is what was learnt. The base policy's style tokens are even, and as the
-policy learns its style drifts, which ratios and KL penalties see. The score of a token in the logits is slope (token -
-sigmoid(h_t)) u_t. With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so
-with many tokens they become the Gaussian nuisance that responses without style tokens have.
+logit, where z are the context's logits and b what has become in them of the base policy's (`rftlab.sim.policy.common`),
+so that z - b is what the matrix W has learnt. The base policy's style tokens are even, and as the policy learns its
+style drifts, which ratios and KL penalties see. The score of a token in the logits is slope (token - sigmoid(h_t)) u_t.
+With slope = 2 nuisance / sqrt(mean L) the scores of a response add up to covariance nuisance^2 I, so with many tokens
+they become the Gaussian nuisance that responses without style tokens have.
 
 L is near mean L (1 +- by_style) for the last and first style of an answer, so a policy can learn to be long or short.
 Each token of an answer has a style; their mean counts.
@@ -59,11 +59,13 @@ def length_of(style, side, u):
 
 
 @inner
-def style_logit_of(style, signs, view, base_logits, row, context, n_arms):
-    """h of a style token: its slope times its direction's part in what was learnt."""
+def style_logit_of(style, signs, view, contexts, row, context, n_arms):
+    """h of a style token: its slope times its direction's part in what W has learnt."""
     total = 0.0
     for a in range(n_arms):
-        moved = view.logits[row, a] - view.base_scale[0] * base_logits[context, a]
+        moved = view.logits[row, a] - view.base_scale[0] * contexts.base_logits[context, a]
+        if view.common[1] != 0.0 and (contexts.correct[context] >> U(a)) & U(1):
+            moved -= view.common[1]
         total += moved if (signs >> U(a)) & U(1) else -moved
     return style.slope * total
 

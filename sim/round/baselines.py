@@ -8,6 +8,7 @@ from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALU
 from rftlab.shared.jit import inner
 from rftlab.sim.policy.spelling import most_likely
 from rftlab.sim.policy.style import length_of, side_of
+from rftlab.sim.round.common import common_squares
 
 
 @inner
@@ -62,9 +63,10 @@ def token_squares(contexts, plan, view, row, context, low):
 def optimal_baseline(contexts, plan, view, row, context, other):
     """E[r |s|^2] / E[|s|^2] over the responses of a context, s the score in all parameters (Greensmith et al. 2004).
 
-    |s|^2 = g (v + (1 + q v) D - q v) + (format score)^2 with g of `squared_features`, v = A sn^2 the nuisance's square,
-    q the surprise, and D the sum of the tokens'. These are independent: E[right D] = sum_s E[right_s D_s] prod_{u != s}
-    Pr(right_u), token by token. Style tokens count as the Gaussian nuisance whose place they take.
+    |s|^2 = g (v + (1 + q v) D - q v) + (format score)^2 + that of `common_squares`, with g of `squared_features`, v = A
+    sn^2 the nuisance's square, q the surprise, and D the sum of the tokens'. These are independent: E[right D] = sum_s
+    E[right_s D_s] prod_{u != s} Pr(right_u), token by token. Style tokens count as the Gaussian nuisance whose place
+    they take.
     """
     scale, formed, nuisance = (
         squared_features(contexts, plan, context, other),
@@ -82,6 +84,9 @@ def optimal_baseline(contexts, plan, view, row, context, other):
         scale * (slope * right_squares + right * nuisance) + right * (plan.format_scale * (1.0 - formed)) ** 2
     )
     below = scale * (slope * squares + nuisance) + plan.format_scale**2 * formed * (1.0 - formed)
+    if plan.n_common > 0:
+        common, right_common = common_squares(contexts, plan, view, row, context, right, squares, right_squares)
+        above, below = above + formed * right_common, below + common
     return above / below if below > 0.0 else 0.0
 
 

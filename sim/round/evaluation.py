@@ -4,7 +4,7 @@ import numpy as np
 
 from rftlab.shared.jit import jit
 from rftlab.sim.lanes.random import EVALUATION, uniforms
-from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.common import base_of
 from rftlab.sim.policy.probabilities import find_formats
 from rftlab.sim.policy.spelling import correct_probability
 from rftlab.sim.round.plain import CHUNK, find_logits
@@ -14,11 +14,11 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
     """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each.
     nan where a probability is."""
-    n, chance, base_scale = contexts.base_format.shape[0], 0.0, base_logit_scale(plan.forgetting, theta)
+    n, chance, base = contexts.base_format.shape[0], 0.0, base_of(plan, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
-        find_logits(contexts, theta, batch, base_scale, work)
-        find_formats(contexts, plan, theta, batch, base_scale, work)
+        find_logits(contexts, plan, theta, batch, base, work)
+        find_formats(contexts, plan, theta, batch, base.kept, work)
         if sampled:
             uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
         for row in range(batch.shape[0]):

@@ -20,24 +20,26 @@ from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into
 from rftlab.shared.sampling import keep_shortest_into
 from rftlab.shared.shaping import shape_into
-from rftlab.sim.lanes.random import MASKING, NUISANCE, normals, uniforms
+from rftlab.sim.lanes.random import COMMON, MASKING, NUISANCE, normals, uniforms
+from rftlab.sim.policy.common import remember_base
 from rftlab.sim.policy.products import backward, whole_blocks
 from rftlab.sim.policy.style import style_logit_of, style_logp
 from rftlab.sim.round.answers import N, answer_logp
 from rftlab.sim.round.baselines import find_baseline, greedy_length, teach_critic
+from rftlab.sim.round.common import teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
 from rftlab.sim.round.noise import find_others, interfere
 from rftlab.sim.round.plain import optimizer_step, policy_forward
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
 from rftlab.sim.round.responses import drop_silent, roll_out_rows, sampler_forward
-from rftlab.sim.round.scores import add_entropy, add_style_scores, score_answers
+from rftlab.sim.round.scores import add_entropy, add_style_scores, noise_of, score_answers
 from rftlab.sim.state import TOTAL
 
 
 @inner
 def trainer_forward(contexts, plan, theta, batch, view):
     """The trainer's view of a batch."""
-    view.base_scale[0] = policy_forward(contexts, plan, theta, batch, view)
+    remember_base(policy_forward(contexts, plan, theta, batch, view), view)
 
 
 @inner
@@ -179,7 +181,7 @@ def find_logp(contexts, plan, choices, view, low, high, ragged):
                     choices.style,
                     np.uint32(signs_of[s]),
                     view,
-                    contexts.base_logits,
+                    contexts,
                     row - low,
                     context_of[row],
                     plan.n_arms,
@@ -222,9 +224,9 @@ def find_weights(plan, rule, update, low, high, ragged):
 
 
 @inner
-def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, ragged):
+def set_scores(contexts, plan, choices, rule, round_index, low, start, stop, rows, view, ragged, grad):
     """Scores of the contexts start .. stop-1 of an optimiser batch whose first row is `low`; returns the gradient of
-    the format parameter.
+    the format parameter, and adds to `grad` that of what contexts have in common.
 
     rows: these contexts, filled up to whole blocks, for which the scores behind are 0.
     """
@@ -235,21 +237,27 @@ def set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, r
         ragged.numbers[NUMBER.weight],
     )
     format_grad, nuisance = 0.0, plan.nuisance if choices.style.tokens == 0.0 else 0.0
+    noise, scores = ragged.noise, ragged.scores
     if nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, ragged.noise[start:])
+    if plan.n_common > 0:
+        normals(plan.key, round_index, rows, COMMON, ragged.common_noise[start:])
     for row in range(start, stop):
         a, b, bonus = first[low + row], first[low + row + 1], 0.0
         for i in range(a, b):
             answer_weights[i] = weights[starts[i]]
             bonus += rule.entropy * plain_share[starts[i]]
         forms, arms = ragged.ints[INT.form, a:b], ragged.arms[a * tokens : b * tokens]
-        format_grad += score_answers(
-            plan, view, row, answer_weights[a:b], forms, arms, nuisance, ragged.noise, ragged.scores
-        )
+        formed, spread = score_answers(plan, view, row, answer_weights[a:b], forms, arms, nuisance, noise, scores)
+        format_grad += formed
         if bonus > 0.0:
-            format_grad += add_entropy(plan, view, row, bonus, ragged.scores)
+            format_grad += add_entropy(plan, view, row, bonus, scores)
+        if plan.n_common > 0:
+            of_common, context = noise_of(choices, spread, a, b, ragged), ragged.rows[ROW.context, low + row]
+            drawn = ragged.common_noise, noise
+            teach_common(contexts, plan, view.common[0], row, context, of_common, *drawn, scores, grad)
         if choices.style.slope > 0.0:
-            add_style_scores(plan, choices, rule, low + row, row, ragged, ragged.scores)
+            add_style_scores(plan, choices, rule, low + row, row, ragged, scores)
     ragged.scores[stop : start + rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
@@ -262,7 +270,7 @@ def add_gradient(contexts, plan, choices, rule, round_index, low, high, view, ra
     for start in range(0, n, plan.chunk):
         stop = min(start + plan.chunk, n)
         rows = view.rows[start : start + whole_blocks(stop - start)]
-        grad[-1] += set_scores(plan, choices, rule, round_index, low, start, stop, rows, view, ragged)
+        grad[-1] += set_scores(contexts, plan, choices, rule, round_index, low, start, stop, rows, view, ragged, grad)
         scores = ragged.scores[start:]
         backward(contexts, rows, scores, grad)
         if plan.interference > 0.0:

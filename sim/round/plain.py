@@ -17,11 +17,12 @@ from rftlab.shared.prepare import Batch
 from rftlab.shared.replay import push_into
 from rftlab.shared.shaping import shape_into
 from rftlab.sim.lanes.fetch import fetch
-from rftlab.sim.lanes.random import NUISANCE, normals
-from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.lanes.random import COMMON, NUISANCE, normals
+from rftlab.sim.policy.common import base_of, raise_correct
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
 from rftlab.sim.round.answers import N, answer_logp
+from rftlab.sim.round.common import Noise, teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
 from rftlab.sim.round.noise import interfere
 from rftlab.sim.round.optimizer import ascend
@@ -33,13 +34,15 @@ CHUNK = 128
 
 
 @kernel(forceinline=True)
-def find_logits(contexts, theta, batch, base_scale, work):
-    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base_scale: as
-    `forgetting.base_logit_scale` says."""
+def find_logits(contexts, plan, theta, batch, base, work):
+    """Logits of the contexts of a batch, which `work.rows` then holds, filled up to whole blocks. base: as
+    `common.base_of` says."""
     n = batch.shape[0]
     for r in range(whole_blocks(n)):
         work.rows[r] = batch[min(r, n - 1)]
-    forward(contexts, theta, work.rows[: whole_blocks(n)], base_scale, work.logits)
+    forward(contexts, theta, work.rows[: whole_blocks(n)], base.scale, work.logits)
+    if plan.correctness > 0.0:
+        raise_correct(contexts, batch, base.lift, work.logits)
 
 
 @kernel(forceinline=True)
@@ -47,12 +50,12 @@ def policy_forward(contexts, plan, theta, batch, work):
     """Logits, probabilities and format of the contexts of a batch, which `work.rows` then holds, filled up to whole
     blocks.
 
-    Returns what is left of the base policy's logits.
+    Returns what has become of the base policy's logits.
     """
-    base_scale = base_logit_scale(plan.forgetting, theta)
-    find_logits(contexts, theta, batch, base_scale, work)
-    find_probabilities(contexts, plan, theta, batch, base_scale, work)
-    return base_scale
+    base = base_of(plan, theta)
+    find_logits(contexts, plan, theta, batch, base, work)
+    find_probabilities(contexts, plan, theta, batch, base.kept, work)
+    return base
 
 
 @kernel(inline="always")
@@ -71,15 +74,24 @@ def find_baselines(plan, windows, batch, work):
 
 
 @kernel(inline="always")
-def set_scores(plan, round_index, batch, first, rows, work):
-    """Score of each row, from its answers; returns the gradient of the format parameter."""
+def set_scores(contexts, plan, round_index, batch, first, rows, slope, work, grad):
+    """Score of each row, from its answers; returns the gradient of the format parameter, and adds to `grad` that of
+    what contexts have in common."""
     k, tokens, format_grad = plan.rollouts, len(plan.token_starts), 0.0
     if plan.nuisance > 0.0:
         normals(plan.key, round_index, rows, NUISANCE, work.noise)
+    if plan.n_common > 0:
+        normals(plan.key, round_index, rows, COMMON, work.common_noise)
     for row in range(batch.shape[0]):
         weights, at = work.weight[row * k : (row + 1) * k], first + row * k
         forms, arms = work.form[at : at + k], work.arm[at * tokens : (at + k) * tokens]
-        format_grad += score_answers(plan, work, row, weights, forms, arms, plan.nuisance, work.noise, work.scores)
+        formed, spread = score_answers(plan, work, row, weights, forms, arms, plan.nuisance, work.noise, work.scores)
+        format_grad += formed
+        if plan.n_common > 0:
+            noise = Noise(spread, spread * spread)
+            teach_common(
+                contexts, plan, slope, row, batch[row], noise, work.common_noise, work.noise, work.scores, grad
+            )
     work.scores[batch.shape[0] : rows.shape[0]] = 0.0
     return plan.format_scale * format_grad
 
@@ -95,16 +107,16 @@ def find_logp_again(plan, n, first, work):
 
 
 @kernel(inline="always")
-def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, totals):
+def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, slope, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of
-    them `first`."""
+    them `first`. slope: as of `common.Base`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
     fixed = Batch(
         work.advantage[part], work.share, work.kl_share, work.old_logp[part], work.ref_logp[part], work.starts[part]
     )
     _, clipped, _, kl = objective_and_weights_into(rule, fixed, logp, work.weight)
-    format_grad = set_scores(plan, round_index, batch, first, rows, work)
+    format_grad = set_scores(contexts, plan, round_index, batch, first, rows, slope, work, state.grad)
     backward(contexts, rows, work.scores, state.grad)
     if plan.interference > 0.0:
         interfere(contexts, plan, round_index, batch, rows, work.scores, work.uniform, state.grad)
@@ -169,7 +181,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
             trained, first = batch.shape[0] * plan.rollouts, 0 if fresh else low * plan.rollouts
             if fresh:
                 fetch(contexts, plan, state.windows, batch)
-            policy_forward(contexts, plan, state.theta, batch, work)
+            base = policy_forward(contexts, plan, state.theta, batch, work)
             if fresh:
                 sample_rollouts(contexts, plan, rule, state, work, first_round + r, batch, totals)
             else:
@@ -178,7 +190,7 @@ def train_rounds(contexts, plan, rule, state, work, batches, first_round, totals
                 continue
             logp = work.old_logp if fresh else work.logp
             accumulate_gradient(
-                contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, totals
+                contexts, plan, rule, state, work, logp[:trained], first_round + r, batch, first, base.slope, totals
             )
             if again or turn + 1 == chunks:
                 finite = finite and optimizer_step(plan, state, totals)

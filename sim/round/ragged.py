@@ -106,5 +106,6 @@ class Ragged(NamedTuple):
     words: np.ndarray
     style_score: np.ndarray
     noise: np.ndarray
+    common_noise: np.ndarray
     cdf: np.ndarray
     scores: np.ndarray

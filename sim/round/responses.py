@@ -12,7 +12,7 @@ from rftlab.shared.averages import difficulty_of
 from rftlab.shared.jit import inner
 from rftlab.shared.sampling import allocate_into
 from rftlab.sim.lanes.random import LENGTH, MISMATCH, ROLLOUT, normals, uniforms
-from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.common import base_of, remember_base
 from rftlab.sim.policy.policy import cumulate
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import whole_blocks
@@ -36,15 +36,15 @@ UNIT = 2.0**-24
 @inner
 def sampler_forward(contexts, plan, choices, theta, round_index, batch, view, noise):
     """The sampler's view of a batch: stale weights and noisy logits."""
-    base_scale = base_logit_scale(plan.forgetting, theta)
-    find_logits(contexts, theta, batch, base_scale, view)
+    base = base_of(plan, theta)
+    find_logits(contexts, plan, theta, batch, base, view)
     if choices.noise > 0.0:
         normals(plan.key, round_index, view.rows[: whole_blocks(batch.shape[0])], MISMATCH, noise)
         for r in range(batch.shape[0]):
             for a in range(plan.n_arms):
                 view.logits[r, a] += choices.noise * noise[r, a]
-    find_probabilities(contexts, plan, theta, batch, base_scale, view)
-    view.base_scale[0] = base_scale
+    find_probabilities(contexts, plan, theta, batch, base.kept, view)
+    remember_base(base, view)
 
 
 @inner
@@ -66,12 +66,12 @@ def add_style_tokens(contexts, plan, choices, trainer, sampler, round_index, row
             words_into(plan.key, round_index, context, draw, position, ragged.words)
         t += 1
         signs, u = ragged.words[0, position % WORDS], UNIT * (ragged.words[1, position % WORDS] >> np.uint32(8))
-        style_logit = style_logit_of(choices.style, signs, sampler, contexts.base_logits, row, context, plan.n_arms)
+        style_logit = style_logit_of(choices.style, signs, sampler, contexts, row, context, plan.n_arms)
         style_token = u < style_probability(style_logit)
         signs_of[t], style_tokens[t], response[t] = signs, style_token, i
         sampler_logp[t], ref_logp[t] = style_logp(style_logit, style_token), HALF
         old_logp[t] = style_logp(
-            style_logit_of(choices.style, signs, trainer, contexts.base_logits, row, context, plan.n_arms), style_token
+            style_logit_of(choices.style, signs, trainer, contexts, row, context, plan.n_arms), style_token
         )
     starts[i + 1] = t + 1
 

@@ -6,6 +6,7 @@ import math
 from rftlab.shared.jit import inner, kernel
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.style import style_probability
+from rftlab.sim.round.common import Noise
 from rftlab.sim.round.noise import squared_weights
 from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
@@ -13,7 +14,7 @@ from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 @kernel(forceinline=True)
 def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores):
     """scores[row] = sum_k w_k (e_k - pi) plus the nuisance; returns sum_k w_k (f_k - formed), the score of the format's
-    logit.
+    logit, and the deviation of the nuisance.
 
     weights and forms (K,), arms (K T,) of a context's answers; view: its policy (`Work` or `View`). The nuisance of K
     independent rollouts with weights w_k is one normal vector of standard deviation nuisance sqrt(sum_k w_k^2).
@@ -21,9 +22,10 @@ def score_answers(plan, view, row, weights, forms, arms, nuisance, noise, scores
     weight, squares, formed = weight_sums(weights, forms)
     if plan.surprise > 0.0:
         squares = squared_weights(plan, view.probs, row, weights, arms)
-    start_score(view.probs, row, weight, nuisance * math.sqrt(squares), noise, plan.n_arms, scores)
+    spread = nuisance * math.sqrt(squares)
+    start_score(view.probs, row, weight, spread, noise, plan.n_arms, scores)
     add_arms(weights, arms, len(plan.token_starts), row, scores)
-    return formed - weight * view.formed[row]
+    return formed - weight * view.formed[row], spread
 
 
 @inner
@@ -45,6 +47,22 @@ def add_style_scores(plan, choices, rule, row, at, ragged, scores):
                 ragged.style_score[a] += push if (signs_of[t] >> a) & 1 else -push
     for a in range(plan.n_arms):
         scores[at, a] += choices.style.slope * ragged.style_score[a]
+
+
+@inner
+def noise_of(choices, spread, first, last, ragged):
+    """Noise of what the responses first .. last-1 of a context say about parameters in common; spread: that of their
+    scores' Gaussian nuisance.
+
+    A style token has a random sign there, as in each arm, so style tokens have the variance of the nuisance.
+    """
+    if choices.style.slope == 0.0:
+        return Noise(spread, spread * spread)
+    starts, weights, squares = ragged.ints[INT.start], ragged.tokens[TOKEN.weight], 0.0
+    for i in range(first, last):
+        for t in range(starts[i] + 1, starts[i + 1]):
+            squares += weights[t] ** 2
+    return Noise(0.0, 0.25 * choices.style.slope**2 * squares)
 
 
 @inner

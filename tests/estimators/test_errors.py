@@ -415,7 +415,17 @@ FINITE = {
     "environment.nuisance": lambda value: Tabular(nuisance=value),
     **{
         f"environment.{name}": lambda value, name=name: Linear(**{name: value})
-        for name in ("base_format", "kappa", "nuisance", "interference", "forgetting", "format_scale")
+        for name in (
+            "base_format",
+            "kappa",
+            "nuisance",
+            "interference",
+            "forgetting",
+            "format_scale",
+            "sharpening",
+            "correctness",
+            "familiarity",
+        )
     },
 }
 """Numbers of which no infinite one has a meaning. Bounds that inf turns off are not among them."""

@@ -58,16 +58,22 @@ WORLDS = {
     "interference": replace(SMALL, interference=0.6),
     "forgetting": replace(SMALL, forgetting=2.0),
     "all four": SPELT,
+    "in common": replace(SMALL, sharpening=0.8, correctness=0.6, correctness_parts=3, familiarity=0.5),
+    "everything": replace(SPELT, sharpening=0.8, correctness=0.6, correctness_parts=2),
 }
 SPELT_TABULAR = spelt_world(9, 2, 3, surprise=1.0, interference=0.4, forgetting=0.5)
+TABULAR = {
+    "all four, tabular": SPELT_TABULAR,
+    "everything, tabular": SPELT_TABULAR._replace(sharpening=0.8, correctness=0.6, correctness_parts=2),
+}
 
 
 def world_of(name):
     """The environment and the world of that name."""
-    return (Tabular(9), SPELT_TABULAR) if name == "all four, tabular" else (WORLDS[name], build(WORLDS[name]))
+    return (Tabular(9), TABULAR[name]) if name in TABULAR else (WORLDS[name], build(WORLDS[name]))
 
 
-@pytest.mark.parametrize("world", [*WORLDS, "all four, tabular"])
+@pytest.mark.parametrize("world", [*WORLDS, *TABULAR])
 @pytest.mark.parametrize("name", PLAIN)
 def test_where_both_can_run_it_is_the_fast_round_bit_for_bit(monkeypatch, name, world):
     environment, world = world_of(world)
@@ -80,7 +86,7 @@ def test_where_both_can_run_it_is_the_fast_round_bit_for_bit(monkeypatch, name, 
     assert not same(fast, forced(monkeypatch, other, world).curve)
 
 
-@pytest.mark.parametrize("problem", [SMALL, SPELT], ids=["plain", "all four"])
+@pytest.mark.parametrize("problem", [SMALL, SPELT, WORLDS["everything"]], ids=["plain", "all four", "everything"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_batches_of_several_chunks_differ_only_in_the_rounding_of_the_kl_metric(monkeypatch, name, problem):
     environment = replace(problem, n_train=600)
@@ -256,18 +262,18 @@ def first_style(self, arms, u):
 def view_without(part):
     """A twin whose policies are those of a world in which `part` is 0."""
 
-    def view(self, context, w=None, theta_f=None, noise=0.0):
+    def view(self, context, w=None, theta_f=None, noise=0.0, common=None):
         world, self.world = self.world, self.world._replace(**{part: 0.0})
-        policy = NaiveGeneral.view(self, context, w, theta_f, noise)
+        policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
         self.world = world
         return policy
 
     return {"view": view}
 
 
-def faded_style(self, context, w=None, theta_f=None, noise=0.0):
+def faded_style(self, context, w=None, theta_f=None, noise=0.0, common=None):
     """Style that drifts with what is forgotten, too."""
-    policy = NaiveGeneral.view(self, context, w, theta_f, noise)
+    policy = NaiveGeneral.view(self, context, w, theta_f, noise, common)
     return replace(
         policy, moved=policy.moved + self.remembered(self.z0[context], self.w if w is None else w) - self.z0[context]
     )

@@ -7,11 +7,13 @@ import pytest
 from numba import types
 
 import rftlab.sim.lanes.random
+import rftlab.sim.policy.common
 import rftlab.sim.policy.forgetting
 import rftlab.sim.policy.policy
 import rftlab.sim.policy.probabilities
 import rftlab.sim.policy.products
 import rftlab.sim.policy.spelling
+import rftlab.sim.round.common
 import rftlab.sim.round.noise
 import rftlab.sim.round.optimizer
 import rftlab.sim.round.plain
@@ -54,6 +56,8 @@ def test_kernels_use_no_methods_of_arrays():
         rftlab.sim.policy.spelling,
         rftlab.sim.round.noise,
         rftlab.sim.policy.forgetting,
+        rftlab.sim.policy.common,
+        rftlab.sim.round.common,
     )
     calls = [
         node.func
@@ -72,7 +76,13 @@ def test_python_is_told_that_it_cannot_call_an_inner_function():
 
 @pytest.mark.parametrize(
     "function",
-    [rftlab.sim.policy.spelling.softmax, rftlab.sim.policy.products.forward, rftlab.sim.round.optimizer.squared_length],
+    [
+        rftlab.sim.policy.spelling.softmax,
+        rftlab.sim.policy.products.forward,
+        rftlab.sim.policy.common.raise_correct,
+        rftlab.sim.round.common.score_products,
+        rftlab.sim.round.optimizer.squared_length,
+    ],
 )
 def test_a_function_in_two_versions_has_its_documentation_and_is_for_compiled_code(function):
     assert function.__doc__ and inspect.getsourcelines(function)[0][0] == "@for_linear\n"

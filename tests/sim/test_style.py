@@ -264,7 +264,7 @@ def bonus_gradient(run, world, w, theta_f, coefficient):
 def entropy_gradient(run, world, w, theta_f, part):
     """Finite differences of the mean entropy of what the first round's tokens were drawn from."""
     twin = NaiveGeneral(run, world)
-    twin.w, twin.theta_f, twin.past = w.copy(), theta_f, [(w, theta_f)]
+    twin.w, twin.theta_f, twin.past = w.copy(), theta_f, [(w, theta_f, twin.common)]
     responses = [response for row, _ in twin.sample() for response in row]
 
     def entropy(theta):

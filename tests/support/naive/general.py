@@ -110,10 +110,10 @@ class NaiveGeneral(NaiveRun):
 
     # --- the policy ---
 
-    def view(self, context, w=None, theta_f=None, noise=0.0):
+    def view(self, context, w=None, theta_f=None, noise=0.0, common=None):
         w, theta_f = (self.w, self.theta_f) if w is None else (w, theta_f)
         moved = self.x[context] @ w + noise
-        z = self.remembered(self.z0[context], w) + moved
+        z = self.base(context, w, common) + moved
         f = sigmoid(self.remembered(self.h0[context], w) + self.world.format_scale * theta_f)
         return Policy(moved, self.softmax(z[None])[0], f)
 
@@ -151,23 +151,30 @@ class NaiveGeneral(NaiveRun):
         return np.append(answer, -heads * np.log(heads) - (1 - heads) * np.log(1 - heads))
 
     def score(self, policy, response, weight, bonus):
-        """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit."""
+        """Gradient of sum_t weight_t logp_t + bonus_t entropy_t in a context's logits, and in its format's logit; and
+        the first without style tokens."""
         p, f = policy.p, policy.f
         style_logit = self.style_logit(policy, response)
         heads = sigmoid(style_logit)
-        logits = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
+        answer = weight[0] * self.answer_score(p, response.arms) + bonus[0] * self.entropy_gradient(p)
         tokens = weight[1:] * (response.style_tokens - heads) - bonus[1:] * style_logit * heads * (1 - heads)
-        logits += self.style.slope * tokens @ response.signs
-        return logits, weight[0] * (response.form - f) - (
-            bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0
-        )
+        logits = answer + self.style.slope * tokens @ response.signs
+        form = weight[0] * (response.form - f) - (bonus[0] * np.log(f / (1 - f)) * f * (1 - f) if 0 < f < 1 else 0.0)
+        return logits, form, answer
+
+    def squares(self, policy, response, weight):
+        """What a response, with the weights of its tokens, adds to the variance of the Gaussian nuisance over
+        nuisance^2; or its style tokens' in their place, which share it among a mean number of them."""
+        if self.style.tokens:
+            return (weight[1:] ** 2).sum() / self.style.tokens
+        return weight[0] ** 2 * self.variance(policy.p, response.arms)
 
     # --- sampling ---
 
     def sampler_of(self, key, context):
         """The policy that samples: stale weights, noisy logits."""
-        w, theta_f = self.past[max(0, len(self.past) - 1 - self.run.sampler.lag)]
-        return self.view(context, w, theta_f, self.run.sampler.noise * self.gauss(MISMATCH, key, context))
+        w, theta_f, common = self.past[max(0, len(self.past) - 1 - self.run.sampler.lag)]
+        return self.view(context, w, theta_f, self.run.sampler.noise * self.gauss(MISMATCH, key, context), common)
 
     def length(self, arms, u):
         """Style tokens, by the mean of the styles of the answer's tokens."""
@@ -183,7 +190,7 @@ class NaiveGeneral(NaiveRun):
         signs, u_style = self.words(key, context, draw, self.length(arms, self.pair(LENGTH, key, context, draw)[0]))
         response = Response(context, arms, int(pairs[0, 0] < sampler.f), signs, None)
         response.style_tokens = u_style < sigmoid(self.style_logit(sampler, response))
-        base = self.view(context, 0 * self.w, 0.0)
+        base = self.view(context, 0 * self.w, 0.0, common=0 * self.common)
         response.old, response.sampler, response.ref = (
             self.logps(policy, response) for policy in (trainer, sampler, base)
         )
@@ -213,11 +220,17 @@ class NaiveGeneral(NaiveRun):
         nuisance = self.a * (self.world.nuisance * np.linalg.norm(x)) ** 2
         squares = np.array(
             [
-                score @ score + nuisance * self.variance(p, arms)
+                score @ score + nuisance * self.variance(p, arms) + self.common_square(context, p, arms)
                 for score, (arms, _) in zip(scores, everything, strict=True)
             ]
         )
         return (chance * rewards * squares).sum() / (chance * squares).sum()
+
+    def common_square(self, context, p, arms):
+        """Expected square of an answer's score in the parameters in common, noise included."""
+        score = self.answer_score(p, arms)
+        noise = self.world.nuisance**2 * self.variance(p, arms) + self.world.interference**2 * (score @ score)
+        return ((self.directions(context) @ score) ** 2).sum() + self.common.size * noise
 
     def sample(self):
         """One batch of contexts: for each its trained and its support responses. Rewards are remembered once all
@@ -289,7 +302,7 @@ class NaiveGeneral(NaiveRun):
 
     def round(self, totals):
         d = self.design
-        self.past.append((self.w.copy(), self.theta_f))
+        self.past.append((self.w.copy(), self.theta_f, self.common.copy()))
         rows = self.sample_round()
         kept = [self.kept(trained) for trained, _ in rows]
         pool, trained, keeps = self.pool(rows, kept), [row for row, _ in rows], np.concatenate(kept)
@@ -324,19 +337,23 @@ class NaiveGeneral(NaiveRun):
         batch = batch_from_advantages(e, np.repeat(advantage, lengths), starts, old, ref, sampler_logp=sampler)
         keys = np.array([self.pair(MASKING, self.updated, t, 0)[0] for t in range(len(logp))])
         found = objective_and_weights(e, apply_mask(e, batch, logp, keys), logp)
-        bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.w.size + 1), 0
+        bonus, grad, at = e.entropy * shares(e.aggregation, starts), np.zeros(self.moments[0].size), 0
+        matrix, between = slice(0, self.w.size), slice(self.w.size, -1)
         for row in rows:
-            context, squares = row[0].context, 0.0
+            context, squares, answers = row[0].context, 0.0, np.zeros(self.a)
             taught = self.taught(round_index, context)
             for response in row:
                 tokens = slice(starts[at], starts[at + 1])
-                logits, form = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
-                grad += np.append(np.outer(taught, logits), self.world.format_scale * form)
-                squares += found.weight[tokens][0] ** 2 * self.variance(policies[at].p, response.arms)
+                logits, form, answer = self.score(policies[at], response, found.weight[tokens], bonus[tokens])
+                grad[matrix] += np.outer(taught, logits).ravel()
+                grad[-1] += self.world.format_scale * form
+                answers += answer
+                squares += self.squares(policies[at], response, found.weight[tokens])
                 at += 1
+            grad[between] += self.common_gradient(round_index, context, answers, self.world.nuisance**2 * squares)
             if not self.style.tokens:
                 noise = self.world.nuisance * np.sqrt(squares) * self.gauss(NUISANCE, round_index, context)
-                grad[:-1] += np.outer(taught, noise).ravel()
+                grad[matrix] += np.outer(taught, noise).ravel()
         self.updated += 1
         totals["kl"] += [found.kl / len(logp)] * len(logp)
         totals["clipped"] += [found.clipped / len(logp)] * len(logp)

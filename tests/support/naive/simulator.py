@@ -7,7 +7,7 @@ from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare, shaped_rewards
 from rftlab.shared.replay import empty_windows, push, window_pool
-from rftlab.sim.lanes.random import INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
+from rftlab.sim.lanes.random import COMMON, INTERFERENCE, NUISANCE, ROLLOUT, key_of, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.run import batches
 
@@ -29,7 +29,8 @@ class NaiveRun:
         self.h0 = contexts.base_format.astype(np.float64)
         self.w = np.zeros((self.x.shape[1], world.n_arms))
         self.theta_f, self.t = 0.0, 0
-        self.moments = [np.zeros(self.w.size + 1), np.zeros(self.w.size + 1)]
+        self.common = np.zeros((world.sharpening > 0) + world.correctness_parts * (world.correctness > 0))
+        self.moments = [np.zeros(self.w.size + self.common.size + 1) for _ in range(2)]
         self.windows = empty_windows(len(self.z0), self.design.replay_window) if self.design.replay_window else None
 
     def softmax(self, z):
@@ -39,7 +40,7 @@ class NaiveRun:
         return (p / p.sum(axis=2, keepdims=True)).reshape(z.shape)
 
     def policy(self, batch):
-        z, h = self.remembered(self.z0[batch]), self.remembered(self.h0[batch])
+        z, h = np.stack([self.base(context) for context in batch]), self.remembered(self.h0[batch])
         return self.softmax(z + self.x[batch] @ self.w), sigmoid(h + self.world.format_scale * self.theta_f)
 
     def draw(self, stream, round_index, context, n):
@@ -47,10 +48,13 @@ class NaiveRun:
         uniforms(self.key, round_index, np.array([context]), n, stream, out)
         return out[:, :n].astype(np.float64)
 
-    def nuisance(self, round_index, context):
+    def normals(self, stream, round_index, context, n):
         out = np.zeros((8, LANES), dtype=np.float32)
-        normals(self.key, round_index, np.array([context] * 8), NUISANCE, out)
-        return out[0, : self.world.n_arms].astype(np.float64)
+        normals(self.key, round_index, np.array([context] * 8), stream, out)
+        return out[0, :n].astype(np.float64)
+
+    def nuisance(self, round_index, context):
+        return self.normals(NUISANCE, round_index, context, self.world.n_arms)
 
     def answer_logp(self, p, arms):
         """Log-probability of answers: p (n, A), arms (n, K, T)."""
@@ -93,6 +97,45 @@ class NaiveRun:
         """For every context of a batch the one that it interferes with."""
         u = np.array([self.draw(INTERFERENCE, round_index, context, 1)[0, 0] for context in batch])
         return np.floor(u * len(self.z0)).astype(int)
+
+    # --- what contexts have in common ---
+
+    def right_arms(self, context):
+        """(A,) 1 where an arm is correct."""
+        return (self.world.train.correct[context] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
+
+    def sharpness(self, common):
+        """Factor of the base policy's logits that is learnt."""
+        return max(1 + self.world.sharpening * common[0], 1e-6) if self.world.sharpening > 0 else 1.0
+
+    def lift(self, common):
+        """Bonus of correct arms."""
+        parts = common[1:] if self.world.sharpening > 0 else common
+        return self.world.correctness / np.sqrt(self.world.correctness_parts) * parts.sum()
+
+    def base(self, context, w=None, common=None):
+        """What has become of the base policy's logits (A,) at parameters w and common, now by default."""
+        common = self.common if common is None else common
+        kept = self.remembered(self.z0[context], w)
+        return self.sharpness(common) * kept + self.lift(common) * self.right_arms(context)
+
+    def directions(self, context):
+        """d logits / d parameters in common (n, A)."""
+        sharp = self.world.sharpening * self.remembered(self.z0[context])
+        parts, right = self.world.correctness_parts, self.right_arms(context)
+        found = [] if self.world.sharpening == 0 else [sharp if self.sharpness(self.common) > 1e-6 else 0 * sharp]
+        found += [] if self.world.correctness == 0 else [self.world.correctness / np.sqrt(parts) * right] * parts
+        return np.array(found).reshape(-1, self.world.n_arms)
+
+    def common_noise(self, round_index, context):
+        """Standard normals, one for each parameter in common."""
+        return self.normals(COMMON, round_index, context, self.common.size)
+
+    def common_gradient(self, round_index, context, score, variance):
+        """What a context teaches the parameters in common: score (A,) without its nuisance, of which a parameter has
+        `variance`."""
+        spread = np.sqrt(variance + self.world.interference**2 * (score**2).sum())
+        return self.directions(context) @ score + spread * self.common_noise(round_index, context)
 
     # --- a round ---
 
@@ -154,15 +197,16 @@ class NaiveRun:
             self.design.estimator, frozen, self.logp(batch, arms, forms).ravel()
         ).weight.reshape(n, k)
         p, f = self.policy(batch)
-        scores = np.zeros_like(p)
+        scores, common = np.zeros_like(p), np.zeros(self.common.size)
         for i in range(n):
             for j in range(k):
                 scores[i] += weight[i, j] * self.answer_score(p[i], arms[i, j])
             squares = sum(weight[i, j] ** 2 * self.variance(p[i], arms[i, j]) for j in range(k))
+            common += self.common_gradient(round_index, batch[i], scores[i], self.world.nuisance**2 * squares)
             scores[i] += self.world.nuisance * np.sqrt(squares) * self.nuisance(round_index, batch[i])
         taught = self.x[batch] + self.world.interference * self.x[self.others(round_index, batch)]
-        grad = np.append((taught.T @ scores).ravel(), self.world.format_scale * (weight * (forms - f[:, None])).sum())
-        self.step(grad)
+        format_grad = self.world.format_scale * (weight * (forms - f[:, None])).sum()
+        self.step(np.concatenate([(taught.T @ scores).ravel(), common, [format_grad]]))
 
     def step(self, grad):
         o = self.run.optimizer
@@ -174,7 +218,8 @@ class NaiveRun:
             self.moments[1] = o.beta2 * self.moments[1] + (1 - o.beta2) * grad**2
             mean, square = self.moments[0] / (1 - o.beta1**self.t), self.moments[1] / (1 - o.beta2**self.t)
             move = o.learning_rate * mean / (np.sqrt(square) + o.eps)
-        self.w += move[:-1].reshape(self.w.shape)
+        self.w += move[: self.w.size].reshape(self.w.shape)
+        self.common += move[self.w.size : -1]
         self.theta_f += move[-1]
 
     def pass_at_1(self):

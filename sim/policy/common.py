@@ -1,0 +1,74 @@
+"""What all contexts have in common besides the matrix W: a policy that gets sharper, and one that gets more correct.
+
+    z(x, a) = (1 + c_b th_b) z0(x, a) + 1[a correct] (c_s / sqrt M) sum_m th_m + x W
+
+A pre-trained model knows more than it says: most of what training changes at first is not what a single question
+teaches, but something that holds for all of them. It trusts its best guess more (sharpening, c_b), and it uses what it
+can do (correctness, c_s): M numbers, as many as there are templates or operations to get right. The parameters lie
+behind W and before that of the format; where c_b or c_s is 0, theirs do not exist. The base policy of a KL penalty and
+the format know nothing of them. docs/simulator.md has the equations, `rftlab.sim.round.common` the gradients.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.jit import inner, kernel
+from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, store
+from rftlab.sim.policy.forgetting import base_logit_scale
+from rftlab.sim.policy.policy import F
+from rftlab.sim.policy.versions import for_linear
+
+_MIN = 1e-6
+"""The least factor that a policy which got less sharp keeps, as with forgetting."""
+
+
+class Base(NamedTuple):
+    """What has become of the base policy at some parameters."""
+
+    kept: float
+    """Factor of its format's logits: what is not forgotten."""
+    scale: float
+    """Factor of its logits: that, times 1 + c_b th_b, which is at least 1e-6."""
+    slope: float
+    """Derivative of `scale` in th_b, what is forgotten held fixed."""
+    lift: float
+    """Bonus of correct arms."""
+
+
+@kernel
+def base_of(plan, theta):
+    """What has become of the base policy at parameters theta."""
+    kept = base_logit_scale(plan.forgetting, theta, plan.n_common)
+    scale, slope, lift, at, stop = kept, 0.0, 0.0, theta.shape[0] - 1 - plan.n_common, theta.shape[0] - 1
+    if plan.sharpening > 0.0:
+        sharpness = 1.0 + plan.sharpening * np.float64(theta[at])
+        scale = kept * max(sharpness, _MIN)
+        slope = kept * plan.sharpening if sharpness > _MIN else 0.0
+        at += 1
+    for m in range(at, stop):
+        lift += np.float64(theta[m])
+    return Base(kept, scale, slope, plan.correctness * lift)
+
+
+@for_linear
+def raise_correct(contexts, batch, lift, logits):
+    """Add `lift` to the logits of the correct arms of a batch's contexts."""
+    for row in range(batch.shape[0]):
+        bonus = keep_bits(splat(F(lift)), contexts.correct[batch[row]])
+        store(logits, row * LANES, load(logits, row * LANES) + bonus)
+
+
+@raise_correct.for_tabular
+def _(contexts, batch, lift, logits):
+    for row in range(batch.shape[0]):
+        for a in range(logits.shape[1]):
+            if (contexts.correct[batch[row]] >> np.uint32(a)) & np.uint32(1):
+                logits[row, a] += lift
+
+
+@inner
+def remember_base(base, view):
+    """Keep in a `View` what the general round will ask of its policy's base."""
+    view.base_scale[0] = base.scale
+    view.common[0], view.common[1] = base.slope, base.lift

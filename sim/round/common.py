@@ -1,0 +1,124 @@
+"""What a round teaches the parameters that all contexts have in common (`rftlab.sim.policy.common`).
+
+A context i whose score in its logits is S_i, nuisance aside, adds S_i . dz_i/dth, exactly, and noise: each of its
+rollouts says something about the parameter on which no reward depends (variance nuisance^2 w_k^2, as in every
+coordinate of W), and what it teaches leaks in from other contexts (interference^2 |S_i|^2). Each parameter has noise of
+its own, so several parts of correctness agree on what all of them see, and on nothing else.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from rftlab.shared.jit import inner, kernel
+from rftlab.sim.lanes.simd import LANES, keep_bits, load, splat, total
+from rftlab.sim.policy.policy import F
+from rftlab.sim.policy.versions import for_linear
+
+
+class Noise(NamedTuple):
+    """Of a context."""
+
+    spread: float
+    """Deviation of the nuisance in its scores, which is taken out again."""
+    variance: float
+    """Of the nuisance of a parameter in common."""
+
+
+@for_linear
+def score_products(contexts, plan, row, context, spread, noise, scores):
+    """S . z0, sum of S over correct arms, and |S|^2; S the score of a row without its nuisance, spread x noise[row]."""
+    arms = np.uint32((1 << plan.n_arms) - 1)
+    score = load(scores, row * LANES)
+    if spread > 0.0:
+        score = score - keep_bits(load(noise, row * LANES), arms) * splat(F(spread))
+    base = keep_bits(load(contexts.base_logits, context * LANES), arms)
+    return (
+        float(total(score * base)),
+        float(total(keep_bits(score, contexts.correct[context]))),
+        float(total(score * score)),
+    )
+
+
+@score_products.for_tabular
+def _(contexts, plan, row, context, spread, noise, scores):
+    of_base = of_correct = squares = 0.0
+    for a in range(plan.n_arms):
+        score = scores[row, a] - spread * noise[row, a]
+        of_base += score * contexts.base_logits[context, a]
+        squares += score * score
+        if (contexts.correct[context] >> np.uint32(a)) & np.uint32(1):
+            of_correct += score
+    return of_base, of_correct, squares
+
+
+@kernel
+def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisance, scores, grad):
+    """Add to grad what a context, `row` of the batch, teaches the parameters in common.
+
+    slope: of the base policy's factor (`rftlab.sim.policy.common.Base`); noise: a `Noise`; common_noise and nuisance
+    (rows, LANES) standard normals, those of these parameters and those of the scores.
+    """
+    of_base, of_correct, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
+    spread = math.sqrt(noise.variance + plan.interference**2 * squares)
+    start, stop = grad.shape[0] - 1 - plan.n_common, grad.shape[0] - 1
+    first = start
+    if plan.sharpening > 0.0:
+        grad[start] += slope * of_base + spread * common_noise[row, 0]
+        first += 1
+    for m in range(first, stop):
+        grad[m] += plan.correctness * of_correct + spread * common_noise[row, m - start]
+
+
+@inner
+def _centred(contexts, view, row, context, low, high, correct):
+    """Of g(a), 1 for a correct arm or its base logit, over the arms low .. high-1 of a token: E[d^2], E[right d] and
+    E[right d^2], d = g - E[g]."""
+    mean = square = right = right_square = 0.0
+    for a in range(low, high):
+        is_correct = (contexts.correct[context] >> np.uint32(a)) & np.uint32(1)
+        mean += view.probs[row, a] * (is_correct if correct else contexts.base_logits[context, a])
+    for a in range(low, high):
+        is_correct = (contexts.correct[context] >> np.uint32(a)) & np.uint32(1)
+        d = (is_correct if correct else contexts.base_logits[context, a]) - mean
+        square += view.probs[row, a] * d**2
+        right += is_correct * view.probs[row, a] * d
+        right_square += is_correct * view.probs[row, a] * d**2
+    return square, right, right_square
+
+
+@inner
+def _squared_sums(contexts, plan, view, row, context, correct):
+    """E[D^2] and E[right D^2] over the answers of a context, D the sum over an answer's tokens of d as of `_centred`.
+    Tokens are independent, so these are found token by token."""
+    width, square, chance, once, twice = plan.n_arms // len(plan.token_starts), 0.0, 1.0, 0.0, 0.0
+    for low in plan.token_starts:
+        p = 0.0
+        for a in range(low, low + width):
+            p += view.probs[row, a] * ((contexts.correct[context] >> np.uint32(a)) & np.uint32(1))
+        mine, right, right_square = _centred(contexts, view, row, context, low, low + width, correct)
+        square += mine
+        twice = twice * p + 2.0 * once * right + chance * right_square
+        once = once * p + chance * right
+        chance *= p
+    return square, twice
+
+
+@inner
+def common_squares(contexts, plan, view, row, context, chance, distance, right_distance):
+    """E[|s|^2] and E[right |s|^2] over the answers of a context, s the score in the parameters in common, noise
+    included.
+
+    chance: Pr(right); distance, right_distance: E[D] and E[right D] of D = |e - pi|^2.
+    """
+    sharp, right_sharp = _squared_sums(contexts, plan, view, row, context, False)
+    better, right_better = _squared_sums(contexts, plan, view, row, context, True)
+    parts = plan.n_common - 1 if plan.sharpening > 0.0 else plan.n_common
+    steep, raised = view.common[0] ** 2, parts * plan.correctness**2
+    fixed = plan.n_common * plan.nuisance**2 * (1.0 - plan.surprise)
+    with_distance = plan.n_common * (plan.nuisance**2 * plan.surprise + plan.interference**2)
+    return (
+        steep * sharp + raised * better + fixed + with_distance * distance,
+        steep * right_sharp + raised * right_better + fixed * chance + with_distance * right_distance,
+    )
