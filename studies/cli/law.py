@@ -42,7 +42,7 @@ class Law:
     """
 
     pair: str | None = None
-    """A pair with a pilot of the package, or one of the simulator."""
+    """A pair with a pilot, in the results folder or in the package, or one of the simulator."""
     r: float | None = None
     """Variance of gradients between prompts over that of a response within its prompt, instead of a pair's."""
     phi: float = 1.0
@@ -52,7 +52,7 @@ class Law:
     cost: CostFlags = field(default_factory=CostFlags)
     """What its parts cost."""
     results: Path = Path("results")
-    """Results folder, for the study of the simulator and the figure."""
+    """Results folder, for pilots, the study of the simulator, and the figure."""
     quiet: bool = False
     """No progress bars (for logs)."""
 
@@ -74,7 +74,7 @@ class Law:
         if self.r is not None:
             run.show_ratios(console, self.r, self.phi, self.cost.costs(), self.budget)
         elif self.pair is not None:
-            run.show_pair(console, self.pair, self.cost.costs(), self.budget)
+            run.show_pair(console, self.pair, self.results, self.cost.costs(), self.budget)
         else:
             run.score_all(console, self.results, self.quiet)
         return 0

@@ -104,8 +104,7 @@ def forecast(
     single runs about the curve. Takes a fraction of a second; equal arguments give equal numbers."""
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
     first, found = fit_curve(base, runs, noise.ratios), []
-    for _ in range(WORLDS):
-        ratios = drawn(noise, rng)
+    for ratios in drawn(noise, WORLDS):
         curve = fit_curve(base, runs, ratios, start=(first.gain, float(np.log(first.power))))
         tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
         root = np.linalg.cholesky(curve.covariance + 1e-9 * np.eye(2))
@@ -115,11 +114,15 @@ def forecast(
     return LawForecast(*np.clip(np.quantile(found, [0.5, 0.1, 0.9], axis=0), 0.0, 1.0))
 
 
-def drawn(noise: MeasuredNoise, rng: np.random.Generator) -> NoiseRatios:
-    """r and phi within their errors: r is normal and not below 0, phi log-normal about what is believed."""
-    believed = noise.ratios
-    least = (0 - noise.between) / noise.between_error if noise.between_error > 0 else -np.inf
-    chance = rng.uniform(ndtr(least), 1.0) if noise.between_error > 0 else 0.5
-    between = noise.between + noise.between_error * ndtri(chance) if noise.between_error > 0 else believed.between
-    relative = noise.gain_error / noise.gain if noise.gain > 0 else 0.0
-    return NoiseRatios(max(0.0, float(between)), believed.gain * float(np.exp(relative * rng.standard_normal())))
+def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
+    """n pairs of r and phi within their errors, evenly spread over what is likely: r is normal and not below 0, phi
+    log-normal about what is believed."""
+    believed, chances = noise.ratios, (np.arange(n) + 0.5) / n
+    between, gain = np.full(n, believed.between), np.full(n, believed.gain)
+    if noise.between_error > 0:
+        below = ndtr(-noise.between / noise.between_error)
+        between = noise.between + noise.between_error * ndtri(below + (1 - below) * chances)
+    if noise.gain > 0:
+        shuffled = chances[np.random.default_rng(0).permutation(n)]
+        gain = believed.gain * np.exp(noise.gain_error / noise.gain * ndtri(shuffled))
+    return [NoiseRatios(max(0.0, float(r)), float(phi)) for r, phi in zip(between, gain, strict=True)]

@@ -21,7 +21,7 @@ from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
 from rftlab.studies.paper.published import published
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.pilot.store import shipped_base, shipped_pairs
+from rftlab.studies.pilot.store import read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.public import store
 from rftlab.studies.public.repeats import SIX_HOURS, cell_of
 from rftlab.studies.results.reference import shipped
@@ -56,6 +56,8 @@ class RankedPair(NamedTuple):
     """r and phi of the base policy, where `noise` was measured later."""
     known: tuple[KnownRun, ...] = ()
     """The runs that a forecast may see."""
+    rounds: int | None = None
+    """Of the grid that is forecast; the longest of the designs' if left out."""
     curves: pd.DataFrame = pd.DataFrame()
     """design (index into `designs`), round, value: means over seeds."""
 
@@ -69,6 +71,21 @@ def language_pairs() -> Iterator[RankedPair]:
         noise = of_base(shipped_base(pair))
         known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)
         yield _measured("language model", pair, "test", own, noise, known)
+
+
+def piloted_pair(root: Path, pair: str) -> RankedPair:
+    """What a pilot of the user found: r, phi, and its runs, all of which a forecast may see. Raises UserError where
+    there is none, or a damaged one."""
+    pilot = read_pilot(root, pair)
+    noise = of_base(pilot.base)
+    designs = tuple(replace(run.design, rounds=pilot.rounds, eval_every=pilot.rounds) for run in pilot.runs)
+    whole = [int(run.curve.round[-1]) == pilot.rounds for run in pilot.runs]
+    ends = [run.curve.test_pass_at_1[-1] if end else np.nan for run, end in zip(pilot.runs, whole, strict=True)]
+    known = (KnownRun(run.design, run.curve.round[1:], run.curve.test_pass_at_1[1:]) for run in pilot.runs)
+    runs = tuple(run for run in known if len(run.rounds))
+    base = pilot.base.test.rate("strict")
+    found = RankedPair("language model", pair, "test", (noise.ratios,), designs, np.array(ends), base, noise)
+    return found._replace(known=runs, rounds=pilot.rounds)
 
 
 def simulated_pairs(root: Path) -> Iterator[RankedPair]:
@@ -117,12 +134,14 @@ def _measured(
     lines = lines.assign(design=lines["cell"].map(cells.index))[["design", "round", "value"]]
     base = float(own.loc[own["round"] == 0, column].mean())
     values = ends[cells].to_numpy()
-    return RankedPair(level, pair, split, (noise.ratios,), designs, values, base, noise, None, tuple(points), lines)
+    return RankedPair(
+        level, pair, split, (noise.ratios,), designs, values, base, noise, None, tuple(points), curves=lines
+    )
 
 
 def published_pairs() -> Iterator[RankedPair]:
     """What arXiv 2601.22532 reports, with r and phi of the simulated pair, whose parameters were fitted to these very
-    numbers."""
+    numbers on GSM8K, to those of the base model and of (32, 1) on MATH. These two are known to forecasts."""
     for name in pairs_at("sim"):
         model, dataset = PAIRS[name].model, PAIRS[name].dataset
         base_noise, noise = simulated_noise(name)
@@ -130,7 +149,7 @@ def published_pairs() -> Iterator[RankedPair]:
             found = {cell: published(model, dataset, split, design) for cell, design in CELLS.items()}
             ends = {cell: value for cell, value in found.items() if value is not None}
             base = published(model, dataset, split, None)
-            if base is not None and len(ends) > 2:
+            if base is not None and RAW in ends:
                 yield RankedPair(
                     "published",
                     name,
@@ -141,6 +160,7 @@ def published_pairs() -> Iterator[RankedPair]:
                     base,
                     noise,
                     base_noise.ratios,
+                    (KnownRun(BASELINE, np.array([float(BASELINE.rounds)]), np.array([ends[RAW]])),),
                 )
 
 

@@ -6,22 +6,23 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs, NoiseRatios
-from rftlab.shared.errors import check_choice
-from rftlab.shared.folders import folder_below
+from rftlab.shared.errors import check
+from rftlab.shared.folders import folder_below, kind_of
 from rftlab.studies.law import show
 from rftlab.studies.law.figures import SHOWN, collapse
 from rftlab.studies.law.levels import (
     WARM,
     RankedPair,
     language_pairs,
+    piloted_pair,
     public_pairs,
     published_pairs,
     simulated_noise,
     simulated_pairs,
 )
 from rftlab.studies.law.score import score
-from rftlab.studies.paper.pairs import pairs_at
-from rftlab.studies.pilot.store import shipped_pairs
+from rftlab.studies.paper.pairs import PAIRS, pairs_at
+from rftlab.studies.pilot.store import file_of, shipped_pairs
 from rftlab.studies.report.figures import save
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.store import open_store
@@ -57,12 +58,17 @@ def _drawn(found: list[RankedPair]) -> list[RankedPair]:
     return measured + [one for one in found if SHOWN.get(one.level) == one.pair and one.split == "train"]
 
 
-def show_pair(console: Console, pair: str, costs: Costs, budget: float) -> None:
-    """r, phi, designs, forecasts and the best split of a pair. Raises UserError for one that nobody measured."""
-    known = (*shipped_pairs(), *pairs_at("sim"))
-    check_choice("pair", pair, known)
-    if pair in shipped_pairs():
-        found = next(one for one in language_pairs() if one.pair == pair)
+def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: float) -> None:
+    """r, phi, designs, forecasts and the best split of a pair: of a pilot in the results folder, else of one that comes
+    with rftlab, else of the simulator. Raises UserError for a pair that nobody measured."""
+    own = kind_of(file_of(results, pair)) is not None if pair in PAIRS else False
+    check(
+        own or pair in (*shipped_pairs(), *pairs_at("sim")),
+        f"pair = {pair!r} has no pilot in {results}; allowed: {', '.join((*shipped_pairs(), *pairs_at('sim')))}, "
+        "or one of `rftlab pilot`",
+    )
+    if own or pair in shipped_pairs():
+        found = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
         assert found.error is not None
         show.show_noise(console, found.error, "base model, from the pilot's gradients")
         show.show_designs(console, found)

@@ -82,7 +82,7 @@ def show_noise(console: Console, noise: MeasuredNoise, told: str) -> None:
 def show_designs(console: Console, found: RankedPair) -> None:
     """All designs of the grid, best first, with forecasts where runs are known."""
     noise = found.noise[0]
-    rounds = max((design.rounds for design in found.designs), default=1)
+    rounds = found.rounds or max(design.rounds for design in found.designs)
     designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
     each = [time_per_round(design, noise) for design in designs]
     told = forecast(found.base, list(found.known), found.error, designs) if found.known and found.error else None

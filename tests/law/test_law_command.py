@@ -4,6 +4,9 @@ import pytest
 from rich.console import Console
 
 from rftlab.studies.law import run
+from rftlab.studies.pilot.pilot import pilot_from
+from rftlab.studies.pilot.store import file_of, shipped_base, write
+from rftlab.studies.results.reference import shipped
 from tests.support.here import rftlab
 
 BAD = [
@@ -14,7 +17,7 @@ BAD = [
     (["--r", "0.1", "--budget", "1"], "budget = 1; allowed: 2 or more"),
     (["--r", "0.1", "--cost.rollout", "0"], "cost of a rollout = 0; allowed: more than 0"),
     (["--r", "0.1", "--cost.prompt-tokens", "-5"], "cost.prompt_tokens = -5.0; allowed: 0 or more, finite"),
-    (["--pair", "[bold]x"], "pair = '[bold]x' is unknown; allowed: smollm2-words, tiny-mix97"),
+    (["--pair", "[bold]x"], "pair = '[bold]x' has no pilot in results; allowed: smollm2-words, tiny-mix97"),
 ]
 
 
@@ -48,3 +51,18 @@ def test_all_scores_and_the_figure(tmp_path, monkeypatch):
     assert "tiny-mix97, test" in text and "no simulated pairs" in text and "1.0000*" in text
     written = {path.name for path in (tmp_path / "results" / "law").iterdir()}
     assert written == {"collapse.svg", "collapse.png", "collapse.csv"}
+
+
+def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
+    pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
+    noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
+    place = file_of(tmp_path, "tiny-mod97")
+    write(place, pilot._replace(base=pilot.base._replace(raw=noisy)), {})
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and "r = 0.2" in text and "forecast after 600 rounds from 32x1 raw, 32x8" in text
+    write(place, pilot._replace(runs=()), {})
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and "r = 0.08144" in text and "forecast" not in text and "1x256" in text
+    place.write_text(place.read_text()[:-40])
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 2 and text.count("\n") == 1 and "damaged" in text
