@@ -27,6 +27,7 @@ DRAWING = (
     "studies/theory/figures.py",
     "studies/compare/figures.py",
     "studies/forecast/figures.py",
+    "studies/law/figures.py",
 )
 CONFINED = {
     "torch": ("llm/",),
@@ -132,6 +133,7 @@ FLOORS = (
     ("studies/report", "studies/diagnose"),
     ("studies/public", "studies/imported"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
+    ("studies/law",),
     ("studies/forecast", "studies/signal"),
     ("studies/advise",),
     ("studies/cli",),
@@ -239,6 +241,7 @@ def test_the_simulator_path_never_imports_torch():
         "pilot.run",
         "pilot.show",
         "signal.show",
+        "law.run",
         "advise.show",
     )
     modules = ", ".join(f"rftlab.studies.{part}" for part in parts)

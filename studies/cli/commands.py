@@ -11,6 +11,7 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.law import Law
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
@@ -208,6 +209,7 @@ COMMANDS = {
         Calibrate,
         Predict,
         Score,
+        Law,
         Theory,
         Report,
         Status,

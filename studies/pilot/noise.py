@@ -14,14 +14,41 @@ the jackknife that leaves out a block of contexts at a time. It is not too small
 for a signal that is lost in noise, a mean of products of pairs, 1.4 times too large.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from rftlab.studies.pilot.pilot import Gradient
 
-if TYPE_CHECKING:
-    from rftlab.llm.probe import GradientProducts
+
+class Products(Protocol):
+    """What is known of the gradients g_i1, g_i2 of two groups of responses to each of G contexts, g_i their mean:
+    `rftlab.llm.probe.GradientProducts`, or the same of the simulator."""
+
+    @property
+    def group(self) -> int:
+        """Responses of a group."""
+        ...
+
+    @property
+    def block(self) -> np.ndarray:
+        """(G,) in which block of contexts each is."""
+        ...
+
+    @property
+    def gram(self) -> np.ndarray:
+        """(blocks, blocks) inner products of the blocks' sums of g_i."""
+        ...
+
+    @property
+    def squares(self) -> np.ndarray:
+        """(G,) |g_i|^2."""
+        ...
+
+    @property
+    def differences(self) -> np.ndarray:
+        """(G,) |g_i1 - g_i2|^2."""
+        ...
 
 
 class Parts(NamedTuple):
@@ -33,7 +60,7 @@ class Parts(NamedTuple):
     """Of one rollout: n tr W_n."""
 
 
-def analysed(products: "GradientProducts") -> Gradient:
+def analysed(products: Products) -> Gradient:
     """Signal, noise between contexts and noise within them, with errors."""
     blocks = np.unique(products.block)
     left = np.array([parts_of(products, blocks[blocks != out]) for out in blocks])
@@ -43,7 +70,7 @@ def analysed(products: "GradientProducts") -> Gradient:
     )
 
 
-def parts_of(products: "GradientProducts", blocks: np.ndarray) -> Parts:
+def parts_of(products: Products, blocks: np.ndarray) -> Parts:
     """Estimates from the contexts of some blocks."""
     mine_G = np.isin(products.block, blocks)
     contexts = int(mine_G.sum())

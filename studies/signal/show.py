@@ -6,9 +6,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rftlab.shared.effective_batch import effective_batch
 from rftlab.studies.pilot.passrates import BetaBinomial
 from rftlab.studies.pilot.pilot import Gradient
-from rftlab.studies.signal.signal import Rates, counted_share, noise_batch, outcome_of, silent_share, tries_of
+from rftlab.studies.signal.signal import Rates, counted_share, outcome_of, silent_share, tries_of
 from rftlab.studies.signal.source import Fitted, MeasuredRates
 
 SHADES = " ░▒▓█"
@@ -79,7 +80,7 @@ def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], r
     """B_eff at every (B, K), where a pilot measured gradients."""
     ratio = max(0.0, gradient.between / gradient.within)
     error = gradient.between_error / gradient.within
-    values = np.array([[noise_batch(b, k, ratio) for k in rollouts] for b in batches])
+    values = np.array([[effective_batch(b, k, ratio) for k in rollouts] for b in batches])
     put(console, "effective batch B_eff = B / (r + 1/K), in responses", _map(values, batches, rollouts))
     lost = gradient.between < 2 * gradient.between_error
     say(

@@ -149,13 +149,3 @@ def posterior(rates: Rates, m: int, right: int) -> Rates:
     chance = zero_inflated(m, rates.a, rates.b, rates.zero)[right]
     at_zero = rates.zero / chance if right == 0 else 0.0
     return BetaBinomial(rates.a + right, rates.b + m - right, float(at_zero), float(np.log(chance)))
-
-
-def noise_batch(batch_size: int, rollouts: int, ratio: float) -> float:
-    """B_eff = B / (r + 1/K): independent responses to as many prompts that would give a gradient as little noise, if
-    prompts did not differ.
-
-    ratio: r, the variance of gradients between prompts over that of a response's gradient within its prompt. The
-    covariance of a batch's gradient has trace (between + within / K) / B = within / B_eff.
-    """
-    return batch_size / (ratio + 1 / rollouts)

@@ -8,6 +8,7 @@ import pytest
 from scipy.special import beta as beta_function
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.effective_batch import effective_batch
 from rftlab.shared.errors import UserError
 from rftlab.studies.pilot.passrates import BetaBinomial, beta_binomial, nonparametric
 from rftlab.studies.pilot.store import shipped_base
@@ -15,7 +16,6 @@ from rftlab.studies.signal.signal import (
     beta_of,
     counted_share,
     exactly,
-    noise_batch,
     outcome_of,
     posterior,
     silent_share,
@@ -131,8 +131,8 @@ def test_the_effective_batch_gives_the_variance_of_a_batch_of_groups():
     rng, between, within, batch, rollouts = np.random.default_rng(6), 0.5, 4.0, 8, 4
     prompts = rng.normal(0, between**0.5, (40_000, batch, 1))
     means = (prompts + rng.normal(0, within**0.5, (40_000, batch, rollouts))).mean(axis=(1, 2))
-    assert means.var() == pytest.approx(within / noise_batch(batch, rollouts, between / within), rel=0.03)
-    assert noise_batch(8, 4, 0.0) == 32 and noise_batch(8, 10**9, 0.5) == pytest.approx(16)
+    assert means.var() == pytest.approx(within / effective_batch(batch, rollouts, between / within), rel=0.03)
+    assert effective_batch(8, 4, 0.0) == 32 and effective_batch(8, 10**9, 0.5) == pytest.approx(16)
 
 
 MUTANTS = {
@@ -153,8 +153,8 @@ def test_a_wrong_share_would_be_seen(name):
 def test_the_ratio_is_between_over_within_and_not_the_other_way_round():
     """As the variance of a batch of one response to each of B prompts shows."""
     between, within, batch = 0.5, 4.0, 8
-    assert within / noise_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
-    assert within / noise_batch(batch, 1, within / between) > 5 * (between + within) / batch
+    assert within / effective_batch(batch, 1, between / within) == pytest.approx((between + within) / batch)
+    assert within / effective_batch(batch, 1, within / between) > 5 * (between + within) / batch
 
 
 # --- where rates come from ---

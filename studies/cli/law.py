@@ -1,0 +1,80 @@
+"""The command line of `rftlab law`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from rftlab.shared.effective_batch import Costs, costs_of
+from rftlab.shared.errors import check, check_finite
+
+
+@dataclass(frozen=True)
+class CostFlags:
+    """What a round's parts cost, in any unit."""
+
+    prompt: float = 0.0
+    """Of a prompt."""
+    rollout: float = 1.0
+    """Of a response."""
+    token: float = 0.0
+    """Of a token, read or sampled."""
+    prompt_tokens: float = 0.0
+    """Tokens of a prompt."""
+    response_tokens: float = 0.0
+    """Tokens of a response."""
+
+    def costs(self) -> Costs:
+        """Of a prompt and of a rollout, tokens included."""
+        return costs_of(self.prompt, self.rollout, self.token, self.prompt_tokens, self.response_tokens)
+
+
+@dataclass(frozen=True)
+class Law:
+    """The effective batch: what a round of a design is worth, and how well that ranks designs wherever ranks are known.
+
+        rftlab law                                  # rank correlations and forecast errors; writes RESULTS/law/
+        rftlab law --pair tiny-mix97                # r and phi, all designs with forecasts, the best split of a round
+        rftlab law --pair llama-math --budget 512
+        rftlab law --r 0.08 --cost.prompt 4         # the best split for an r that you measured
+
+    Simulated pairs are scored where the results folder has their study (`rftlab reproduce`).
+    """
+
+    pair: str | None = None
+    """A pair with a pilot, in the results folder or in the package, or one of the simulator."""
+    r: float | None = None
+    """Variance of gradients between prompts over that of a response within its prompt, instead of a pair's."""
+    phi: float = 1.0
+    """With --r: what a perfect baseline leaves of the variance within."""
+    budget: float = 256.0
+    """What a round may cost."""
+    cost: CostFlags = field(default_factory=CostFlags)
+    """What its parts cost."""
+    results: Path = Path("results")
+    """Results folder, for pilots, the study of the simulator, and the figure."""
+    quiet: bool = False
+    """No progress bars (for logs)."""
+
+    def __post_init__(self):
+        check(self.pair is None or self.r is None, "pair and r; allowed: one of the two, or neither")
+        if self.r is not None:
+            check_finite("r", self.r, 0)
+        check(self.phi == 1 or self.r is not None, f"phi = {self.phi:g}; allowed: with --r")
+        check_finite("phi", self.phi, above=0)
+        check_finite("budget", self.budget, above=0)
+        for name in ("prompt_tokens", "response_tokens"):
+            check_finite(f"cost.{name}", getattr(self.cost, name), 0)
+        self.cost.costs()
+
+    def execute(self, console: Console) -> int:
+        """Print, and for all pairs draw."""
+        from rftlab.studies.law import run
+
+        if self.r is not None:
+            run.show_ratios(console, self.r, self.phi, self.cost.costs(), self.budget)
+        elif self.pair is not None:
+            run.show_pair(console, self.pair, self.results, self.cost.costs(), self.budget)
+        else:
+            run.score_all(console, self.results, self.quiet)
+        return 0

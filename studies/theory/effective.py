@@ -1,0 +1,285 @@
+"""The effective batch, D31 to D36: what it counts, what a baseline does to it, how to spend a budget, and where
+learning goes with its root.
+
+The formulas are those of shared/effective_batch.py; what they predict is measured by enumerating groups through the
+estimators, on the simulator's optimiser, and in simulated runs.
+"""
+
+from itertools import product
+from math import sqrt
+
+import numpy as np
+
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import (
+    Costs,
+    NoiseRatios,
+    baseline_noise,
+    best_rollouts,
+    best_split,
+    effective_batch,
+)
+from rftlab.sim.config import Linear, Optimizer, OptimizerKind, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.round.optimizer import ascend, optimizer_rule
+from rftlab.sim.run import simulate
+from rftlab.sim.world import World
+from rftlab.studies.theory.check import Check, MeasuredValue, estimated, exact, positive, sampled
+from rftlab.studies.theory.learners import RAW as RAW_LEARNER
+from rftlab.studies.theory.models import MEAN, RAW, RLOO, PassRates, all_groups, beta_rates, binomial, by_count, weights
+from rftlab.studies.theory.replay import replayed
+
+RATES = PassRates(np.array([0.1, 0.4, 0.8]), np.array([0.5, 0.3, 0.2]))
+
+
+def outcomes(size: int, advantage=RAW) -> tuple[np.ndarray, np.ndarray]:
+    """Of a prompt drawn from RATES and K responses: chances (n,), and gradients (n,) in the one-logit model."""
+    rewards = all_groups(2, size).astype(np.float64)
+    weight = weights(advantage, rewards)
+    chances = [c * np.where(rewards == 1, p, 1 - p).prod(axis=1) for p, c in zip(*RATES, strict=True)]
+    gradients = [(weight * (rewards - p)).sum(axis=1) for p in RATES.values]
+    return np.concatenate(chances), np.concatenate(gradients)
+
+
+def enumerated_noise(batch_size: int, size: int) -> float:
+    """Variance of the gradient of B drawn prompts with K responses each, over all that can come out."""
+    chance, gradient = outcomes(size)
+    mean = second = 0.0
+    for picked in product(range(chance.size), repeat=batch_size):
+        likely, found = chance[list(picked)].prod(), gradient[list(picked)].mean()
+        mean, second = mean + likely * found, second + likely * found**2
+    return float(second - mean**2)
+
+
+def noise_of_a_round(mutant: bool) -> list[MeasuredValue]:
+    """D31. r and the noise within come from K = 1 and 2, all else from enumeration. The mutant counts responses."""
+    one, two = enumerated_noise(1, 1), enumerated_noise(1, 2)
+    within, between = 2 * (one - two), 2 * two - one
+    ratio = 0.0 if mutant else between / within
+    cases = ((1, 3), (1, 8), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2))
+    return [
+        exact(f"variance, B={b}, K={k}", within / effective_batch(b, k, ratio), enumerated_noise(b, k))
+        for b, k in cases
+    ]
+
+
+def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False) -> float:
+    """K times the noise, over the signal's square, that a unit of reward-blind score adds to a group of K responses
+    against the mean of all K + others rewards; from the last visits of a window with `replay`."""
+    rewards = all_groups(2, trained + others).astype(np.float64)
+    sets = replayed(rewards[:, ::-1]).rewards.reshape(rewards.shape) if replay else rewards
+    weight = weights(MEAN, rewards[:, :trained].copy(), sets)
+    noise = signal = 0.0
+    for p, share in zip(*rates, strict=True):
+        chance = share * np.where(rewards == 1, p, 1 - p).prod(axis=1)
+        noise += chance @ (weight**2).sum(axis=1)
+        signal += chance @ (weight * (rewards[:, :trained] - p)).sum(axis=1)
+    return trained * noise / (signal / rates.mean(lambda p, q: p * q)) ** 2
+
+
+def price_of_a_baseline(mutant: bool) -> list[MeasuredValue]:
+    """D32. The mutant forgets the price."""
+    found, gain = [], RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
+    for name, trained, others, replay in (
+        ("K=2", 2, 0, False),
+        ("K=8", 8, 0, False),
+        ("K=1 and 7 support rollouts", 1, 7, False),
+        ("K=4 and 4 support rollouts", 4, 4, False),
+        ("K=1, window of 8", 1, 7, True),
+        ("K=2, window of 6", 2, 4, True),
+    ):
+        expected = gain if mutant else baseline_noise(trained + others, gain)
+        measured = set_noise(RATES, trained, others, replay) / RATES.mean(lambda p, q: p)
+        found.append(exact(f"f, {name}", expected, measured))
+    for size in (2, 4, 16):
+        square = RATES.chances @ (binomial(size, RATES.values) @ by_count(RLOO, size).squares)
+        expected = gain if mutant else baseline_noise(size, gain)
+        found.append(exact(f"f, leave-one-out, K={size}", expected, size * square / RATES.mean(lambda p, q: p)))
+    return found
+
+
+def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most: int = 400) -> tuple[int, float]:
+    """The K of least noise for the money, by trying all, and that noise: noise between prompts from their pass rates,
+    within them `style` times the squared weights that the estimator gives."""
+    sizes = np.arange(2 if baseline else 1, most)
+    advantage = RLOO if baseline else RAW
+    between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
+    few = sizes[:40]
+    squares = np.array([rates.chances @ (binomial(k, rates.values) @ by_count(advantage, k).squares) for k in few])
+    noise = (between + style * squares) * (costs.prompt + few * costs.rollout)
+    return int(few[noise.argmin()]), float(noise.min())
+
+
+def spending(mutant: bool) -> list[MeasuredValue]:
+    """D33. The mutant takes the noise between prompts for what responses average away."""
+    found, rates = [], beta_rates(1, 3)
+    between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
+    for style in (0.5, 2.0):
+        raw, centred = style * rates.mean(lambda p, q: p), style * rates.mean(lambda p, q: p * q)
+        noise = NoiseRatios(raw / between if mutant else between / raw, centred / raw)
+        for dear in (0.0, 4.0, 12.0):
+            for baseline in (False, True):
+                costs = Costs(dear, 1.0)
+                ideal, budget = best_rollouts(noise, costs, baseline), 1e9
+                split = best_split(noise, costs, budget, baseline)
+                best, least = searched(rates, style, costs, baseline)
+                case = f"{'leave-one-out' if baseline else 'raw'}, prompt = {dear:g} rollouts, ν²={style:g}"
+                found.append(exact(f"K, {case}", split.rollouts, best))
+                found.append(exact(f"noise for the money, {case}", raw / split.effective * budget, least, 1e-6))
+                found.append(exact(f"K* rounds to K, {case}", 1.0, float(abs(ideal - best) < 1)))
+    return found
+
+
+def drift(
+    kind: OptimizerKind, ratio: float, batch: float, parts: int = 1, epochs: int = 1, n: int = 1000, rounds: int = 1100
+) -> np.ndarray:
+    """How far a round moves n parameters along their gradient, in rates, at stationarity; ratio: signal over noise of
+    one response. A round is `epochs` passes over `parts` mini-batches of batch / parts."""
+    rng, rates = np.random.default_rng(0), optimizer_rule(Optimizer(kind, learning_rate=1.0, eps=1e-12))
+    mean, theta, step = np.zeros(n), np.zeros(n), 10**6
+    square = np.full(n, ratio**2 + parts / batch)
+    for index in range(rounds):
+        if index == 100:
+            start = theta.copy()
+        gradients = ratio + rng.standard_normal((parts, n)) * sqrt(parts / batch)
+        for gradient in [*gradients] * epochs:
+            step += 1
+            ascend(rates, step, gradient.copy(), mean, square, theta)
+    return (theta - start) / (rounds - 100)
+
+
+def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1) -> float:
+    """The same by formula."""
+    return epochs * parts * ratio / sqrt(ratio**2 + parts / batch)
+
+
+def drift_in_noise(mutant: bool) -> list[MeasuredValue]:
+    """D34. Signal over noise of a response is .01; the mutant is SGD."""
+    kind: OptimizerKind = "sgd" if mutant else "adam"
+    found = []
+    for ratio, batch in ((0.01, 256), (0.01, 1024), (1.0, 16)):
+        name = f"drift, |G|/noise = {ratio:g}, B_eff = {batch}"
+        found.append(sampled(name, drift_per_round(ratio, batch), drift(kind, ratio, batch), slack=0.02))
+    low, high = (drift(kind, 0.01, batch).mean() for batch in (256, 1024))
+    return [*found, exact("twice as far with four times B_eff", 2.0, high / low, 0.05)]
+
+
+def drift_over_updates(mutant: bool) -> list[MeasuredValue]:
+    """D35. The mutant counts rounds."""
+    found = []
+    for parts, epochs in ((4, 1), (1, 4), (4, 2)):
+        expected = drift_per_round(0.01, 1024) if mutant else drift_per_round(0.01, 1024, parts, epochs)
+        measured = drift("adam", 0.01, 1024, parts, epochs, rounds=600)
+        found.append(sampled(f"drift a round, {parts} mini-batches, {epochs} epochs", expected, measured, slack=0.02))
+    return found
+
+
+WORLD = Linear(
+    n_train=2048,
+    n_test=200,
+    n_features=64,
+    n_answers=4,
+    n_styles=2,
+    kappa=2.0,
+    align=0.5,
+    base_format=8.0,
+    nuisance=2.0,
+)
+"""Small, and noisy enough for batches of 16 to 256 to be far from the end of noise."""
+
+
+def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 16) -> np.ndarray:
+    """Test Pass@1 (seeds,) after training with single rollouts and the raw reward."""
+    design = Design(batch_size, 1, estimator=RAW_LEARNER, rounds=rounds, eval_every=rounds)
+    runs = (Simulation(WORLD, design, Optimizer(learning_rate=rate), seed=seed) for seed in range(seeds))
+    return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
+
+
+def equal_tau(mutant: bool) -> list[MeasuredValue]:
+    """D36. The mutant compares at equal rollouts."""
+    world, found = build(WORLD), []
+    large = ends(world, 256, 200, 0.005)
+    for batch_size in (64, 16):
+        rounds = 200 * 256 // batch_size if mutant else round(200 * sqrt(256 / batch_size))
+        small = ends(world, batch_size, rounds, 0.005)
+        error = sqrt((small.var(ddof=1) + large.var(ddof=1)) / small.size)
+        name = f"Pass@1 of B = {batch_size} against B = 256 at equal τ"
+        found.append(estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01))
+    far, near = (ends(world, batch_size, rounds, 0.02) for batch_size, rounds in ((256, 200), (16, 800)))
+    error = sqrt((far.var(ddof=1) + near.var(ddof=1)) / far.size)
+    found.append(positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error))
+    return found
+
+
+CHECKS = (
+    Check(
+        id="D31",
+        statement="The noise of a round's gradient is that of B_eff responses to as many prompts that are all alike. "
+        "Responses average away the noise within a prompt, and never that between prompts.",
+        formula="tr Cov = within/B_eff, B_eff = B/(r + 1/K), r = between/within (raw reward)",
+        latex=r"\operatorname{tr}\operatorname{Cov} = \frac{\sigma_w^2}{B_{\mathrm{eff}}}, \qquad "
+        r"B_{\mathrm{eff}} = \frac{B}{r + 1/K}, \qquad r = \frac{\sigma_b^2}{\sigma_w^2}",
+        source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
+        kind="exact",
+        mutant="r left out: responses are counted",
+        experiment=noise_of_a_round,
+    ),
+    Check(
+        id="D32",
+        statement="In score directions that no reward depends on, a baseline multiplies the noise within prompts by "
+        "what a perfect one gains and by the price of estimating it from n rewards. Support rollouts and replayed "
+        "rewards lower the price and count as no response.",
+        formula="B_eff = B/(r + f/K), f = φ n/(n−1), φ = E[pq]/E[p]; n = K + support rollouts, or the window",
+        latex=r"B_{\mathrm{eff}} = \frac{B}{r + f/K}, \qquad f = \varphi\,\frac{n}{n-1}, \qquad "
+        r"\varphi = \frac{\mathbb{E}[pq]}{\mathbb{E}[p]}",
+        source="derived here",
+        kind="exact",
+        mutant="no price: f = φ",
+        experiment=price_of_a_baseline,
+    ),
+    Check(
+        id="D33",
+        statement="The best number of responses to a prompt follows from r and from what a prompt costs in "
+        "responses, whatever the budget. With a baseline from the group it is 2 or more even where prompts are free.",
+        formula="raw: K* = √(c_p/(c_r r)); with a baseline: K* = 1 + √((c_p/c_r + 1) φ/r)",
+        latex=r"K^* = \sqrt{\frac{c_p}{c_r r}}, \qquad "
+        r"K^*_{\text{baseline}} = 1 + \sqrt{\left(\frac{c_p}{c_r} + 1\right)\frac{\varphi}{r}}",
+        source="two-stage sampling (Cochran 1977); with a baseline derived here",
+        kind="exact",
+        mutant="1/r in place of r",
+        experiment=spending,
+    ),
+    Check(
+        id="D34",
+        statement="In noise Adam moves along the signal in proportion to the root of B_eff. Where the signal is "
+        "above the noise it moves by the rate, and more responses buy nothing; SGD moves alike with any batch.",
+        formula="drift/lr = s/√(s² + 1/B_eff), s = |G|/noise of a response, each of a coordinate",
+        latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{s}{\sqrt{s^2 + 1/B_{\mathrm{eff}}}}",
+        source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
+        kind="sampled",
+        mutant="SGD in place of Adam",
+        experiment=drift_in_noise,
+    ),
+    Check(
+        id="D35",
+        statement="Several updates a round move further: m mini-batches √m times as far in noise, E epochs over the "
+        "same responses E times, while steps are small enough for gradients to stay what they were.",
+        formula="drift/lr = E m s/√(s² + m/B_eff)",
+        latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{E\,m\,s}{\sqrt{s^2 + m/B_{\mathrm{eff}}}}",
+        source="derived here for Adam",
+        kind="sampled",
+        mutant="rounds are counted",
+        experiment=drift_over_updates,
+    ),
+    Check(
+        id="D36",
+        statement="In the simulator runs of B = 16, 64 and 256 meet where t √B_eff is equal, as long as steps are "
+        "short. With steps four times as long the small batch stays behind: its noise moves the weights further.",
+        formula="Pass@1 = P(τ), τ = t √(B_eff/B_ref)",
+        latex=r"\mathrm{Pass@1} = P(\tau), \qquad \tau = t\,\sqrt{B_{\mathrm{eff}}/B_{\mathrm{ref}}}",
+        source="derived here",
+        kind="sampled",
+        mutant="equal rollouts in place of equal τ",
+        experiment=equal_tau,
+    ),
+)

@@ -1,0 +1,129 @@
+"""The effective batch of designs, and the best split of a budget, against brute force."""
+
+from dataclasses import replace
+from math import inf, sqrt
+
+import pytest
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import (
+    Costs,
+    NoiseRatios,
+    baseline_noise,
+    baseline_rewards,
+    best_rollouts,
+    best_split,
+    costs_of,
+    design_batch,
+    effective_batch,
+    plain_batch,
+    time_per_round,
+)
+from rftlab.shared.errors import UserError
+from rftlab.studies.cards import preset
+
+GRPO, RAW = preset("paper_text"), preset("minimalist")
+NOISE = NoiseRatios(0.08, 0.5)
+
+
+def test_it_counts_responses_where_prompts_are_alike_and_prompts_where_responses_are():
+    assert effective_batch(8, 4, 0.0) == 32
+    assert effective_batch(8, 10**9, 0.5) == pytest.approx(16)
+
+
+@pytest.mark.parametrize(
+    ("design", "rewards"),
+    [
+        (Design(32, 8, estimator=RAW), 1),
+        (Design(32, 1, estimator=GRPO), 1),
+        (Design(32, 8, estimator=GRPO), 8),
+        (Design(32, 1, 7, estimator=GRPO), 8),
+        (Design(32, 2, replay_window=8, estimator=GRPO), 8),
+        (Design(32, 8, estimator=replace(GRPO, advantage=Advantage("batch_mean"))), inf),
+    ],
+)
+def test_rewards_behind_a_baseline(design, rewards):
+    assert baseline_rewards(design) == rewards
+    within = 1.0 if rewards == 1 else 0.5 if rewards == inf else 0.5 * rewards / (rewards - 1)
+    assert baseline_noise(rewards, 0.5) == pytest.approx(within)
+    assert design_batch(design, NOISE) == pytest.approx(32 / (0.08 + within / design.rollouts))
+    assert plain_batch(design, NOISE) == pytest.approx(32 / (0.08 + 1 / design.rollouts))
+
+
+def test_support_rollouts_and_windows_are_no_responses():
+    """Counting them as such would make them worth what trained rollouts are."""
+    trained, support, window = (
+        Design(32, 8, estimator=GRPO),
+        Design(32, 1, 7, estimator=GRPO),
+        Design(32, 1, replay_window=8, estimator=GRPO),
+    )
+    assert design_batch(support, NOISE) == design_batch(window, NOISE) < 0.3 * design_batch(trained, NOISE)
+
+
+def test_the_unit_of_tau_is_a_round_of_the_baseline():
+    assert time_per_round(Design(32, 1, estimator=RAW), NOISE) == 1
+    assert time_per_round(Design(128, 1, estimator=RAW), NOISE) == 2
+    assert time_per_round(Design(128, 1, estimator=RAW, minibatches=4, epochs=3), NOISE) == 12
+
+
+COSTS = [Costs(0.0, 1.0), Costs(3.0, 1.0), Costs(40.0, 0.5)]
+
+
+@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("noise", [NoiseRatios(0.01, 0.1), NoiseRatios(0.08, 1.0), NoiseRatios(0.7, 0.4)])
+@pytest.mark.parametrize("baseline", [False, True])
+def test_no_other_split_is_better_but_for_whole_prompts(costs, noise, baseline):
+    budget = 1e5
+    found = best_split(noise, costs, budget, baseline)
+    assert found.batch_size * (costs.prompt + found.rollouts * costs.rollout) <= budget
+    others = [
+        effective_batch(
+            int(budget / (costs.prompt + k * costs.rollout)), k, noise.between, baseline_noise(k, noise.gain)
+        )
+        if baseline
+        else effective_batch(int(budget / (costs.prompt + k * costs.rollout)), k, noise.between)
+        for k in range(2 if baseline else 1, 300)
+    ]
+    assert found.effective >= 0.998 * max(others)
+    worse = best_split(NoiseRatios(noise.between / 16, noise.gain), costs, budget, baseline)
+    wrong = effective_batch(
+        worse.batch_size,
+        worse.rollouts,
+        noise.between,
+        baseline_noise(worse.rollouts, noise.gain) if baseline else 1.0,
+    )
+    assert wrong < found.effective or worse.rollouts == found.rollouts == 1
+
+
+def test_the_classical_form():
+    assert best_rollouts(NoiseRatios(0.04), Costs(4.0, 1.0), False) == pytest.approx(10)
+    assert best_rollouts(NoiseRatios(0.04, 0.5), Costs(1.0, 1.0), True) == pytest.approx(1 + sqrt(2 * 0.5 / 0.04))
+    assert best_rollouts(NoiseRatios(0.0), Costs(0.0, 1.0), False) == 1
+    assert best_rollouts(NoiseRatios(0.0), Costs(1.0, 1.0), False) == inf
+
+
+def test_all_in_one_prompt_where_prompts_are_alike():
+    assert best_split(NoiseRatios(0.0), Costs(10.0, 1.0), 110.0, True)[:2] == (1, 100)
+
+
+def test_costs_of_tokens():
+    assert costs_of(1.0, 2.0, 0.01, 100, 300) == Costs(2.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        ((1.0, 0.0, 0.0, 0, 0), "cost of a rollout = 0; allowed: more than 0"),
+        ((-1.0, 1.0, 0.0, 0, 0), "cost of a prompt = -1.0; allowed: 0 or more, finite"),
+        ((0.0, 1.0, float("nan"), 0, 0), "cost of a token = nan; allowed: 0 or more, finite"),
+    ],
+)
+def test_costs_that_make_no_sense(costs, message):
+    with pytest.raises(UserError, match=message):
+        costs_of(*costs)
+
+
+def test_a_budget_that_pays_for_no_group():
+    with pytest.raises(UserError, match="budget = 5; allowed: 6 or more"):
+        best_split(NOISE, Costs(4.0, 1.0), 5.0, True)

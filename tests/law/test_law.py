@@ -1,0 +1,198 @@
+"""The law on data whose answer is known: planted curves and gradients, a small simulated world, shipped runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, effective_batch, time_per_round
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.cards import preset
+from rftlab.studies.law.curve import KnownRun, drawn, fit_curve, forecast
+from rftlab.studies.law.levels import RankedPair, language_pairs, public_pairs
+from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.law.score import forecast_errors, rank, regret, score, taus
+from rftlab.studies.law.simulated import noise_of
+from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.pilot.pilot import Gradient
+from rftlab.studies.pilot.store import shipped_base
+
+SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
+SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))
+
+
+def planted(design: Design, noise: NoiseRatios = SURE.ratios, scale: float = 0.05, power: float = 0.7) -> KnownRun:
+    rounds = np.arange(20.0, 201.0, 20.0)
+    tau = rounds * time_per_round(design, noise)
+    return KnownRun(design, rounds, expit(logit(0.1) + scale * tau**power))
+
+
+def test_a_planted_curve_is_found():
+    found = fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios)
+    assert (found.power, found.scale) == (pytest.approx(0.7, rel=0.02), pytest.approx(0.05, rel=0.1))
+    assert found.at(np.array([50.0])) == pytest.approx(expit(logit(0.1) + 0.05 * 50**0.7), abs=2e-3)
+
+
+def test_one_run_tells_another_if_r_is_right():
+    end = replace(LARGE, rounds=200, eval_every=200)
+    truth = planted(LARGE).values[-1]
+    right = forecast(0.1, [planted(SMALL)], SURE, (end,))
+    wrong = forecast(0.1, [planted(SMALL)], SURE._replace(between=1.6), (end,))
+    assert abs(right.median[0] - truth) < 0.02 and right.low[0] < truth < right.high[0]
+    assert abs(wrong.median[0] - truth) > 0.08
+
+
+def test_what_is_not_known_of_r_widens_the_interval():
+    vague = SURE._replace(between_error=0.3)
+    end = (replace(LARGE, rounds=200, eval_every=200),)
+    narrow, wide = (forecast(0.1, [planted(SMALL)], noise, end) for noise in (SURE, vague))
+    assert wide.high[0] - wide.low[0] > 1.5 * (narrow.high[0] - narrow.low[0])
+    again = forecast(0.1, [planted(SMALL)], vague, end)
+    assert all((a == b).all() for a, b in zip(wide, again, strict=True))
+
+
+def test_a_run_that_does_not_fit_does_not_rule():
+    broken = planted(SMALL)._replace(values=np.full(10, 0.02))
+    found = fit_curve(0.1, [planted(LARGE), planted(replace(LARGE, batch_size=128)), broken], SURE.ratios)
+    tau = 200 * time_per_round(LARGE, SURE.ratios)
+    assert found.at(np.array([tau]))[0] == pytest.approx(planted(LARGE).values[-1], abs=0.08)
+
+
+def test_curves_that_fall_and_bases_of_zero_are_fitted():
+    falling = planted(SMALL)._replace(values=np.linspace(0.3, 0.1, 10))
+    assert fit_curve(0.4, [falling], SURE.ratios).gain < 0
+    assert np.isfinite(fit_curve(0.0, [planted(SMALL)], SURE.ratios).at(np.array([1.0, 1e6]))).all()
+
+
+def test_nothing_to_fit_is_an_error():
+    for runs in ([], [planted(SMALL)._replace(rounds=np.zeros(10))]):
+        with pytest.raises(UserError, match="no point of a run after round 0"):
+            fit_curve(0.1, runs, SURE.ratios)
+
+
+def gradient(between: float, within: float, error: float = 0.1, group: int = 8) -> Gradient:
+    return Gradient(100, group, 1.0, between, within, 0.1, error, error)
+
+
+def test_noise_from_two_gradients():
+    """Centred: noise within of .5, and the price 8/7 of its baseline."""
+    found = measured(gradient(0.2, 2.0), gradient(0.4, 0.5 * 8 / 7))
+    assert (found.between, found.gain) == (pytest.approx(0.15), pytest.approx(0.25))
+    assert found.between_error == pytest.approx(0.1 / np.sqrt(2) / 2)
+    assert measured(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between == 0.1
+    with pytest.raises(UserError, match="groups of 1"):
+        measured(gradient(0.2, 2.0), gradient(0.4, 0.5, group=1))
+    with pytest.raises(UserError, match="without noise"):
+        measured(gradient(0.2, 0.0), gradient(0.4, 0.5))
+
+
+def test_what_is_lost_in_its_error_is_not_believed():
+    assert MeasuredNoise(-0.1, 0.2, 3.0, 2.0).ratios == NoiseRatios(0.0, 1.0)
+    assert MeasuredNoise(0.1, 0.2, 0.3, 0.1).ratios == NoiseRatios(0.1, 0.3)
+    draws = np.array(drawn(MeasuredNoise(-0.1, 0.2, 0.3, 0.03), 300))
+    assert draws.min() >= 0 and draws[:, 0].mean() == pytest.approx(0.128, abs=0.005)
+    assert np.log(draws[:, 1]).std() == pytest.approx(0.1, rel=0.05)
+
+
+WORLD = Linear(n_train=300, n_test=20, n_features=32, n_answers=4, base_format=8.0, kappa=2.0, align=0.5, nuisance=3.0)
+
+
+def test_the_simulator_s_phi_is_that_of_its_pass_rates():
+    """Noise there does not depend on what was answered: phi = E[pq] / E[p]."""
+    world = build(WORLD)
+    found = noise_of(Simulation(WORLD), world, contexts=300)
+    arms = WORLD.n_arms
+    probs = np.exp(world.train.base_logits[:, :arms].astype(np.float64) - world.train.base_lse[:, None])
+    right = (world.train.correct[:, None] >> np.arange(arms)) & 1
+    p = (probs * right).sum(axis=1)
+    assert found.gain == pytest.approx((p * (1 - p)).mean() / p.mean(), abs=3 * found.gain_error + 0.02)
+    assert found.gain < 0.8 and found.between_error > 0
+    assert noise_of(Simulation(WORLD), world, contexts=300) == found
+
+
+def test_learning_moves_phi():
+    world, run = build(WORLD), Simulation(WORLD, Design(32, 8, estimator=preset("paper_text"), rounds=100))
+    assert noise_of(run, world, 100, contexts=100).gain < noise_of(run, world, contexts=100).gain
+
+
+@pytest.mark.parametrize("dear", [0.0, 8.0])
+def test_the_best_split_learns_most_in_the_simulator(dear):
+    """The K of the formula against others of the same budget, r and phi from gradients of the untrained policy. Mutant:
+    the K of r / 16 learns less."""
+    place = replace(WORLD, n_train=1024, n_features=64, nuisance=1.0)
+    world, costs, found = build(place), Costs(dear, 1.0), {}
+    noise = noise_of(Simulation(place), world).ratios
+    chosen = best_split(noise, costs, 256, True)
+    wrong = best_split(noise._replace(between=noise.between / 16), costs, 256, True)
+    for k in {2, 4, 16, 64, chosen.rollouts, wrong.rollouts}:
+        design = Design(int(256 // (dear + k)), k, estimator=preset("rloo"), rounds=200, eval_every=200)
+        runs = (Simulation(place, design, Optimizer(learning_rate=0.004), seed=seed) for seed in range(4))
+        found[k] = float(np.mean([simulate(run, world).curve.train_pass_at_1[-1] for run in runs]))
+    best = found[chosen.rollouts]
+    assert best > max(found.values()) - 0.004 and best > max(found[2], found[64], found[wrong.rollouts]) + 0.01
+
+
+TINY = [one for one in language_pairs() if one.pair.startswith("tiny")]
+
+
+@pytest.mark.parametrize("found", TINY, ids=lambda one: one.pair)
+def test_designs_of_the_reference_runs_are_ranked(found):
+    """With r from the pilot. Mutants: no r, r / K, and rollouts in place of tau."""
+    told = score(found)
+    assert len(found.designs) == 25 and told.law > 0.94 and told.law > told.rollouts + 0.1
+    assert told.regret == 0
+    without = taus(found.designs, NoiseRatios(0.0, 1.0))
+    shared = np.array(
+        [one.rounds * effective_batch(one.batch_size, one.rollouts, found.noise[0][0] / one.rollouts) ** 0.5
+         for one in found.designs]
+    )  # fmt: skip
+    assert rank(without, found.ends) < told.law - 0.1 and rank(shared, found.ends) < told.law - 0.1
+
+
+def test_two_designs_have_no_rank_and_a_forecast():
+    (found,) = [one for one in language_pairs() if one.pair == "smollm2-words"]
+    told = score(found)
+    assert np.isnan(told.law) and np.isnan(told.regret) and told.held_out == len(found.designs) - 1
+
+
+def test_a_forecast_sees_no_held_out_run():
+    found = TINY[0]
+    seen = {run.design for run in found.known}
+    hidden = replace_ends(found, {i for i, one in enumerate(found.designs) if CELLS_OF[i] not in seen})
+    n, error, covered = forecast_errors(hidden)
+    assert n == 21 and covered == 0 and error > 0.3
+    assert all((a.values == b.values).all() for a, b in zip(hidden.known, found.known, strict=True))
+
+
+CELLS_OF = list(CELLS.values())
+
+
+def replace_ends(found: RankedPair, which: set[int]) -> RankedPair:
+    """The same, with other truths for some designs."""
+    ends = found.ends.copy()
+    ends[list(which)] = 0.0
+    return found._replace(ends=ends)
+
+
+def test_regret_is_of_designs_that_cost_alike():
+    found = TINY[0]
+    assert regret(found, NoiseRatios(0.0, 0.5)) > 0.01  # K = 256 looks best without r
+    few = found._replace(designs=found.designs[:2], ends=found.ends[:2])
+    assert np.isnan(regret(few, found.noise[0]))
+
+
+def test_public_runs_have_no_r_and_say_so():
+    (found,) = public_pairs()
+    assert len(found.designs) == 10 and len(found.noise) == 6 and found.error is None
+    assert score(found).held_out == 0 and score(found).law < 0.5
+
+
+def test_shipped_pilots_have_an_r():
+    for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
+        noise = of_base(shipped_base(pair))
+        assert 0.05 < noise.between < 0.1 and noise.ratios.gain == 1

@@ -1,0 +1,68 @@
+"""`rftlab law`: what it prints, what it refuses."""
+
+import pytest
+from rich.console import Console
+
+from rftlab.studies.law import run
+from rftlab.studies.pilot.pilot import pilot_from
+from rftlab.studies.pilot.store import file_of, shipped_base, write
+from rftlab.studies.results.reference import shipped
+from tests.support.here import rftlab
+
+BAD = [
+    (["--r", "-1"], "r = -1.0; allowed: 0 or more, finite"),
+    (["--pair", "tiny-mix97", "--r", "0.1"], "pair and r; allowed: one of the two, or neither"),
+    (["--phi", "0.5"], "phi = 0.5; allowed: with --r"),
+    (["--r", "0.1", "--phi", "0"], "phi = 0.0; allowed: more than 0, finite"),
+    (["--r", "0.1", "--budget", "1"], "budget = 1; allowed: 2 or more"),
+    (["--r", "0.1", "--cost.rollout", "0"], "cost of a rollout = 0; allowed: more than 0"),
+    (["--r", "0.1", "--cost.prompt-tokens", "-5"], "cost.prompt_tokens = -5.0; allowed: 0 or more, finite"),
+    (["--pair", "[bold]x"], "pair = '[bold]x' has no pilot in results; allowed: smollm2-words, tiny-mix97"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), BAD, ids=lambda value: str(value)[:30])
+def test_bad_input_is_one_line(arguments, line):
+    status, text = rftlab("law", *arguments)
+    assert status == 2 and text.startswith(f"rftlab: {line}") and text.count("\n") == 1
+
+
+def test_the_split_of_a_round():
+    _, text = rftlab("law", "--r", 0.04, "--cost.prompt", 4, "--budget", 280)
+    rows = [line.split() for line in text.splitlines()]
+    assert ["raw", "reward", "10.00", "20", "10", "142.9", "280"] in rows
+
+
+def test_a_measured_pair():
+    _, text = rftlab("law", "--pair", "tiny-mod97")
+    assert "r = 0.08144 ± 0.01" in text and "counts as 1" in text
+    rows = [line.split() for line in text.splitlines()]
+    names = [row[0] for row in rows if len(row) > 5 and row[0][0].isdigit()]
+    assert names[0] == "2048x1w8" and names[-1] == "1x256" and len(names) == 25
+
+
+def test_all_scores_and_the_figure(tmp_path, monkeypatch):
+    few = [one for one in run.language_pairs() if one.pair in ("tiny-mix97", "smollm2-words")]
+    monkeypatch.setattr(run, "published_pairs", lambda: iter(()))
+    monkeypatch.setattr(run, "language_pairs", lambda: iter(few))
+    console = Console(record=True, width=100)
+    run.score_all(console, tmp_path / "results", True)
+    text = console.export_text()
+    assert "tiny-mix97, test" in text and "no simulated pairs" in text and "1.0000*" in text
+    written = {path.name for path in (tmp_path / "results" / "law").iterdir()}
+    assert written == {"collapse.svg", "collapse.png", "collapse.csv"}
+
+
+def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
+    pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
+    noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
+    place = file_of(tmp_path, "tiny-mod97")
+    write(place, pilot._replace(base=pilot.base._replace(raw=noisy)), {})
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and "r = 0.2" in text and "forecast after 600 rounds from 32x1 raw, 32x8" in text
+    write(place, pilot._replace(runs=()), {})
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 0 and "r = 0.08144" in text and "forecast" not in text and "1x256" in text
+    place.write_text(place.read_text()[:-40])
+    status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
+    assert status == 2 and text.count("\n") == 1 and "damaged" in text
