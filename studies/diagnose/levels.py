@@ -65,11 +65,12 @@ def lasting_fall(line: Line | None) -> Fall | None:
     last, spread = float(np.median(end.values)), noise(line.values)
     found, most, least = None, -np.inf, limit("start") if line.metric == "pass_at_1" else 0.0
     for width in _widths(line):
-        level = ndimage.median_filter(line.values, size=width, mode="mirror")[: -len(end)]
+        whole = slice(width // 2, len(line) - max(width // 2, len(end)))  # windows that lie within the run
+        level = ndimage.median_filter(line.values, size=width, mode="mirror")[whole]
         if len(level) == 0:
             continue
-        at = int(np.argmax(level))
-        best, error = float(level[at]), spread * np.sqrt(_of_median(width) + _of_median(len(end)))
+        at = whole.start + int(np.argmax(level))
+        best, error = float(level.max()), spread * np.sqrt(_of_median(width) + _of_median(len(end)))
         certain = best - limit("fall_shrunk") * error
         falls = best > least and best - last > limit("errors") * error
         if falls and certain > most and _counted(line, best, last, width, len(end)):

@@ -58,7 +58,8 @@ def test_small_language_models_give_no_false_alarm():
 
 def test_what_was_planted_in_fresh_runs_is_found():
     cases = list(planted())
-    assert [case.run.name for case in cases] == [each.name for each in planted_runs()] == list(shipped()["run"].unique())
+    names = [each.name for each in planted_runs()]
+    assert [case.run.name for case in cases] == names == list(shipped()["run"].unique())
     table = score(cases)
     assert sum(found.alarms for found in table.values()) == 0
     for kind in ("collapse", "no signal", "sampler and trainer apart"):
