@@ -1,59 +1,16 @@
 """Runs that broke: reward, format or responses that were there and are gone; entropy that bursts or dries up."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.levels import lasting_fall
 from rftlab.studies.diagnose.observed import PROGRESS, Line, ObservedRun
-from rftlab.studies.diagnose.robust import noise, smooth, width_of
+from rftlab.studies.diagnose.robust import smooth
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND, ENTROPY_KIND = "collapse", "entropy gone"
 LEVELS = (*PROGRESS, ("test", "format_rate"), ("train", "format_rate"))
 ENTROPY, LENGTH = ("train", "entropy"), ("train", "response_length")
-
-
-class Fall(NamedTuple):
-    """From the best level to the last one."""
-
-    best: float
-    best_round: int
-    last: float
-    since: int
-    """First round of those that stay below the middle of both."""
-    share: float
-    """(best - last) / best."""
-
-
-def fall_of(line: Line | None) -> Fall | None:
-    """The fall of a line of rates or rewards; None where it is within noise, or too short to tell."""
-    if line is None or len(line) < limit("few_points") or np.isnan(line.values).any():
-        return None
-    level, last = smooth(line.values), float(np.median(line.last(0.2)))
-    at = int(np.argmax(level))
-    best, error = float(level[at]), _error(line, at)
-    around = slice(max(0, at - width_of(line.values) // 2), at + width_of(line.values) // 2 + 1)
-    at = around.start + int(np.argmax(line.values[around]))
-    if np.isfinite(line.counts[0]) and line.values[0] > best:  # one value is enough where its error is known
-        at, best, error = 0, float(line.values[0]), _binomial(line, 0)
-    if not best > 0 or not best - last > limit("errors") * error:
-        return None
-    above = np.flatnonzero(smooth(line.values, 0.0) > (best + last) / 2)
-    since = line.rounds[min(max(at, int(above[-1]) if len(above) else 0) + 1, len(line) - 1)]
-    return Fall(best, int(line.rounds[at]), last, int(since), (best - last) / best)
-
-
-def _binomial(line: Line, at: int) -> float:
-    p, n = float(np.clip(line.values[at], 0, 1)), line.counts[at]
-    return float(np.sqrt(p * (1 - p) / n)) if n >= 1 else float("nan")
-
-
-def _error(line: Line, at: int) -> float:
-    """Of a level of three neighbours against the last ones: sqrt(2/3) of one value's, as if medians were means."""
-    seen = noise(line.values)
-    known = _binomial(line, at) if np.isfinite(line.counts[at]) and line.metric != "reward_mean" else 0.0
-    return float(np.sqrt(2 / 3) * np.nanmax([seen, known]))
 
 
 def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
@@ -63,7 +20,7 @@ def collapse(seen: ObservedRun) -> Finding | Unjudged | None:
         return Unjudged(KIND, f"Pass@1, reward or format rate at {limit('few_points'):g} rounds or more")
     evidence = []
     for (split, metric), line in lines:
-        found = fall_of(line)
+        found = lasting_fall(line)
         if found and found.share >= limit("fall"):
             evidence.append(
                 f"{split} {metric} {found.best:.3f} at round {found.best_round}, {found.last:.3f} at the end, "

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.studies.diagnose.collapse import fall_of
 from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.levels import fall_of
 from rftlab.studies.diagnose.observed import Line, ObservedRun
+from rftlab.studies.diagnose.outlook import Outlook, outlook
 from rftlab.studies.diagnose.robust import noise, trend
 from rftlab.studies.diagnose.thresholds import limit
 
@@ -14,12 +15,13 @@ KIND, PLATEAU_KIND = "noise above progress", "plateau"
 
 
 class Longer(NamedTuple):
-    """What half as many rounds again would bring, if they go on as the last half of the run did; a 95% interval."""
+    """What half as many rounds again would bring, with a 95% interval."""
 
     rounds: float
     gain: float
     low: float
     high: float
+    outlook: Outlook
 
 
 def _line(seen: ObservedRun) -> Line | None:
@@ -58,33 +60,43 @@ def noise_above_progress(seen: ObservedRun) -> Finding | Unjudged | None:
     )
 
 
-def longer(line: Line) -> Longer:
-    """What a longer run is worth by the last half: too much where the curve bends down. The interval is that of the
-    slope and of two levels about the line, added as independent errors are."""
-    late = line.tail(0.5)
-    found, ahead = trend(late.rounds, late.values), limit("longer") * (line.rounds[-1] - line.rounds[0])
-    middle, levels = found.slope * ahead, limit("seen") * np.sqrt(2) * found.spread
-    low, high = (float(np.hypot((slope - found.slope) * ahead, levels)) for slope in (found.low, found.high))
-    return Longer(ahead, middle, middle - low, middle + high)
+def longer(line: Line) -> Longer | None:
+    """What a longer run is worth; None where numbers are too large, or all at one round."""
+    part = limit("longer")
+    found = outlook(line.rounds, line.values, part) if line.rounds[-1] > line.rounds[0] else None
+    if found is None:
+        return None
+    low, high = found.interval()
+    if line.metric == "pass_at_1":  # between 0 and 1
+        now = float(np.clip(line.last().mean(), 0, 1))
+        low, high = (float(np.clip(end, -now, 1 - now)) for end in (low, high))
+    return Longer(part * (line.rounds[-1] - line.rounds[0]), found.mean, low, high, found)
 
 
 def plateau(seen: ObservedRun) -> Finding | Unjudged | None:
     """Whether the run has gained and gains no more."""
     line = _line(seen)
-    if line is None or len(line.tail(0.5)) < limit("few_points"):
-        return Unjudged(PLATEAU_KIND, f"Pass@1 or reward at {2 * limit('few_points'):g} rounds or more")
+    if line is None:
+        return Unjudged(PLATEAU_KIND, f"Pass@1 or reward at {limit('points'):g} rounds or more")
     gain, spread = gain_of(line)
     if not gain > max(limit("changed") * spread, limit("reward_still")):
         return None
-    more, most = longer(line), max(limit("plateau") * gain, limit("reward_still"))
+    more = longer(line)
+    if more is None:
+        return None
+    most = limit("plateau") * gain
+    chance = more.outlook.chance(most)
     worth = f"{more.rounds:.0f} more rounds are worth {more.low:+.3f} to {more.high:+.3f} (95%)"
-    if more.high > most:
-        return None if more.gain > most else Unjudged(PLATEAU_KIND, f"less noise: {worth}")
+    if chance < limit("plateau_sure"):
+        return None if chance < 0.5 else Unjudged(PLATEAU_KIND, f"less noise or more rounds: {worth}")
     return Finding(
         PLATEAU_KIND,
         "note",
         "the run gains no more",
-        (f"{line.metric} gained {gain:+.3f} by round {line.rounds[-1]}", f"{worth}, by {line.tail(0.5).where}"),
-        f"at most {limit('plateau'):g} of the gain, or {limit('reward_still'):g}, at the upper end of the interval",
+        (
+            f"{line.metric} gained {gain:+.3f} by round {line.rounds[-1]}",
+            f"{worth}; at most {most:.3f} with probability {chance:.2f}",
+        ),
+        f"at most {limit('plateau'):g} of the gain so far, with probability {limit('plateau_sure'):g}",
         "stop here, or change something: new prompts, more rollouts a prompt, a lower learning rate",
     )

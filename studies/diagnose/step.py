@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rftlab.studies.diagnose.collapse import fall_of
 from rftlab.studies.diagnose.finding import Finding, Unjudged
+from rftlab.studies.diagnose.levels import fall_of
 from rftlab.studies.diagnose.observed import PROGRESS, Line, ObservedRun
 from rftlab.studies.diagnose.robust import noise, smooth
 from rftlab.studies.diagnose.signal import SILENT

@@ -1,53 +1,46 @@
 """Score `rftlab diagnose` on runs of which the truth is known: `python -m rftlab.studies.tools.diagnose_cases [RUNS]`.
 
-chosen     linear worlds of the simulator, on which the thresholds were chosen
-worlds     other worlds, estimators and optimisers of the simulator
+chosen     linear worlds of the simulator   } thresholds were chosen on these two
+worlds     other worlds and estimators      }
+held       worlds on which nothing was chosen
 tiny       the shipped runs of small language models
+planted    fresh runs of one, with a fault each
 public     public training logs, from a folder with runs.csv and curves.csv, which does not come with the package
 
-A simulated run's log has sampled evaluations; the truth is its exact Pass@1, and what it does when it goes on. A truth
-in between is not scored. Judged are yes and no: a hit is a finding where it is true, a false alarm one where it is not.
+Judged are yes and no: a hit is a finding where it is true, a false alarm one where it is not.
 """
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.design import Design
-from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
-from rftlab.sim.run import simulate
-from rftlab.studies.cards import preset
 from rftlab.studies.diagnose import CHECKS
-from rftlab.studies.diagnose.evaluation import visible
 from rftlab.studies.diagnose.finding import Finding
-from rftlab.studies.diagnose.observed import observe
-from rftlab.studies.diagnose.progress import longer
+from rftlab.studies.diagnose.observed import Line, observe
+from rftlab.studies.diagnose.progress import Longer, longer
+from rftlab.studies.diagnose.robust import noise
+from rftlab.studies.diagnose.thresholds import limit
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.results import reference
-
-METRICS = {
-    "test_pass_at_1": ("test", "pass_at_1"),
-    "reward": ("train", "reward_mean"),
-    "clip_fraction": ("train", "clip_fraction"),
-    "zero_signal_fraction": ("train", "zero_signal_fraction"),
-    "grad_norm": ("train", "grad_norm"),
-    "test_flexible": ("", "test_flexible"),
-}
-
-
-class KnownCase(NamedTuple):
-    """A run, what is true of it by kind, and what it gained after its log ends, where that is known."""
-
-    run: ImportedRun
-    truth: dict[str, bool]
-    later: float | None = None
+from rftlab.studies.tools import planted_tiny
+from rftlab.studies.tools.known_worlds import (
+    FEWEST,
+    KnownCase,
+    between,
+    chosen,
+    held,
+    in_order,
+    pieces_of,
+    run_of,
+    simulated,
+    worlds,
+)
 
 
 class Counts(NamedTuple):
@@ -60,138 +53,6 @@ class Counts(NamedTuple):
     unjudged: int
 
 
-def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
-    """A curve of ours as a log: questions behind each evaluation, nan where None."""
-    pieces = []
-    for column, (split, metric) in METRICS.items():
-        if column in curve:
-            n = float(questions) if questions and split == "test" else np.nan
-            rows = curve.assign(value=curve[column], n=n, source_step=curve["round"])
-            pieces += _pieces(rows, split, "", metric, column)
-    return ImportedRun(name, "curve", "", (), design, _in_order(pieces))
-
-
-def _pieces(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[Piece]:
-    """Finite values of one metric, from columns round, value, n and source_step; none where there are none."""
-    rows = rows[np.isfinite(rows["value"])].sort_values("round", kind="stable")
-    rounds, steps = rows["round"].to_numpy(int), rows["source_step"].fillna(-1).to_numpy(int)
-    values, n = (rows[name].to_numpy(float) for name in ("value", "n"))
-    return [Piece(split, task, metric, source, rounds, values, n, steps)] if len(rows) else []
-
-
-def _in_order(pieces: list[Piece]) -> tuple[Piece, ...]:
-    return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
-
-
-# --- simulated ---
-
-FORMLESS = -4.0
-"""Mean logit of the format of worlds that have to learn it: 2% of the first answers have it."""
-RATES = (2e-4, 1e-3, 5e-3, 2e-2, 1e-1, 5e-1)
-
-
-class Setting(NamedTuple):
-    """What a series of learning rates has in common."""
-
-    environment: Environment
-    design: Design
-    kind: OptimizerKind = "adam"
-    scale: float = 1.0
-    """On every rate."""
-
-
-def designs(rounds: int, *choices: tuple[str, int, int, int]) -> list[Design]:
-    """From presets, prompts, rollouts and epochs."""
-    return [
-        Design(prompts, k, estimator=preset(name), rounds=rounds, eval_every=rounds // 60, epochs=epochs)
-        for name, prompts, k, epochs in choices
-    ]
-
-
-def chosen() -> list[Setting]:
-    """Linear worlds: usual, mostly unsolvable, half unsolvable, easy; three estimators."""
-    small = Linear(n_train=1000, n_test=400, n_features=64)
-    worlds = (
-        small,
-        replace(small, unsolvable=0.9),
-        replace(small, unsolvable=0.5, n_test=60),
-        replace(small, base_format=3.0, kappa=8.0, align=0.97),
-    )
-    choices = designs(300, ("grpo", 32, 8, 1), ("grpo", 8, 4, 4), ("minimalist", 32, 1, 1))
-    return [Setting(world, design) for world, design in product(worlds, choices)]
-
-
-def worlds() -> list[Setting]:
-    """Other worlds: contexts that share nothing, answers of two tokens, little that generalises; other estimators."""
-    linear = Linear(n_train=600, n_test=200, n_features=128, n_answers=4, rho=0.5, kappa=2.0, base_format=-1.0)
-    places: tuple[Environment, ...] = (
-        Tabular(n_contexts=200, n_arms=8, n_correct=1, base_scale=2.0),
-        Tabular(n_contexts=64, n_arms=4, n_correct=0),
-        linear,
-        replace(linear, n_answers=2, answer_tokens=4, n_styles=1, n_test=50),
-        replace(linear, unsolvable=0.8, n_test=1000),
-    )
-    choices = designs(240, ("rloo", 16, 4, 1), ("dr_grpo", 32, 16, 2), ("paper_text", 16, 8, 6))
-    adam = [Setting(place, design) for place, design in product(places, choices)]
-    return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
-
-
-def simulated(settings: list[Setting], seeds: int) -> Iterator[KnownCase]:
-    """Runs of every setting, rate and seed, with what is true of them."""
-    for number, setting in enumerate(settings):
-        for seed in range(seeds):
-            runs = [_run(setting, rate * setting.scale, seed) for rate in RATES]
-            ends = [
-                float(exact["test_pass_at_1"][exact["round"] <= setting.design.rounds].iloc[-1]) for _, exact in runs
-            ]
-            for at, (log, exact) in enumerate(runs):
-                name = f"{number} rate {RATES[at] * setting.scale:g} seed {seed}"
-                yield _case(name, setting, log, exact, ends, at)
-
-
-def _run(setting: Setting, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The log with sampled evaluations, and the exact curve of half as many rounds again."""
-    design = setting.design
-    run = Simulation(setting.environment, design, Optimizer(setting.kind, rate), evaluation="sampled", seed=seed)
-    more = replace(run, design=replace(design, rounds=design.rounds * 3 // 2), evaluation="exact")
-    return simulate(run).curve.to_frame(), simulate(more).curve.to_frame()
-
-
-def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> KnownCase:
-    rounds, design = setting.design.rounds, setting.design
-    world = setting.environment
-    questions = world.n_test if isinstance(world, Linear) else world.n_contexts
-    inside, after = exact[exact["round"] <= rounds], exact[exact["round"] > rounds]
-    values, end = inside["test_pass_at_1"].to_numpy(), float(after["test_pass_at_1"].iloc[-1])
-    truth = _truth(values, end, questions)
-    best_below, best = max(ends[: at + 1]), max(ends)
-    truth |= _between("step too large", best_below - ends[at], 0.1, 0.03 if ends[at] >= best - 0.03 else -1.0)
-    if design.rollouts > 1:
-        truth |= _between("no signal", float(after["zero_signal_fraction"].mean()), 0.8, 0.7)
-    if values[-1] - values[0] > 0.1:
-        truth["format only"] = isinstance(world, Linear) and world.base_format == FORMLESS
-    known = KnownDesign(prompts=design.batch_size, rollouts=design.rollouts)
-    return KnownCase(run_of(name, log, questions, known), truth, end - float(values[-1]))
-
-
-def _truth(values: np.ndarray, end: float, questions: int) -> dict[str, bool]:
-    """Of exact Pass@1 at every evaluation of a run, and of the end of a longer one."""
-    gain, last, top = float(values[-1] - values[0]), float(values[-1]), float(values.max())
-    error = np.sqrt(max(last * (1 - last), 0.5 / questions) / questions)
-    truth = _between("collapse", 1 - last / top if top > 0.02 else 0.0, 0.5, 0.2)
-    truth |= _between("noise above progress", -abs(gain) / error, -1.0, -4.0)
-    middle = float(np.clip((values[0] + last) / 2, 0.5 / questions, 1 - 0.5 / questions))
-    truth |= _between("evaluation too small", -abs(gain) / visible(middle, questions), -0.7, -1.4)
-    if gain > 4 * error and gain > 0.02:
-        truth |= _between("plateau", -(end - last) / gain, -0.05, -0.1)
-    return truth
-
-
-def _between(kind: str, value: float, yes: float, no: float) -> dict[str, bool]:
-    """True from `yes` on, false below `no`; neither between."""
-    return {kind: True} if value >= yes else {kind: False} if value <= no else {}
-
-
 # --- language models ---
 
 
@@ -202,15 +63,24 @@ def tiny() -> Iterator[KnownCase]:
         means = runs.groupby("round")[["test_pass_at_1", "test_flexible"]].mean()
         mean, flexible = (means[name].to_numpy() for name in ("test_pass_at_1", "test_flexible"))
         gain, last = float(mean[-3:].mean() - mean[0]), float(mean[-3:].mean())
-        truth = _between("collapse", 1 - last / mean.max(), 0.5, 0.2)
+        truth = between("collapse", 1 - last / mean.max(), 0.5, 0.2)
         if gain > 0.1:
             share = 1 - float(flexible[-3:].mean() - flexible[0]) / gain
             truth |= {"noise above progress": False, "evaluation too small": False}
-            truth |= _between("format only", share, 0.7, 0.5)
+            truth |= between("format only", share, 0.7, 0.5)
         rollouts = int(re.split(r"\D", cell)[1])  # of 32x8-..
         for seed, curve in runs.groupby("seed"):
             name = f"{pair} {cell} {seed}"
             yield KnownCase(run_of(name, curve.reset_index(drop=True), 500, KnownDesign(rollouts=rollouts)), truth)
+
+
+def planted() -> Iterator[KnownCase]:
+    """Fresh runs of `tiny` in which something is planted (`rftlab.studies.tools.planted_tiny`)."""
+    known = {each.name: each for each in planted_tiny.planted_runs()}
+    for name, rows in planted_tiny.shipped().groupby("run", sort=False):
+        each = known[str(name)]
+        design = KnownDesign(each.run.design.batch_size, each.run.design.rollouts)
+        yield KnownCase(run_of(str(name), rows.reset_index(drop=True), planted_tiny.QUESTIONS, design), each.truth)
 
 
 # --- public ---
@@ -246,8 +116,8 @@ def _public_pieces(rows: pd.DataFrame) -> tuple[Piece, ...]:
     found: list[Piece] = []
     labels = rows.assign(task=rows["task"].fillna("")).groupby(["split", "task", "metric"])
     for (split, task, metric), own in labels:
-        found += _pieces(own, split, task, metric, metric)
-    return _in_order(found)
+        found += pieces_of(own, split, task, metric, metric)
+    return in_order(found)
 
 
 def _said(name: str) -> dict[str, bool]:
@@ -272,7 +142,7 @@ def _continued(line, cut: int) -> dict[str, bool]:
     if len(before) < 20 or len(after) < 8 or before[-5:].mean() - before[0] < 0.1:
         return {}
     more = float(after[-5:].mean() - before[-5:].mean())
-    return _between("plateau", -more / float(before[-5:].mean() - before[0]), -0.05, -0.1)
+    return between("plateau", -more / float(before[-5:].mean() - before[0]), -0.05, -0.1)
 
 
 # --- tables ---
@@ -296,18 +166,55 @@ def _said_of(run: ImportedRun, kind: str) -> bool | None:
     return isinstance(said, Finding) if said is None or isinstance(said, Finding) else None
 
 
-def coverage(cases: list[KnownCase]) -> tuple[int, int, int]:
-    """Of what a longer run is worth: gains inside the interval, gains at most its upper end, cases."""
-    found = [
-        (longer(line), case.later) for case in cases if case.later is not None and (line := _tested(case)) is not None
-    ]
-    inside = sum(more.low <= later <= more.high for more, later in found)
-    return inside, sum(later <= more.high for more, later in found), len(found)
+class Future(NamedTuple):
+    """The foreseen gain of a longer run, the one that came, and its standard error."""
+
+    more: Longer
+    later: float
+    error: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is in the interval, as far as the gain itself is known."""
+        low, high = (np.hypot(end - self.more.gain, limit("seen") * self.error) for end in self.more[2:4])
+        return bool(-low <= self.later - self.more.gain <= high)
+
+    @property
+    def below(self) -> bool:
+        """Whether it is at most the upper end."""
+        return self.later <= self.more.gain or self.inside
 
 
-def _tested(case: KnownCase):
-    line = observe(case.run).first(("test", "pass_at_1"), least=24)
-    return line if line is not None and np.ptp(line.tail(0.5).values) > 0 else None
+def futures(cases: list[KnownCase]) -> list[Future]:
+    """Of simulated runs, whose exact gain is known."""
+    found = []
+    for case in cases:
+        line = observe(case.run).first(("test", "pass_at_1"), least=FEWEST)
+        if case.later is not None and line is not None and np.ptp(line.values) > 0:
+            more = longer(line)
+            found += [] if more is None else [Future(more, case.later, 0.0)]
+    return found
+
+
+def measured_futures(runs: Iterable[ImportedRun]) -> list[Future]:
+    """Of measured curves, cut at two thirds: means of the last values before the cut and of the last ones, three or
+    half of those after it, each with the noise of its values."""
+    found = []
+    for run in runs:
+        line = observe(run).first(("test", "pass_at_1"), least=FEWEST + 2)
+        cut = None if line is None else line.rounds[0] + (line.rounds[-1] - line.rounds[0]) * 2 / 3
+        if line is None or cut is None or (line.rounds <= cut).sum() < FEWEST or (line.rounds > cut).sum() < 2:
+            continue
+        before, after = (Line(line.metric, *(column[part] for column in line[1:])) for part in _parts(line, cut))
+        count, more = min(3, len(after) // 2), longer(before)
+        if more is not None and np.ptp(before.values) > 0:
+            later = after.values[-count:].mean() - before.values[-count:].mean()
+            found.append(Future(more, float(later), float(np.sqrt(2 / count) * noise(line.values))))
+    return found
+
+
+def _parts(line: Line, cut: float) -> tuple[np.ndarray, np.ndarray]:
+    return line.rounds <= cut, line.rounds > cut
 
 
 def show(title: str, cases: list[KnownCase]) -> None:
@@ -316,18 +223,35 @@ def show(title: str, cases: list[KnownCase]) -> None:
     for kind, found in score(cases).items():
         hits, alarms = f"{found.hits}/{found.true}", f"{found.alarms}/{found.false}"
         print(f"  {kind:<26}{hits:>10}{alarms:>15}{found.unjudged:>12}")
-    inside, below, count = coverage(cases)
-    if count:
-        print(f"  gain of a longer run inside its interval {inside}/{count}, at most its upper end {below}/{count}")
+    show_futures(title, futures(cases))
+
+
+def show_futures(title: str, found: list[Future]) -> None:
+    """Print how often a longer run brought what was foreseen."""
+    if found:
+        inside, below = (sum(getattr(each, name) for each in found) for name in ("inside", "below"))
+        width = float(np.median([each.more.high - each.more.low for each in found]))
+        print(
+            f"  {title}: gain of a longer run inside its interval {inside}/{len(found)}, at most its upper end "
+            f"{below}/{len(found)}; median width {width:.3f}",
+            flush=True,
+        )
 
 
 def main(arguments: list[str]) -> None:
     """Print the tables."""
-    show("chosen", list(simulated(chosen(), 2)))
-    show("worlds", list(simulated(worlds(), 2)))
-    show("tiny", list(tiny()))
+    for name, settings in (("chosen", chosen()), ("worlds", worlds()), ("held", held())):
+        show(name, list(simulated(settings, 2)))
+    stored = list(tiny())
+    show("tiny", stored)
+    show_futures("tiny", measured_futures(case.run for case in stored))
+    show("planted", list(planted()))
     if arguments:
-        show("public", list(public(Path(arguments[0]))))
+        cases = list(public(Path(arguments[0])))
+        show("public", cases)
+        whole = {case.run.name: case.run for case in reversed(cases)}  # the cut one of a run comes after the whole one
+        for part in sorted({name.split("/")[0] for name in whole}):
+            show_futures(part, measured_futures(run for name, run in whole.items() if name.startswith(f"{part}/")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,239 @@
+"""Runs of the simulator of which the truth is known, as logs with sampled evaluations.
+
+The truth is the exact Pass@1 of the run, of other learning rates, and of the same run when it goes on for half as many
+rounds again. What lies in between is neither true nor false.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.design import Design
+from rftlab.sim.config import Environment, Linear, Optimizer, OptimizerKind, Simulation, Tabular
+from rftlab.sim.run import simulate
+from rftlab.studies.cards import preset
+from rftlab.studies.diagnose.evaluation import visible
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+
+METRICS = {
+    "test_pass_at_1": ("test", "pass_at_1"),
+    "reward": ("train", "reward_mean"),
+    "clip_fraction": ("train", "clip_fraction"),
+    "zero_signal_fraction": ("train", "zero_signal_fraction"),
+    "grad_norm": ("train", "grad_norm"),
+    "test_flexible": ("", "test_flexible"),
+    "kl": ("train", "kl_ref"),
+    "length": ("train", "response_length"),
+    "mismatch": ("", "mismatch"),
+}
+
+
+class KnownCase(NamedTuple):
+    """A run, what is true of it by kind, and what it gained after its log ends, where that is known."""
+
+    run: ImportedRun
+    truth: dict[str, bool]
+    later: float | None = None
+
+
+def run_of(name: str, curve: pd.DataFrame, questions: int | None, design: KnownDesign) -> ImportedRun:
+    """A curve of ours as a log: questions behind each evaluation, nan where None."""
+    found: list[Piece] = []
+    for column, (split, metric) in METRICS.items():
+        if column in curve:
+            n = float(questions) if questions and split == "test" else np.nan
+            rows = curve.assign(value=curve[column], n=n, source_step=curve["round"])
+            found += pieces_of(rows, split, "", metric, column)
+    return ImportedRun(name, "curve", "", (), design, in_order(found))
+
+
+def pieces_of(rows: pd.DataFrame, split: str, task: str, metric: str, source: str) -> list[Piece]:
+    """Finite values of one metric, from columns round, value, n and source_step; none where there are none."""
+    rows = rows[np.isfinite(rows["value"])].sort_values("round", kind="stable")
+    rounds, steps = rows["round"].to_numpy(int), rows["source_step"].fillna(-1).to_numpy(int)
+    values, n = (rows[name].to_numpy(float) for name in ("value", "n"))
+    return [Piece(split, task, metric, source, rounds, values, n, steps)] if len(rows) else []
+
+
+def in_order(pieces: list[Piece]) -> tuple[Piece, ...]:
+    """As an imported run has them."""
+    return tuple(sorted(pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
+
+
+FORMLESS = -4.0
+"""Mean logit of the format of worlds that have to learn it: 2% of the first answers have it."""
+RATES = (2e-4, 1e-3, 5e-3, 2e-2, 1e-1, 5e-1)
+
+
+FEWEST = 8
+"""Values of a curve whose future is asked for."""
+
+
+class Setting(NamedTuple):
+    """What a series of learning rates has in common."""
+
+    environment: Environment
+    design: Design
+    kind: OptimizerKind = "adam"
+    scale: float = 1.0
+    """On every rate."""
+
+
+def designs(rounds: int, *choices: tuple[str, int, int, int]) -> list[Design]:
+    """From presets, prompts, rollouts and epochs."""
+    return [
+        Design(prompts, k, estimator=preset(name), rounds=rounds, eval_every=rounds // 60, epochs=epochs)
+        for name, prompts, k, epochs in choices
+    ]
+
+
+def chosen() -> list[Setting]:
+    """Linear worlds: usual, mostly unsolvable, half unsolvable, easy; three estimators."""
+    small = Linear(n_train=1000, n_test=400, n_features=64)
+    worlds = (
+        small,
+        replace(small, unsolvable=0.9),
+        replace(small, unsolvable=0.5, n_test=60),
+        replace(small, base_format=3.0, kappa=8.0, align=0.97),
+    )
+    choices = designs(300, ("grpo", 32, 8, 1), ("grpo", 8, 4, 4), ("minimalist", 32, 1, 1))
+    return [Setting(world, design) for world, design in product(worlds, choices)]
+
+
+def worlds() -> list[Setting]:
+    """Other worlds: contexts that share nothing, answers of two tokens, little that generalises; other estimators."""
+    linear = Linear(n_train=600, n_test=200, n_features=128, n_answers=4, rho=0.5, kappa=2.0, base_format=-1.0)
+    places: tuple[Environment, ...] = (
+        Tabular(n_contexts=200, n_arms=8, n_correct=1, base_scale=2.0),
+        Tabular(n_contexts=64, n_arms=4, n_correct=0),
+        linear,
+        replace(linear, n_answers=2, answer_tokens=4, n_styles=1, n_test=50),
+        replace(linear, unsolvable=0.8, n_test=1000),
+    )
+    choices = designs(240, ("rloo", 16, 4, 1), ("dr_grpo", 32, 16, 2), ("paper_text", 16, 8, 6))
+    adam = [Setting(place, design) for place, design in product(places, choices)]
+    return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
+
+
+def held() -> list[Setting]:
+    """Worlds that were written down before any rule was changed for the last time, and scored once, after it: memory
+    that fades and leaks, answers of two tokens, many arms; other estimators, numbers of rounds and of evaluations."""
+    linear = Linear(
+        n_train=800, n_test=300, n_features=48, n_answers=5, rho=0.8, kappa=4.0, align=0.7, base_format=-2.0
+    )
+    places: tuple[Environment, ...] = (
+        linear,
+        replace(linear, forgetting=0.3, interference=0.2, n_test=150),
+        replace(linear, n_answers=6, answer_tokens=2, n_styles=1, base_format=-3.0, n_test=500),
+        Tabular(n_contexts=400, n_arms=16, n_correct=2, nuisance=0.5),
+        replace(linear, unsolvable=0.6, base_format=2.0, n_test=800),
+    )
+    choices = [
+        Design(64, 2, estimator=preset("reinforce"), rounds=360, eval_every=15),
+        Design(16, 8, estimator=preset("cispo"), rounds=200, eval_every=5, epochs=4),
+        Design(32, 4, estimator=preset("paper_code"), rounds=150, eval_every=3, epochs=8),
+    ]
+    adam = [Setting(place, design) for place, design in product(places, choices)]
+    return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
+
+
+def simulated(settings: list[Setting], seeds: int) -> Iterator[KnownCase]:
+    """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
+    with what a longer run is worth there."""
+    for number, setting in enumerate(settings):
+        for seed in range(seeds):
+            runs = [_run(setting, rate * setting.scale, seed) for rate in RATES]
+            ends = [
+                float(exact["test_pass_at_1"][exact["round"] <= setting.design.rounds].iloc[-1]) for _, exact in runs
+            ]
+            for at, (log, exact) in enumerate(runs):
+                name = f"{number} rate {RATES[at] * setting.scale:g} seed {seed}"
+                yield _case(name, setting, log, exact, ends, at)
+                if (early := _early(name, setting, log, exact)) is not None:
+                    yield early
+
+
+def _run(setting: Setting, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The log with sampled evaluations, and the exact curve of half as many rounds again."""
+    design = setting.design
+    run = Simulation(setting.environment, design, Optimizer(setting.kind, rate), evaluation="sampled", seed=seed)
+    more = replace(run, design=replace(design, rounds=design.rounds * 3 // 2), evaluation="exact")
+    return simulate(run).curve.to_frame(), simulate(more).curve.to_frame()
+
+
+def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> KnownCase:
+    rounds, design, world = setting.design.rounds, setting.design, setting.environment
+    after = exact[exact["round"] > rounds]
+    values = exact["test_pass_at_1"][exact["round"] <= rounds].to_numpy()
+    truth = _collapsed(values, after["test_pass_at_1"].to_numpy()) | _gained(values, _questions(world))
+    worth, later = _worth(exact, rounds, _questions(world))
+    best_below, best = max(ends[: at + 1]), max(ends)
+    truth |= worth
+    truth |= between("step too large", best_below - ends[at], 0.1, 0.03 if ends[at] >= best - 0.03 else -1.0)
+    if design.rollouts > 1:
+        truth |= between("no signal", float(after["zero_signal_fraction"].mean()), 0.8, 0.7)
+    if values[-1] - values[0] > 0.1:
+        truth["format only"] = isinstance(world, Linear) and world.base_format == FORMLESS
+    return KnownCase(_log(name, setting, log), truth, later)
+
+
+def _early(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame) -> KnownCase | None:
+    """The first third of a run, where it has enough values."""
+    every = setting.design.eval_every
+    cut = setting.design.rounds // 3 // every * every
+    seen = log[log["round"] <= cut]
+    truth, later = _worth(exact, cut, _questions(setting.environment))
+    return KnownCase(_log(f"{name} until {cut}", setting, seen), truth, later) if len(seen) >= FEWEST else None
+
+
+def _log(name: str, setting: Setting, log: pd.DataFrame) -> ImportedRun:
+    known = KnownDesign(prompts=setting.design.batch_size, rollouts=setting.design.rollouts)
+    return run_of(name, log, _questions(setting.environment), known)
+
+
+def _questions(world: Environment) -> int:
+    return world.n_test if isinstance(world, Linear) else world.n_contexts
+
+
+def _collapsed(values: np.ndarray, after: np.ndarray) -> dict[str, bool]:
+    """Of exact Pass@1 at the evaluations of a run and after it. A level is held for two evaluations; gone is what
+    neither the last fifth nor the rounds after it have."""
+    best, end = float(((values[:-1] + values[1:]) / 2).max()), float(values[-max(3, len(values) // 5) :].mean())
+    if best <= 0.02 or end >= 0.8 * best:
+        return {"collapse": False}
+    return {"collapse": True} if max(end, float(after.mean())) <= 0.5 * best else {}
+
+
+def _gained(values: np.ndarray, questions: int) -> dict[str, bool]:
+    """Whether what was gained is small, for the policy and for the evaluation."""
+    gain, last = float(values[-1] - values[0]), float(values[-1])
+    truth = between("noise above progress", -abs(gain) / _error(last, questions), -1.0, -4.0)
+    middle = float(np.clip((values[0] + last) / 2, 0.5 / questions, 1 - 0.5 / questions))
+    return truth | between("evaluation too small", -abs(gain) / visible(middle, questions), -0.7, -1.4)
+
+
+def _worth(exact: pd.DataFrame, cut: int, questions: int) -> tuple[dict[str, bool], float]:
+    """Whether a run that stopped at `cut` would be on a plateau, and what half as many rounds again bring: means of
+    three evaluations, because a policy's Pass@1 jumps."""
+    part = exact[exact["round"] <= cut * 3 // 2]
+    before, after = (
+        rows["test_pass_at_1"].to_numpy() for rows in (part[part["round"] <= cut], part[part["round"] > cut])
+    )
+    count = min(3, max(1, len(after) // 2))
+    last = float(before[-count:].mean())
+    gain, later = last - float(before[0]), float(after[-count:].mean()) - last
+    clear = gain > max(4 * _error(last, questions), 0.02)
+    return (between("plateau", -later / gain, -0.05, -0.1) if clear else {}), later
+
+
+def _error(rate: float, questions: int) -> float:
+    return float(np.sqrt(max(rate * (1 - rate), 0.5 / questions) / questions))
+
+
+def between(kind: str, value: float, yes: float, no: float) -> dict[str, bool]:
+    """True from `yes` on, false below `no`; neither between."""
+    return {kind: True} if value >= yes else {kind: False} if value <= no else {}

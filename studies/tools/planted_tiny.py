@@ -1,0 +1,164 @@
+"""Runs of the `tiny` language model in which something is planted: `python -m rftlab.studies.tools.planted_tiny FOLDER
+[RUN ...]`.
+
+A quarter of an hour of one core, a minute a run. FOLDER keeps what is finished. Without names all runs are made, and
+their tables become the file that comes with rftlab; `rftlab.studies.tools.diagnose_cases` scores it.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from rftlab.llm.config import Evaluation, LLMRun
+from rftlab.shared.design import Design
+from rftlab.shared.errors import check_choice
+from rftlab.studies.cards import preset
+from rftlab.studies.paper.pairs import start_at
+
+if TYPE_CHECKING:
+    from rftlab.llm.engines.rollouts import Rollouts
+
+FILE = files("rftlab.studies") / "data" / "planted_tiny.parquet"
+COLUMNS = (
+    "run",
+    "round",
+    "reward",
+    "test_pass_at_1",
+    "test_flexible",
+    "kl",
+    "clip_fraction",
+    "zero_signal_fraction",
+    "grad_norm",
+    "length",
+    "mismatch",
+)
+QUESTIONS = 500
+"""Of an evaluation; one response to each."""
+
+
+class PlantedRun(NamedTuple):
+    """A configuration, what is planted in it, and what samples in it where that is no engine of ours."""
+
+    name: str
+    planted: tuple[str, ...]
+    """Kinds of findings."""
+    clear: tuple[str, ...]
+    """Kinds that are certainly not in it. What is in neither is not scored."""
+    run: LLMRun
+    engine: Callable[..., Any] | None = None
+
+    @property
+    def truth(self) -> dict[str, bool]:
+        """By kind."""
+        return dict.fromkeys(self.planted, True) | dict.fromkeys(self.clear, False)
+
+
+COLLAPSE, STEP, SILENT, FORMAT, APART = (
+    "collapse",
+    "step too large",
+    "no signal",
+    "format only",
+    "sampler and trainer apart",
+)
+HEALTHY = (COLLAPSE, STEP, SILENT, FORMAT, APART, "noise above progress")
+
+
+def planted_runs() -> list[PlantedRun]:
+    """All of them: one fault each, at the settings of the pair otherwise."""
+    usual, several, pairs = _design(), _design(minibatches=16), _design(rollouts=2)
+    short, still = _design(rounds=60, eval_every=2), (COLLAPSE, STEP, APART)
+    found = []
+    for seed in (0, 1):
+        mix: list[tuple[str, tuple[str, ...], tuple[str, ...], float, Design, Any]] = [
+            ("usual", (), HEALTHY, 1e-4, usual, None),
+            ("rate 1e-3", (STEP,), (APART,), 1e-3, usual, None),
+            ("16 updates at 1e-3", (COLLAPSE, STEP), (APART,), 1e-3, several, None),
+            ("pairs", (SILENT,), still, 1e-5, pairs, None),
+            ("short", (), still, 3e-5, short, None),
+            ("sampler at 1.3", (APART,), (COLLAPSE,), 1e-4, usual, warmer),
+            ("sampler 10 rounds old", (APART,), (COLLAPSE,), 3e-4, usual, older),
+        ]
+        found += [
+            PlantedRun(f"mix97 {name} s{seed}", planted, clear, _run("tiny-mix97", rate, design, seed), engine)
+            for name, planted, clear, rate, design, engine in mix
+        ]
+    ruined = _run("tiny-mix97", 1e-2, usual, 0)
+    return [*found, PlantedRun("mix97 rate 1e-2 s0", (COLLAPSE, STEP), (APART,), ruined)]
+
+
+def _design(rollouts: int = 8, rounds: int = 150, eval_every: int = 5, minibatches: int = 1) -> Design:
+    grpo = preset("grpo")
+    return Design(32, rollouts, estimator=grpo, rounds=rounds, eval_every=eval_every, minibatches=minibatches)
+
+
+def _run(pair: str, rate: float, design: Design, seed: int) -> LLMRun:
+    start = start_at(pair, "llm")
+    asked = Evaluation(greedy=False, train_subset=1, test_subset=QUESTIONS)
+    optimizer = replace(start.optimizer, learning_rate=rate)
+    # a fault of the sampler is to be seen in the log, not to stop the run
+    return replace(start, design=design, optimizer=optimizer, evaluation=asked, max_mismatch=100.0, seed=seed)
+
+
+def warmer(policy, codec):
+    """Samples at a temperature 1.3 times the one that the trainer knows."""
+    from rftlab.llm.engines.rollouts import HFEngine
+
+    class Warmer(HFEngine):
+        def sample(self, prompts, contexts, counts, draws, temperature, *rest) -> "Rollouts":
+            return super().sample(prompts, contexts, counts, draws, 1.3 * temperature, *rest)
+
+    return Warmer(policy, codec.stops)
+
+
+def older(policy, codec):
+    """Takes the trainer's weights over every tenth round alone."""
+    from copy import deepcopy
+
+    from rftlab.llm.engines.rollouts import HFEngine
+
+    class Older(HFEngine):
+        syncs = 0
+
+        def sync(self, policy) -> None:
+            if self.syncs % 10 == 0:
+                self.policy = deepcopy(policy)
+            self.syncs += 1
+
+    return Older(policy, codec.stops)
+
+
+def make(folder: Path, each: PlantedRun) -> pd.DataFrame:
+    """Train a run in the folder, or read it there; its rows with COLUMNS."""
+    from rftlab.llm.train import train
+
+    done = train(each.run, folder / each.name.replace(" ", "-"), engine_of=each.engine)
+    rows = done.curve.to_frame().merge(done.metrics.drop(columns="seed"), on="round").assign(run=each.name)
+    return rows[list(COLUMNS)]
+
+
+def shipped() -> pd.DataFrame:
+    """The tables that come with rftlab: rows with COLUMNS."""
+    with FILE.open("rb") as file:
+        return pd.read_parquet(file)
+
+
+def main(arguments: list[str]) -> None:
+    """Make all runs, or those that are named."""
+    folder, runs = Path(arguments[0]), {each.name: each for each in planted_runs()}
+    for name in arguments[1:]:
+        check_choice("run", name, tuple(runs))
+    tables = []
+    for name in arguments[1:] or runs:
+        tables.append(make(folder, runs[name]))
+        print(f"{name}: Pass@1 {tables[-1]['test_pass_at_1'].tail(5).mean():.3f} at the end", flush=True)
+    if not arguments[1:]:
+        pd.concat(tables, ignore_index=True).to_parquet(Path(str(FILE)), index=False, compression="zstd")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
