@@ -47,8 +47,8 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
         what = "a difference of a pair" if paired else "a run"
         say(
             console,
-            f"deviation of {what} {found.sigma:.4f}: a true difference of this size is found with chance 0.8 by "
-            f"{need} seeds a side",
+            f"deviation of {what} {found.sigma:.4f}: {need} seeds a side find a true difference of this size with "
+            "chance 0.8",
         )
 
 
@@ -61,11 +61,12 @@ def _verdict(found: Difference) -> str:
 def _show_permutation(console: Console, found: Difference) -> None:
     if isnan(found.permutation):
         return
-    text = f"counted over all ways to deal the runs: p = {found.permutation:.3f}"
+    say(console, f"counted over all ways to deal the runs: p = {found.permutation:.3f}", "dim")
     if found.least > 0.05:
-        text += f"; with so few runs it cannot be below {found.least:.3f}, and the t test, which takes the noise as "
-        text += "normal, decides"
-    say(console, text, "dim")
+        text = (
+            f"with so few runs that cannot be below {found.least:.3f}: the t test decides, which takes noise as normal"
+        )
+        say(console, f" {text}", "dim")
 
 
 def show_repeats(console: Console, runs: list[ImportedRun]) -> float:
@@ -88,8 +89,11 @@ def show_seeds(console: Console, sigma: float, difference: float, correlation: f
     between = sigma_of_difference(sigma, correlation)
     say(
         console,
-        f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}): "
-        f"{seeds_for(difference, sigma, False)} seeds an arm unpaired, {seeds_for(difference, between, True)} paired "
+        f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):",
+    )
+    say(
+        console,
+        f" {seeds_for(difference, sigma, False)} seeds an arm unpaired, {seeds_for(difference, between, True)} paired "
         f"(correlation {correlation:g})",
     )
     table = table_of("seeds an arm", "unpaired", "paired")
@@ -109,14 +113,15 @@ def show_questions(console: Console, known: Questions, difference: float | None,
         say(
             console,
             f"test questions for a difference of {difference:g}, {known.responses} response(s) to each, seeds without "
-            f"noise: {other:,} unpaired (each run its own questions), {same:,} paired (the same questions)",
+            "noise:",
         )
+        say(console, f" {other:,} unpaired (each run its own questions), {same:,} paired (the same questions)")
     if questions is not None:
         error, twin = (sqrt(known.variance(same) / questions) for same in (False, True))
         say(
             console,
-            f"{questions:,} questions: standard error of a Pass@1 {error / sqrt(2):.4f}; of a difference {error:.4f} "
-            f"unpaired, {twin:.4f} paired",
+            f"{questions:,} questions: standard error of a Pass@1 {error / sqrt(2):.4f}; of a difference "
+            f"{error:.4f} unpaired, {twin:.4f} paired",
         )
     if known.spread == 0:
         text = "Without --spread all questions count as alike; then the same questions gain nothing. "
