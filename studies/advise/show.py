@@ -136,6 +136,7 @@ def _flag(engine: str, flag: str, value: str | int | float) -> str:
 
 def show_trust(console: Console, evidence: AdviceEvidence) -> None:
     """How far to trust it, in plain words."""
+    text: tuple[str, ...]
     if not evidence.scores and evidence.rates is None:
         text = ("Nothing was measured on this model: this ranks costs. Which design learns more it does not know.",)
     elif not evidence.scores:

@@ -76,6 +76,8 @@ def _trained(own: CurveSet, cell: str, column: str) -> Group:
     curves = pd.DataFrame(
         {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
     )
+    if own.level_name.level == "llm":  # what the simulator took says nothing of a language model
+        curves["seconds"] = rows["seconds"].astype(float)
     return _group(own, cell, curves.reset_index(drop=True), drawn=True)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rftlab.studies.imported.elapsed import elapsed_at
 from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign, Piece
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
@@ -30,7 +31,7 @@ class Group(NamedTuple):
     task: str
     runs: tuple[str, ...]
     curves: pd.DataFrame
-    """Of one measure: columns run, round, value, n (nan where that is not known), a row an evaluation."""
+    """Of one measure: columns run, round, value, n and seconds (nan where they are not known), a row an evaluation."""
     per_round: int | None
     """Rollouts of a round; None where B or K is not known."""
     drawn: bool = True
@@ -42,6 +43,11 @@ class Group(NamedTuple):
     def model(self) -> str:
         """Its model; "" where that could not be told."""
         return self.design.model or ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether every evaluation says after how many seconds of training it came."""
+        return self.drawn and "seconds" in self.curves and bool(self.curves["seconds"].notna().all())
 
     @property
     def last(self) -> int:
@@ -120,6 +126,7 @@ def _curve(run: ImportedRun, piece: Piece, bases: dict[tuple, Piece]) -> pd.Data
             "round": np.concatenate(rounds).astype(int),
             "value": np.concatenate(values).astype(float),
             "n": np.concatenate(n).astype(float),
+            "seconds": elapsed_at(run, np.concatenate(rounds)),
         }
     )
 

@@ -123,6 +123,7 @@ _PLAIN = (
     (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction", "zero_signal_fraction"),
     (r"grad_norm|gradient_norm|grad_norm/mean", "grad_norm"),
     (r"learning_rate|lr", "learning_rate"),
+    (r"_runtime|elapsed_seconds", "elapsed_seconds"),
     (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
 """Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without
