@@ -83,7 +83,7 @@ def groups_of(runs: list[ImportedRun], measure: Measure, task: str | None = None
     for run in runs:
         for piece in run.pieces:
             if (piece.split, piece.metric) == measure and task in (None, piece.task) and piece.rounds.max() > 0:
-                alike = (replace(run.design, assumed=()), _NUMBER.sub("", run.name), piece.task)
+                alike = (*alike_of(run), piece.task)
                 found.setdefault(alike, []).append((run, piece))
     groups = [
         Group(
@@ -97,6 +97,12 @@ def groups_of(runs: list[ImportedRun], measure: Measure, task: str | None = None
         for (design, _, task), members in found.items()
     ]
     return _labelled(groups)
+
+
+def alike_of(run: ImportedRun) -> tuple[KnownDesign, str]:
+    """What runs that repeat each other have in common: all that is known of their designs, and their names but for a
+    number at the end."""
+    return replace(run.design, assumed=()), _NUMBER.sub("", run.name)
 
 
 def _front(name: str) -> str:

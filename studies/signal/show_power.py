@@ -4,8 +4,10 @@ from math import isfinite, isnan, sqrt
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 from scipy.stats import chi2
 
+from rftlab.shared.errors import plain
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.signal.power import (
     Difference,
@@ -69,16 +71,15 @@ def _show_permutation(console: Console, found: Difference) -> None:
         say(console, f" {text}", "dim")
 
 
-def show_repeats(console: Console, runs: list[ImportedRun]) -> float:
+def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
     """The deviation of repeated runs, with its 95% interval; returns it."""
-    groups = repeats_of(runs)
-    sigma, degrees = pooled_sigma([scores for _, scores in groups])
-    table = table_of("design", "runs", "mean test Pass@1", "deviation")
-    for design, scores in groups:
-        table.add_row(
-            f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}", f"{scores.std(ddof=1):.4f}"
-        )
-    put(console, "runs that repeat a design", table)
+    groups = repeats_of(runs, task)
+    sigma, degrees = pooled_sigma([group.scores for group in groups])
+    table = table_of("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation")
+    for name, design, scores in groups:
+        told = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
+        table.add_row(Text(plain(name)), *told, f"{scores.std(ddof=1):.4f}")
+    console.print(table)
     low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
     return sigma

@@ -10,11 +10,11 @@ import numpy as np
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of, read_json
-from rftlab.studies.imported.level import PREFIX, parse_imported, runs_of
 from rftlab.studies.logs.text import check_file, encoding_of
 from rftlab.studies.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.pilot.pilot import Gradient
 from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base
+from rftlab.studies.signal.repeats import selected
 from rftlab.studies.signal.signal import Rates, exactly
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
@@ -87,7 +87,7 @@ def of_imported(root: Path, name: str, rounds: tuple[int, int] | None = None) ->
     """Right responses of the groups of imported runs, NAME or NAME#RUN, in rounds first to last, of training where
     there are any; and in words what was taken. rounds: None takes the last quarter of those that are there. Raises
     UserError where a log had no row a response."""
-    runs = runs_of(parse_imported(f"{PREFIX}{name}"), root)
+    runs, _ = selected(root, name)
     found = [one for run in runs for one in run.outcomes]
     check(
         bool(found),
