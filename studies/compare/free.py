@@ -53,7 +53,7 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
     sides = [
-        side_of(one, imported[one], measure) if isinstance(one, ImportedName) else _side(loaded[one], measure)
+        side_of(one, imported[one], measure, root) if isinstance(one, ImportedName) else _side(loaded[one], measure)
         for one in names
     ]
     slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)

@@ -1,6 +1,7 @@
 """Runs of one level as groups: those of one design, model and task, whatever the design; no Pair of ours is needed."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -71,15 +72,17 @@ def measures_of(runs: list[ImportedRun]) -> set[Measure]:
     return {(piece.split, piece.metric) for run in runs for piece in run.pieces} & set(MEASURES)
 
 
-def groups_of(runs: list[ImportedRun], measure: Measure, task: str | None = None) -> tuple[Group, ...]:
+def groups_of(
+    runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
+) -> tuple[Group, ...]:
     """The groups of runs that have a measure. Runs are repetitions of each other where all that is known of their
     designs is equal and their names are, but for a number at the end.
 
     A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
-    of their names are equal.
+    of their names are equal. beside: more runs, that are looked at for such bases alone.
     """
     found: dict[tuple, list[tuple[ImportedRun, Piece]]] = {}
-    bases = _bases(runs, measure)
+    bases = _bases([*runs, *beside], measure)
     for run in runs:
         for piece in run.pieces:
             if (piece.split, piece.metric) == measure and task in (None, piece.task) and piece.rounds.max() > 0:

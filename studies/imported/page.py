@@ -133,9 +133,9 @@ def designs_of(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
 
 def left_to_compare(view: CollectionView) -> str:
     """What can be said where no design is common."""
-    spent = ", after as many rollouts" if view.rollouts else " (rollouts need B and K of both)"
-    timed = ", after as many seconds" if view.seconds else ""
-    return f"What is left to compare: curves after as many rounds{spent}{timed}, gains, and noise."
+    spent = ", rollouts" if view.rollouts else " (rollouts need B and K of both)"
+    timed = ", seconds" if view.seconds else ""
+    return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."
 
 
 def measured_text(measured: MeasuredEnd, sign: bool = False) -> str:
@@ -212,7 +212,8 @@ def _cells(one: Ends, view: CollectionView) -> list[str]:
 
 def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
     if not found:
-        say(console, f"{first} and {second} have no design in common. {left_to_compare(view)}")
+        say(console, f"{first} and {second} have no design in common.")
+        say(console, left_to_compare(view))
         return
     table = Table(title=f"designs of {first} and of {second}", title_justify="left", box=None)
     for name in ("first", "second", "end: second less first", "gain: second less first", "taken as equal"):

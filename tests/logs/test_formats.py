@@ -162,6 +162,7 @@ def test_evaluations_by_checkpoint_give_the_published_values():
     [
         ('[{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]', {1: 0.25, 2: 0.5}),
         ('{"lr": 1, "history": [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]}', {1: 0.25, 2: 0.5}),
+        ('[{"step": 1, "reward": 0.25}, {"step": 2, "reward": ' + "9" * 5000 + "}]", {1: 0.25}),
         ('{"step": [1, 2], "reward": [0.25, null], "tags": ["a"]}', {1: 0.25}),
         (
             '{"global_step_10": {"eval/reward": [0, 0.5]}, "global_step_5": {"eval/reward": 0.125}}',

@@ -8,6 +8,7 @@ Where the names of an object hold steps, as checkpoint-100 or global_step_100 do
 """
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.formats import json_lines
 from rftlab.studies.logs.formats.tables import RUNS, STEPS
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, encoding_note
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note
 
 FORMAT, LARGEST = "JSON document", 64 << 20
 ALLOWED = (
@@ -25,7 +26,7 @@ ALLOWED = (
 )
 _START = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
 _CHECKPOINT = re.compile(r"(?:.*[^0-9])?(\d{1,10})")
-DEEPEST, MAX_REPEATS = 4, 100_000
+DEEPEST, MAX_REPEATS, MAX_DIGITS = 4, 100_000, 300
 
 
 def recognise(head: Head) -> bool:
@@ -43,14 +44,23 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 def _document(path: Path, head: Head) -> Any:
     size = path.stat().st_size
-    check(size <= LARGEST, f"{path} has {size} bytes; allowed: JSON of at most {LARGEST}, or JSON lines of any size")
+    check(
+        size <= LARGEST,
+        f"{path} has {size} bytes; allowed: a JSON document of at most {LARGEST}, or an object a line, each of at most "
+        f"{LONGEST} characters",
+    )
     try:
         text = path.read_bytes().decode(head.encoding, "replace").lstrip("\ufeff")
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object, parse_int=_whole)
     except RecursionError:
         raise UserError(f"{path} is nested too deeply; allowed: {ALLOWED}") from None
     except ValueError as error:
         raise UserError(f"{path} is no JSON that can be read: {str(error)[:200]}; allowed: {ALLOWED}") from None
+
+
+def _whole(text: str) -> int | float:
+    """A whole number; one that no step and no metric has is infinite."""
+    return int(text) if len(text) < MAX_DIGITS else math.inf
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

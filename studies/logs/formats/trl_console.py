@@ -142,16 +142,16 @@ def _part(epochs: np.ndarray, bars: list[int | None], notes: list[str]) -> float
     apart = np.diff(np.unique(epochs))
     if len(apart) < 2:
         return None
-    part, said = float(np.median(apart)), "dictionaries are taken as one an update (as with logging_steps = 1)"
+    part, said = float(np.median(apart)), "a dictionary is taken as one update (logging_steps = 1)"
     seen = [(epoch, bar) for epoch, bar in zip(epochs, bars, strict=True) if bar]
     if seen:
         scale = float(np.median([epoch / bar for epoch, bar in seen]))
         if sum(abs(epoch / scale - bar) <= 0.5 for epoch, bar in seen) >= SURE * len(seen):
-            part, said = scale, "the progress bars tell the step of one"
+            part, said = scale, "the progress bars tell the first"
     counts = epochs / part
     if np.any(np.abs(counts - np.rint(counts)) > OFF + 1e-3 * counts) or not 0.5 <= counts.min() <= counts.max() <= 2e9:
         return None
-    notes.append(f"steps are not printed: they are told by the epochs; {said}")
+    notes.append(f"steps are not printed: the epochs tell them; {said}")
     return part
 
 
@@ -172,5 +172,5 @@ def _without_epochs(
             f"{path}: line {train[i + 1].place}: the epoch goes back from {epochs[i]:g} to {epochs[i + 1]:g} and no "
             "progress bar tells the step; allowed: one run a file, or trainer_state.json"
         )
-    notes.append("steps are not printed: dictionaries are counted, one an update (as with logging_steps = 1)")
+    notes.append("steps are not printed: dictionaries are counted, one an update (logging_steps = 1)")
     return list(range(1, len(train) + 1))
