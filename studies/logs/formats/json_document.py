@@ -19,7 +19,7 @@ from rftlab.studies.logs.formats.tables import RUNS, STEPS
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import LONGEST, Head, encoding_note
 
-FORMAT, LARGEST = "JSON document", 64 << 20
+FORMAT, LARGEST = "JSON document", 32 << 20
 ALLOWED = (
     "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
     '({"checkpoint-100": {..}, ..}); JSON lines may be larger'

@@ -6,7 +6,9 @@ more), else that of the progress bar before each, else their number. Since 5.0 t
 Dictionaries are taken apart by a pattern, never evaluated. Source: transformers/trainer_callback.py (5.19).
 """
 
+import math
 import re
+from array import array
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ import numpy as np
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs.formats import verl_console
-from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.run import RawRun, Series
 from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text, whole
 
 FORMAT = "TRL console"
@@ -35,17 +37,17 @@ SURE = 0.8
 
 
 class Printed(NamedTuple):
-    """One dictionary of the log."""
+    """One dictionary of the log, without its metrics."""
 
     place: int
-    values: dict[str, float]
+    epoch: float
+    """nan where none is printed."""
+    stated: int | None
+    """Its step, where it has one."""
     bar: tuple[int, int] | None
     """Of the progress bar before it: step, and how many there will be."""
-
-    @property
-    def is_test(self) -> bool:
-        """Whether it is of an evaluation."""
-        return any(name.startswith("eval_") for name in self.values)
+    is_test: bool
+    """Whether it is of an evaluation."""
 
 
 def recognise(head: Head) -> bool:
@@ -75,16 +77,16 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The run of a log. Raises UserError where epochs fall and no bar tells the steps."""
     run = RawRun(path.stem, FORMAT, tool="trl")
     run.notes += encoding_note(head.encoding)
-    printed = _printed(path, head, run.notes)
-    for one, step in zip(printed, _steps(path, printed, run.notes), strict=True):
-        for name, value in one.values.items():
-            if step is not None and name not in _BESIDE and not name.startswith(_OF_TIME):
-                run.add(name, step, value, one.place)
+    printed = _printed(path, head, run)
+    steps = _steps(path, printed, run.notes)
+    told = np.array([-1 if step is None else step for step in steps], dtype=np.int64)
+    run.series = {name: found for name, series in run.series.items() if len(found := _stepped(series, told))}
     return [run]
 
 
-def _printed(path: Path, head: Head, notes: list[str]) -> list[Printed]:
-    """Every dictionary of a log, without that of the end."""
+def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
+    """Every dictionary of a log but that of its end. Their metrics go to the run, with the number of the dictionary in
+    the place of a step, so that a long log is not kept as it is."""
     found: list[Printed] = []
     bar: tuple[int, int] | None = None
     cut = 0
@@ -97,19 +99,41 @@ def _printed(path: Path, head: Head, notes: list[str]) -> list[Printed]:
             values = values_in(line)
             if values is None:
                 cut += _OPEN.search(line) is not None
-            elif set(values) & set(_USUAL) and not set(values) & set(_END):
-                found.append(Printed(place, values, bar))
+            elif not values.keys().isdisjoint(_USUAL) and values.keys().isdisjoint(_END):
+                _take(run, len(found), place, values)
+                stated = whole(values.get("step", values.get("global_step")))
+                is_test = any(name.startswith("eval_") for name in values)
+                found.append(Printed(place, values.get("epoch", math.nan), stated, bar, is_test))
                 bar = None
-    notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
+    run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
     return found
+
+
+def _take(run: RawRun, number: int, place: int, values: dict[str, float]) -> None:
+    """The metrics of a dictionary."""
+    for name, value in values.items():
+        if name not in _BESIDE and not name.startswith(_OF_TIME):
+            run.add(name, number, value, place)
+
+
+def _stepped(series: Series, told: np.ndarray) -> Series:
+    """A series with steps in the place of numbers of dictionaries, without those that have none (-1)."""
+    steps = told[np.asarray(series.steps)]
+    keep = steps >= 0
+    values, places = np.asarray(series.values)[keep], np.asarray(series.places)[keep]
+    return Series(
+        array("i", steps[keep].astype(np.int32).tobytes()),
+        array("d", values.tobytes()),
+        array("I", places.astype(np.uint32).tobytes()),
+    )
 
 
 def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | None]:
     """The step of each dictionary; None where that of one cannot be told. An evaluation has that of the training before
     it, where its epoch does not tell."""
     train = [one for one in printed if not one.is_test]
-    epochs = np.array([one.values.get("epoch", np.nan) for one in train])
-    stated = [whole(one.values.get("step", one.values.get("global_step"))) for one in train]
+    epochs = np.array([one.epoch for one in train])
+    stated = [one.stated for one in train]
     bars = _bars(train)
     part = None if train and None not in stated else _part(epochs, bars, notes)
     told = iter(stated if train and None not in stated else [])
@@ -120,7 +144,7 @@ def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | N
     found: list[int | None] = []
     last = 0
     for one in printed:
-        own = one.values.get("epoch", np.nan) / part if part is not None and one.is_test else np.nan
+        own = one.epoch / part if part is not None and one.is_test else np.nan
         step = round(own) if abs(own - np.rint(own)) <= OFF else last if one.is_test else next(told)
         last = last if step is None else step
         found.append(step)
