@@ -88,15 +88,9 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
 def show_seeds(console: Console, sigma: float, difference: float, correlation: float) -> None:
     """Seeds for a difference, and differences for numbers of seeds."""
     between = sigma_of_difference(sigma, correlation)
-    say(
-        console,
-        f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):",
-    )
-    say(
-        console,
-        f" {seeds_for(difference, sigma, False)} seeds an arm unpaired, {seeds_for(difference, between, True)} paired "
-        f"(correlation {correlation:g})",
-    )
+    alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
+    say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
+    say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
     table = table_of("seeds an arm", "unpaired", "paired")
     for seeds in SEEDS:
         table.add_row(
