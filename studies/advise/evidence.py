@@ -9,12 +9,11 @@ import numpy as np
 from scipy import stats
 
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
+from rftlab.shared.errors import UserError, plain
 from rftlab.shared.folders import kind_of
-from rftlab.studies.logs.store import read_collection
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.store import file_of, read_pilot
-from rftlab.studies.signal.repeats import final_score
+from rftlab.studies.signal.repeats import final_score, selected
 from rftlab.studies.signal.signal import Rates
 from rftlab.studies.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 
@@ -91,9 +90,9 @@ def _base(measured: MeasuredRates) -> DesignScore:
 def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
     """Test Pass@1 of imported runs whose B and K are known."""
     grouped: dict[Key, list[float]] = defaultdict(list)
-    runs = read_collection(root, name)
+    runs, task = selected(root, name)
     for run in runs:
-        score = final_score(run)
+        score = final_score(run, task)
         if score is not None and run.design.prompts and run.design.rollouts:
             grouped[run.design.prompts, run.design.rollouts, 0, 0].append(score)
     if not grouped:
@@ -102,8 +101,8 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
         )
     used = sum(map(len, grouped.values()))
     return {key: score_of(np.array(values)) for key, values in grouped.items()}, (
-        f"imported {name}: {used} of {len(runs)} runs with B, K and a test Pass@1; whatever else differs between them "
-        "is not looked at"
+        f"imported {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
+        "  whatever else differs between them is not looked at"
     )
 
 

@@ -44,7 +44,7 @@ def shape_named(text: str) -> NamedShape:
     check(MIN <= parameters <= MAX, f"model = {text!r}: {parameters:.3g} parameters; allowed: {MIN:g} to {MAX:g}")
     shape = shape_of_size(parameters)
     note = (
-        f"shape assumed for {parameters:.3g} parameters: {shape.layers} layers of {shape.hidden}, {shape.heads} heads, "
+        f"shape assumed: {shape.layers} layers of {shape.hidden}, {shape.heads} heads, "
         f"feed-forward {shape.ffn}, vocabulary {shape.vocabulary:,}"
     )
     return NamedShape(text, shape, note, "MODEL")

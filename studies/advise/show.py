@@ -1,6 +1,8 @@
 """Advice as tables and sentences for the terminal."""
 
+import json
 from math import isnan
+from textwrap import wrap
 
 from rich.console import Console
 
@@ -14,6 +16,18 @@ from rftlab.studies.advise.models import NamedShape
 from rftlab.studies.advise.rank import Option, ProposedRun
 from rftlab.studies.signal.show import put, say, table_of
 
+WIDTH = 100
+"""Columns of a line that is not a table's."""
+COSTS = (
+    "Costs are estimates, not measured on several GPUs:",
+    f" {UTILISATION:.0%} of the peak in passes; the longest response {TAIL} times the mean; {SLACK:.0%} of memory left "
+    "free;",
+    " weights, gradients and optimiser states in fp32 divided by the GPUs (fully sharded data parallel),",
+    f" {FETCHED} blocks and the head whole in bf16; activations checkpointed, a GPU's own;",
+    " a copy of vLLM's weights on each GPU or each tensor-parallel group;",
+    " exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each;",
+    " scoring not counted.",
+)
 PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 
 
@@ -73,7 +87,8 @@ def show_memory(console: Console, option: Option) -> None:
     table.add_row("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
     put(console, f"{option.label}: GB of each of {plan.fleet.name}", table)
     seconds = ", ".join(f"{PHASES.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
-    say(console, f"seconds of a round: {seconds}; of an evaluation {plan.duration.evaluation.seconds:.0f}")
+    say(console, f"seconds of a round: {seconds}")
+    say(console, f"seconds of an evaluation: {plan.duration.evaluation.seconds:.0f}")
 
 
 def show_unfit(console: Console, gpus: int | None, name: str) -> None:
@@ -94,45 +109,48 @@ def show_first(console: Console, found: list[ProposedRun], budget: float, cheape
     for number, proposal in enumerate(found, start=1):
         plan = proposal.option.plan
         hours = f"{plan.gpu_hours:.1f} GPU-hours, {plan.duration.seconds / 3600:.1f} hours"
-        say(console, f" {number}. {proposal.option.label} ({hours}): {proposal.why}")
+        say(console, f" {number}. {proposal.option.label} ({hours})")
+        say(console, f"    {proposal.why}")
 
 
 def show_engine(console: Console, name: str, label: str, told: Told) -> None:
-    """How an engine is told the first design."""
+    """How an engine is told the first design; `rftlab import --config` reads the lines back."""
     if told.refused:
         say(console, f"{label} on {name}: {told.refused}", "yellow")
         return
     say(console, f"{label} in {name}'s words", "italic")
-    sign = " " if name == "slime" else "="
     for flag, value in told.flags.items():
-        say(console, f"  {flag}{sign}{value:g}" if isinstance(value, float) else f"  {flag}{sign}{value}".rstrip())
+        say(console, f"  {_flag(name, flag, value)}".rstrip())
     for note in told.notes:
-        say(console, f"  note: {note}", "dim")
+        for i, line in enumerate(wrap(f"note: {note}", WIDTH - 4)):
+            say(console, f"  {'  ' * (i > 0)}{line}", "dim")
+
+
+def _flag(engine: str, flag: str, value: str | int | float) -> str:
+    """A line of a command for verl and slime, of Python or YAML for TRL, of TOML for prime-rl."""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if engine == "prime-rl":
+        return f"{flag} = {json.dumps(value) if isinstance(value, str) else text}"
+    return f"{flag} {text}" if engine == "slime" else f"{flag}={text}"
 
 
 def show_trust(console: Console, evidence: AdviceEvidence) -> None:
     """How far to trust it, in plain words."""
+    text: tuple[str, ...]
     if not evidence.scores and evidence.rates is None:
-        text = "Nothing was measured on this model: this ranks costs. Which design learns more it does not know."
-        say(console, text, "bold")
+        text = ("Nothing was measured on this model: this ranks costs. Which design learns more it does not know.",)
     elif not evidence.scores:
         text = (
-            "Pass rates tell how many groups teach something at the start. How much a design learns from them nobody "
-            "measured."
+            "Pass rates tell how many groups teach something at the start.",
+            "How much a design learns from them nobody measured.",
         )
-        say(console, text, "bold")
     else:
         text = (
-            "Pass@1 of designs that were run is measured, of all others unknown. A single run has no interval: another "
-            "seed may end elsewhere. Designs whose intervals overlap are not told apart (rftlab power)."
+            "Pass@1 of designs that were run is measured, of all others unknown.",
+            "A single run has no interval: another seed may end elsewhere.",
+            "Designs whose intervals overlap are not told apart (rftlab power).",
         )
-        say(console, text, "bold")
-    say(
-        console,
-        f"Costs are estimates, not measured on several GPUs: {UTILISATION:.0%} of the peak in passes; the longest "
-        f"response {TAIL} times the mean; {SLACK:.0%} of memory left free; weights, gradients and optimiser states in "
-        f"fp32 divided by the GPUs (fully sharded data parallel), {FETCHED} blocks and the head whole in bf16; "
-        "activations checkpointed, a GPU's own; a copy of vLLM's weights on each GPU or each tensor-parallel group; "
-        "exchange not hidden behind computing, over NVLink or, past 8 GPUs, 400 Gbit/s each; scoring not counted.",
-        "dim",
-    )
+    for line in text:
+        say(console, line, "bold")
+    for line in COSTS:
+        say(console, line, "dim")

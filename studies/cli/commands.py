@@ -149,16 +149,31 @@ class Estimators:
 
 @dataclass(frozen=True)
 class Public:
-    """Public training logs of pre-trained models: sources, their noise, and the claims that they can test."""
+    """Public training logs of pre-trained models: sources, their noise, and the claims that they can test.
+
+    rftlab public                   # all sources and claims
+    rftlab public pods              # one, with its traps
+    rftlab public pods --keep       # and its runs as imported:pods, for report, compare, diagnose
+    """
 
     source: tyro.conf.Positional[str | None] = None
     """One of them, with its traps; all if left out."""
+    keep: bool = False
+    """Keep the runs of the source as a collection of its name, as `rftlab import` does."""
+    results: Path = Path("results")
+    """Results folder in which they are kept."""
+
+    def __post_init__(self):
+        check(not self.keep or self.source is not None, "keep is of one source; allowed: rftlab public NAME --keep")
 
     def execute(self, console: Console) -> int:
-        """Print the tables."""
-        from rftlab.studies.public.show import show
+        """Print the tables, or keep the runs."""
+        from rftlab.studies.public.show import show, show_kept
 
-        show(console, self.source)
+        if self.keep and self.source is not None:
+            show_kept(console, self.source, self.results)
+        else:
+            show(console, self.source)
         return 0
 
 

@@ -53,7 +53,7 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
     sides = [
-        side_of(one, imported[one], measure) if isinstance(one, ImportedName) else _side(loaded[one], measure)
+        side_of(one, imported[one], measure, root) if isinstance(one, ImportedName) else _side(loaded[one], measure)
         for one in names
     ]
     slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)
@@ -76,6 +76,8 @@ def _trained(own: CurveSet, cell: str, column: str) -> Group:
     curves = pd.DataFrame(
         {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
     )
+    if own.level_name.level == "llm":  # what the simulator took says nothing of a language model
+        curves["seconds"] = rows["seconds"].astype(float)
     return _group(own, cell, curves.reset_index(drop=True), drawn=True)
 
 

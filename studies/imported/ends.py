@@ -40,6 +40,8 @@ class Ends(NamedTuple):
     """Value where every group has trained for as many rounds as the shortest."""
     at_rollouts: float
     """The same at equal rollouts."""
+    at_seconds: float
+    """The same at equal seconds of training; nan where the logs are not timed."""
     between_runs: float
     """Standard deviation of the end over runs; nan with one."""
     between_evaluations: float
@@ -48,7 +50,7 @@ class Ends(NamedTuple):
     """Binomial standard error of one evaluation; nan where the responses behind it are not known."""
 
 
-_PLAIN = ("at_rounds", "at_rollouts", "between_runs", "between_evaluations", "of_questions")
+_PLAIN = ("at_rounds", "at_rollouts", "at_seconds", "between_runs", "between_evaluations", "of_questions")
 
 
 class CommonDesign(NamedTuple):
@@ -70,12 +72,20 @@ def shared_budget(sides: list[RunGroups]) -> tuple[int, int | None]:
     return min((group.last for group in groups), default=0), min(spent, default=None)
 
 
-def ends_of(side: RunGroups, rounds: int, rollouts: int | None) -> list[Ends]:
+def shared_seconds(sides: list[RunGroups]) -> float | None:
+    """Seconds of training that every timed group reached; None where none is timed."""
+    groups = [group for side in sides for group in side.groups if group.timed]
+    return min(
+        (float(group.curves.groupby("run", observed=True)["seconds"].max().min()) for group in groups), default=None
+    )
+
+
+def ends_of(side: RunGroups, rounds: int, rollouts: int | None, seconds: float | None = None) -> list[Ends]:
     """Base, end, gain and noise of each group of a level."""
-    return [_ends(side.name, group, rounds, rollouts) for group in side.groups]
+    return [_ends(side.name, group, rounds, rollouts, seconds) for group in side.groups]
 
 
-def _ends(side: str, group: Group, rounds: int, rollouts: int | None) -> Ends:
+def _ends(side: str, group: Group, rounds: int, rollouts: int | None, seconds: float | None) -> Ends:
     runs = [run.sort_values("round") for _, run in group.curves.groupby("run", sort=False, observed=True)]
     firsts = [run.iloc[0] for run in runs if run["round"].iloc[0] == 0]
     lasts = [run.iloc[-1] for run in runs]
@@ -93,6 +103,7 @@ def _ends(side: str, group: Group, rounds: int, rollouts: int | None) -> Ends:
         _gain(gains, base, end),
         _at(runs, rounds) if group.drawn else np.nan,
         _at(runs, spent) if group.drawn else np.nan,
+        _at(runs, seconds, "seconds") if group.timed and seconds is not None else np.nan,
         float(np.std([row["value"] for row in lasts], ddof=1)) if len(runs) > 1 else np.nan,
         roughness([run["value"].to_numpy() for run in runs]) if group.drawn and not group.exact else np.nan,
         float(np.sqrt(middle * (1 - middle) / np.nanmean(numbers))) if known else np.nan,
@@ -133,10 +144,11 @@ def less(first: MeasuredEnd, second: MeasuredEnd) -> MeasuredEnd:
     return MeasuredEnd(value, float(np.sqrt(squares.sum())), float(freedom))
 
 
-def _at(runs: list[pd.DataFrame], rounds: float) -> float:
-    """Mean over runs at a round, linear between evaluations; nan where one does not reach from before to after it."""
-    found = [np.interp(rounds, run["round"], run["value"], left=np.nan, right=np.nan) for run in runs]
-    return float(np.mean(found)) if np.isfinite(rounds) else np.nan
+def _at(runs: list[pd.DataFrame], place: float, axis: str = "round") -> float:
+    """Mean over runs at a place of an axis, linear between evaluations; nan where one does not reach from before to
+    after it."""
+    found = [np.interp(place, run[axis], run["value"], left=np.nan, right=np.nan) for run in runs]
+    return float(np.mean(found)) if np.isfinite(place) else np.nan
 
 
 def roughness(curves: list[np.ndarray]) -> float:

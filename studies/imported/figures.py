@@ -15,7 +15,12 @@ from rftlab.studies.imported.groups import Group, RunGroups
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.report.figures import BAR, BARS, GREY, PALETTE, Drawn, key, styled
 
-AXES = {"rounds": "training round", "fraction": "fraction of the run's rounds", "rollouts": "rollouts"}
+AXES = {
+    "rounds": "training round",
+    "fraction": "fraction of the run's rounds",
+    "rollouts": "rollouts",
+    "seconds": "seconds of training",
+}
 METRICS = (
     "reward_mean",
     "pass_at_1",
@@ -82,7 +87,7 @@ def _colours(n: int) -> list:
 @styled
 def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
-    of which B or K is not known have no rollouts."""
+    of which B or K is not known have no rollouts, and logs without times no seconds."""
     numbers = curve_numbers(sides, axis)
     panels = [panel for panel in panels_of(sides) if _rows(numbers, panel)["round"].nunique() > 1]
     figure = Figure(figsize=(9.5, sum(map(_height, panels)) + 0.3))
@@ -138,16 +143,14 @@ def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
 
 
 def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
-    if axis == "rollouts" and group.per_round is None:
+    if (axis == "rollouts" and group.per_round is None) or (axis == "seconds" and not group.timed):
         return None
     runs = [run.sort_values("round") for _, run in group.curves.groupby("run", sort=False, observed=True)]
-    rounds = runs[0]["round"].to_numpy()
-    if any(not np.array_equal(rounds, run["round"]) for run in runs[1:]):
-        first = max(int(run["round"].min()) for run in runs)
-        steps = int(np.median([len(run) for run in runs]))
-        rounds = np.unique(np.linspace(first, max(group.last, first), steps).round().astype(int))
-    values = np.array([np.interp(rounds, run["round"], run["value"]) for run in runs])
-    x = {"rounds": rounds, "fraction": rounds / max(group.last, 1), "rollouts": rounds * (group.per_round or 0)}[axis]
+    column = "seconds" if axis == "seconds" else "round"
+    at = _common_places([run[column].to_numpy() for run in runs], column == "round")
+    values = np.array([np.interp(at, run[column], run["value"]) for run in runs])
+    rounds = at if column == "round" else np.interp(at, runs[0]["seconds"], runs[0]["round"]).round(1)
+    x = {"fraction": at / max(group.last, 1), "rollouts": at * (group.per_round or 0)}.get(axis, at)
     keep = x > 0 if axis == "rollouts" else np.full(len(x), True)
     frame = pd.DataFrame(
         {
@@ -164,6 +167,15 @@ def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
         }
     )
     return frame[keep]
+
+
+def _common_places(places: list[np.ndarray], whole: bool) -> np.ndarray:
+    """Where all runs of a group were evaluated; where that differs, as many places on what they share."""
+    if all(np.array_equal(places[0], other) for other in places[1:]):
+        return places[0]
+    first, last = max(own.min() for own in places), min(own.max() for own in places)
+    grid = np.linspace(first, max(first, last), int(np.median([len(own) for own in places])))
+    return np.unique(grid.round().astype(int)) if whole else grid
 
 
 @styled

@@ -1,12 +1,14 @@
 """Runs of one level as groups: those of one design, model and task, whatever the design; no Pair of ours is needed."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from rftlab.studies.imported.elapsed import elapsed_at
 from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign, Piece
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
@@ -30,7 +32,7 @@ class Group(NamedTuple):
     task: str
     runs: tuple[str, ...]
     curves: pd.DataFrame
-    """Of one measure: columns run, round, value, n (nan where that is not known), a row an evaluation."""
+    """Of one measure: columns run, round, value, n and seconds (nan where they are not known), a row an evaluation."""
     per_round: int | None
     """Rollouts of a round; None where B or K is not known."""
     drawn: bool = True
@@ -42,6 +44,11 @@ class Group(NamedTuple):
     def model(self) -> str:
         """Its model; "" where that could not be told."""
         return self.design.model or ""
+
+    @property
+    def timed(self) -> bool:
+        """Whether every evaluation says after how many seconds of training it came."""
+        return self.drawn and "seconds" in self.curves and bool(self.curves["seconds"].notna().all())
 
     @property
     def last(self) -> int:
@@ -65,19 +72,21 @@ def measures_of(runs: list[ImportedRun]) -> set[Measure]:
     return {(piece.split, piece.metric) for run in runs for piece in run.pieces} & set(MEASURES)
 
 
-def groups_of(runs: list[ImportedRun], measure: Measure, task: str | None = None) -> tuple[Group, ...]:
+def groups_of(
+    runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
+) -> tuple[Group, ...]:
     """The groups of runs that have a measure. Runs are repetitions of each other where all that is known of their
     designs is equal and their names are, but for a number at the end.
 
     A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
-    of their names are equal.
+    of their names are equal. beside: more runs, that are looked at for such bases alone.
     """
     found: dict[tuple, list[tuple[ImportedRun, Piece]]] = {}
-    bases = _bases(runs, measure)
+    bases = _bases([*runs, *beside], measure)
     for run in runs:
         for piece in run.pieces:
             if (piece.split, piece.metric) == measure and task in (None, piece.task) and piece.rounds.max() > 0:
-                alike = (replace(run.design, assumed=()), _NUMBER.sub("", run.name), piece.task)
+                alike = (*alike_of(run), piece.task)
                 found.setdefault(alike, []).append((run, piece))
     groups = [
         Group(
@@ -91,6 +100,12 @@ def groups_of(runs: list[ImportedRun], measure: Measure, task: str | None = None
         for (design, _, task), members in found.items()
     ]
     return _labelled(groups)
+
+
+def alike_of(run: ImportedRun) -> tuple[KnownDesign, str]:
+    """What runs that repeat each other have in common: all that is known of their designs, and their names but for a
+    number at the end."""
+    return replace(run.design, assumed=()), _NUMBER.sub("", run.name)
 
 
 def _front(name: str) -> str:
@@ -120,6 +135,7 @@ def _curve(run: ImportedRun, piece: Piece, bases: dict[tuple, Piece]) -> pd.Data
             "round": np.concatenate(rounds).astype(int),
             "value": np.concatenate(values).astype(float),
             "n": np.concatenate(n).astype(float),
+            "seconds": elapsed_at(run, np.concatenate(rounds)),
         }
     )
 

@@ -61,9 +61,13 @@ def runs_of(one: ImportedName, root: Path) -> list[ImportedRun]:
     return wanted
 
 
-def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure) -> RunGroups:
-    """A level of runs by one measure."""
-    groups = groups_of(runs, measure, one.task)
+def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
+    """A level of runs by one measure. root: the results folder, where untrained models are looked for in the rest of
+    the collection too."""
+    beside = (
+        [] if root is None or one.run is None else [r for r in read_collection(root, one.collection) if not r.rounds]
+    )
+    groups = groups_of(runs, measure, one.task, beside)
     counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     formats = ", ".join(sorted({run.format for run in runs}))
     return RunGroups(one.name, f"{counted} from {formats}", measure, groups, tuple(runs))

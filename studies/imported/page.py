@@ -14,9 +14,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
 from rftlab.studies.imported import figures
-from rftlab.studies.imported.ends import CommonDesign, Ends, MeasuredEnd, common, ends_of, shared_budget, table_of
+from rftlab.studies.imported.ends import (
+    CommonDesign,
+    Ends,
+    MeasuredEnd,
+    common,
+    ends_of,
+    shared_budget,
+    shared_seconds,
+    table_of,
+)
 from rftlab.studies.imported.figures import AXES, named
 from rftlab.studies.imported.groups import RunGroups
 from rftlab.studies.logs.run import FACTS, ImportedRun
@@ -38,17 +48,23 @@ class CollectionView(NamedTuple):
     axis: str
     rounds: int
     rollouts: int | None
+    seconds: float | None
     ends: list[Ends]
     pairs: list[tuple[str, str, list[CommonDesign]]]
     """Of each two levels: their names and common designs."""
 
 
 def view_of(sides: list[RunGroups], axis: str) -> CollectionView:
-    """All that is computed for a page."""
+    """All that is computed for a page. Raises UserError for an axis on which no run has a place."""
     rounds, rollouts = shared_budget(sides)
-    ends = {side.name: ends_of(side, rounds, rollouts) for side in sides}
+    seconds = shared_seconds(sides)
+    check(
+        axis != "seconds" or seconds is not None,
+        "axis = seconds: no log here tells the seconds of its evaluations; allowed: rounds, fraction, rollouts",
+    )
+    ends = {side.name: ends_of(side, rounds, rollouts, seconds) for side in sides}
     pairs = [(a.name, b.name, common(ends[a.name], ends[b.name])) for a, b in combinations(sides, 2)]
-    return CollectionView(sides, axis, rounds, rollouts, [one for own in ends.values() for one in own], pairs)
+    return CollectionView(sides, axis, rounds, rollouts, seconds, [one for own in ends.values() for one in own], pairs)
 
 
 def write(console: Console, view: CollectionView, folder: Path, page: str, title: str, quiet: bool) -> Path:
@@ -68,9 +84,9 @@ def write(console: Console, view: CollectionView, folder: Path, page: str, title
 
 def _plans(view: CollectionView) -> dict[str, Plan]:
     plans: dict[str, Plan] = {"ends": lambda: figures.ends_figure(view.ends, view.sides[0].measure)}
-    for axis in dict.fromkeys((view.axis, "rollouts")):
+    for axis in dict.fromkeys((view.axis, "rollouts", "seconds")):
         if figures.has_curves(view.sides, axis):
-            name = "curves" if axis == view.axis else "curves-rollouts"
+            name = "curves" if axis == view.axis else f"curves-{axis}"
             plans[name] = partial(figures.curves_figure, view.sides, axis)
     for i, side in enumerate(view.sides, 1):
         if figures.logged(list(side.runs)):
@@ -117,8 +133,9 @@ def designs_of(runs: tuple[ImportedRun, ...]) -> list[ImportedDesign]:
 
 def left_to_compare(view: CollectionView) -> str:
     """What can be said where no design is common."""
-    spent = " and of as many rollouts" if view.rollouts else "; rollouts need B and K of both"
-    return f"What is left to compare: curves after as many rounds{spent}, gains, and noise."
+    spent = ", rollouts" if view.rollouts else " (rollouts need B and K of both)"
+    timed = ", seconds" if view.seconds else ""
+    return f"Left to compare: curves after as many rounds{spent}{timed}; gains; noise."
 
 
 def measured_text(measured: MeasuredEnd, sign: bool = False) -> str:
@@ -178,6 +195,7 @@ def show(console: Console, view: CollectionView) -> None:
 def _table(view: CollectionView, title: str) -> Table:
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     at = f"at {view.rollouts:,} rollouts" if view.rollouts else f"at round {view.rounds}"
+    at = f"at {view.seconds:,.0f} seconds" if view.axis == "seconds" else at
     for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise")):
         wide = {"no_wrap": True} if name in ("end", "gain") else {"min_width": 5 if i else 11}
         table.add_column(name, overflow="fold", justify="right" if i else "left", **wide)
@@ -187,13 +205,15 @@ def _table(view: CollectionView, title: str) -> Table:
 def _cells(one: Ends, view: CollectionView) -> list[str]:
     group = one.group
     texts = [group.label, str(len(group.runs)), str(group.last), number_text(one.base.value), measured_text(one.end)]
-    values = (one.at_rollouts if view.rollouts else one.at_rounds, one.between_evaluations)
+    at = one.at_seconds if view.axis == "seconds" else one.at_rollouts if view.rollouts else one.at_rounds
+    values = (at, one.between_evaluations)
     return [*texts, measured_text(one.gain, True), *map(number_text, values)]
 
 
 def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
     if not found:
-        say(console, f"{first} and {second} have no design in common. {left_to_compare(view)}")
+        say(console, f"{first} and {second} have no design in common.")
+        say(console, left_to_compare(view))
         return
     table = Table(title=f"designs of {first} and of {second}", title_justify="left", box=None)
     for name in ("first", "second", "end: second less first", "gain: second less first", "taken as equal"):

@@ -24,4 +24,4 @@ def report(console: Console, name: str, root: Path, quiet: bool) -> Path:
     if measure is None:
         raise UserError(f"{one.name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
     folder = folder_below(root, f"report-{one.slug}")
-    return write(console, view_of([side_of(one, runs, measure)], AXIS), folder, "report.html", one.name, quiet)
+    return write(console, view_of([side_of(one, runs, measure, root)], AXIS), folder, "report.html", one.name, quiet)

@@ -11,7 +11,7 @@ from rftlab.studies.logs.designs import design_of
 from rftlab.studies.logs.designs.records import from_records
 from rftlab.studies.logs.names import RATES, Name, named
 from rftlab.studies.logs.rounds import Counting, tool_of
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece, RawRun, merged
+from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merged
 from rftlab.studies.logs.steps import Points, cleaned
 
 LONGEST_NAME = 300
@@ -52,9 +52,15 @@ def assemble(
     counting = Counting(raw, points, kinds["train"], kinds["test"], design.updates_per_round)
     notes += counting.notes
     pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
-    return ImportedRun(
-        plain(raw.name), raw.format, raw.tool, sources, design, pieces, tuple(plain(note) for note in notes)
-    )
+    outcomes = tuple(_by_rounds(one, counting) for one in raw.outcomes)
+    told = tuple(plain(note) for note in notes)
+    return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, pieces, told, outcomes)
+
+
+def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:
+    """The same with rounds in the place of steps."""
+    rounds = (counting.test if found.split == "test" else counting.train)(np.asarray(found.rounds))
+    return found._replace(rounds=tuple(map(int, rounds)))
 
 
 def _place(piece: Piece) -> tuple:

@@ -14,7 +14,7 @@ from rftlab.studies.logs.text import check_file, encoding_of
 LARGEST = 1 << 20
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, JSON, training_args.bin, script), "
-    "prime-rl's TOML, tinker-cookbook's config.json"
+    "slime's flags, prime-rl's TOML, tinker-cookbook's config.json"
 )
 _VERL = re.compile(
     r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
@@ -24,6 +24,25 @@ _TRL = re.compile(
     r"|scale_rewards|loss_type|beta|epsilon|epsilon_high|temperature|max_completion_length|model_name_or_path|num_processes)"
     r"(?:\s*[=:]\s*|\s+)[\"']?([\w.+/-]{1,200})"
 )
+
+
+_SLIME = (
+    "rollout-batch-size",
+    "n-samples-per-prompt",
+    "global-batch-size",
+    "num-steps-per-rollout",
+    "advantage-estimator",
+    "lr",
+    "eps-clip",
+    "eps-clip-high",
+    "kl-loss-coef",
+    "kl-coef",
+    "rollout-temperature",
+    "rollout-max-response-len",
+    "hf-checkpoint",
+)
+_SLIME_SWITCHES = ("use-kl-loss", "disable-grpo-std-normalization", "calculate-per-token-loss")
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]{1,60})(?:[ =]+[\"']?([^\s\"'\\)-][^\s\"'\\)]{0,199}))?")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -71,4 +90,13 @@ def _script(text: str) -> dict[str, str]:
     """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set
     twice."""
     lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return dict(_VERL.findall(lines)) or dict(_TRL.findall(lines))
+    return dict(_VERL.findall(lines)) or _slime(lines) or dict(_TRL.findall(lines))
+
+
+def _slime(text: str) -> dict[str, str]:
+    """slime's flags; {} of a script without its two sizes."""
+    flags = _FLAG.findall(text)
+    found = {name: value for name, value in flags if name in _SLIME and value}
+    return (
+        found | {name: "true" for name, _ in flags if name in _SLIME_SWITCHES} if set(_SLIME[:2]) <= set(found) else {}
+    )

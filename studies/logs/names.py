@@ -63,6 +63,13 @@ _PRIME = (
     (r"(?:test|eval|val)/env/(?P<task>[^/]+)/reward/total", "reward_mean"),
 )
 
+_PODS = (
+    (r"eval/(?P<task>[^/]+)/ans_acc", "pass_at_1"),
+    (r"eval/(?P<task>[^/]+)/for_acc", "format_rate"),
+    (r"eval/(?P<task>[^/]+)/lengths", "response_length"),
+)
+"""PODS' results (YixuanEvenXu/pods): the answer alone, and the format alone."""
+
 _TRAIN = (
     (r"critic/score/mean|critic/rewards/mean", "score"),
     (r"actor/entropy|actor/entropy_loss", "entropy"),
@@ -116,6 +123,7 @@ _PLAIN = (
     (r"frac_reward_zero_std|zero_signal_fraction|zero_std_fraction", "zero_signal_fraction"),
     (r"grad_norm|gradient_norm|grad_norm/mean", "grad_norm"),
     (r"learning_rate|lr", "learning_rate"),
+    (r"_runtime|elapsed_seconds", "elapsed_seconds"),
     (r"step_time|step_seconds|time_per_step|seconds_per_step", "seconds"),
 )
 """Without the prefix of their split. TRL's `kl` is to the reference model, and so is what others call so without
@@ -143,7 +151,7 @@ def _rules(rows, first: int) -> tuple[_Rule, ...]:
     return tuple(found)
 
 
-_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
+_OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
 
 
 def named(source: str) -> Name | None:

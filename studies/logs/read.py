@@ -10,7 +10,7 @@ from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
-from rftlab.studies.logs.formats import FORMATS, own_run, published, tensorboard, trl_state
+from rftlab.studies.logs.formats import FORMATS, own_run, published, rollout_records, tensorboard, trl_state
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
@@ -93,23 +93,41 @@ def _configured(run: RawRun, path: Path) -> None:
 
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
-    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B,
+    """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
     TensorBoard's events."""
     state = trl_state.state_of(folder)
     files = [path for name in _BESIDE if kind_of(path := folder / name) == FILE]
     if own_run.files_of(folder):
         return _read(folder / own_run.CURVE, columns)
+    rows = rollout_records.files_in(folder)
     for path in [
         *([state] if state else []),
         *files,
         *(path for path in sorted(folder.glob("*.wandb")) if kind_of(path) == FILE),
     ]:
-        return _read(path, columns)
+        runs, own = _read(path, columns)
+        return _with_outcomes(runs, own, folder, rows if path in files else [])
+    if rows:
+        return rollout_records.read_files(folder, rows), rows
     events = tensorboard.events_in(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
     runs = [run for run in tensorboard.read_folder(folder, events) if run.series]
     check(bool(runs), f"{folder} has TensorBoard events, but none with numbers; allowed: events with scalars")
     return runs, events
+
+
+def _with_outcomes(
+    runs: list[RawRun], files: list[Path], folder: Path, rows: list[Path]
+) -> tuple[list[RawRun], list[Path]]:
+    """The metrics of a run with the right responses of its groups, which tinker-cookbook and prime-rl write in folders
+    below them, counted by the same steps."""
+    if len(runs) != 1 or not rows:
+        return runs, files
+    (found,) = rollout_records.read_files(folder, rows)
+    if found.tool not in ("tinker", "prime-rl"):
+        return runs, files
+    runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + found.notes
+    return runs, [*files, *rows]
 
 
 def _aliases(columns: dict[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-Tool = Literal["verl", "trl", "prime-rl", "tinker", "rftlab", ""]
+Tool = Literal["verl", "slime", "trl", "prime-rl", "tinker", "rftlab", ""]
 """Whose conventions a log follows; "" where that could not be told."""
 COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step", "source")
 """Of the long form: see docs/import.md."""
@@ -91,6 +91,19 @@ class Piece(NamedTuple):
     """As the log prints them; -1 where it prints none."""
 
 
+class GroupOutcomes(NamedTuple):
+    """How many responses of each group were right; groups with one outcome are counted together (n,)."""
+
+    split: str
+    rounds: tuple[int, ...]
+    """As pieces have them; steps of the log in a raw run."""
+    responses: tuple[int, ...]
+    """To the prompt of the group: K."""
+    right: tuple[int, ...]
+    groups: tuple[int, ...]
+    """With this outcome."""
+
+
 @dataclass
 class RawRun:
     """What a format read of one run, before any of it is understood."""
@@ -120,6 +133,8 @@ class RawRun:
     """In place of series, of a source that is in our terms already."""
     design: KnownDesign = KnownDesign()
     """What such a source says of the design."""
+    outcomes: tuple[GroupOutcomes, ...] = ()
+    """Where the log has a row a response."""
 
     def add(self, name: str, step: int, value: float, place: int) -> None:
         """One more value of a metric."""
@@ -146,6 +161,8 @@ class ImportedRun:
     the split ""."""
     notes: tuple[str, ...] = ()
     """Repairs and readings of what was ambiguous, in words."""
+    outcomes: tuple[GroupOutcomes, ...] = ()
+    """Right responses of the groups, a split each, where the log has a row a response."""
 
     @cached_property
     def curves(self) -> "pd.DataFrame":

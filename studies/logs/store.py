@@ -24,7 +24,7 @@ from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, sha256_of, verify_folder, write_file, write_folder
 from rftlab.shared.folders import folder_below, folders_in, kind_of, read_file
 from rftlab.studies.logs.long_form import SCHEMA, pieces_of, tables_of
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece
 from rftlab.studies.runs.seal import read_sealed, sealed
 from rftlab.studies.runs.store import check_format, open_store
 
@@ -94,6 +94,7 @@ def _facts(run: ImportedRun) -> dict[str, Any]:
         "sources": run.sources,
         "design": asdict(run.design),
         "notes": run.notes,
+        **({"outcomes": [one._asdict() for one in run.outcomes]} if run.outcomes else {}),
     }
 
 
@@ -138,6 +139,11 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
 def _run(facts: dict[str, Any], pieces: tuple[Piece, ...]) -> ImportedRun:
     known = facts["design"] | {"assumed": tuple(facts["design"]["assumed"])}
     sources = tuple((name, checksum) for name, checksum in facts["sources"])
-    return ImportedRun(
-        facts["name"], facts["format"], facts["tool"], sources, KnownDesign(**known), pieces, tuple(facts["notes"])
-    )
+    outcomes = tuple(_outcomes(one) for one in facts.get("outcomes", ()))
+    said = facts["name"], facts["format"], facts["tool"], sources
+    return ImportedRun(*said, KnownDesign(**known), pieces, tuple(facts["notes"]), outcomes)
+
+
+def _outcomes(found: dict[str, Any]) -> GroupOutcomes:
+    counts = (tuple(map(int, found[name])) for name in ("rounds", "responses", "right", "groups"))
+    return GroupOutcomes(str(found["split"]), *counts)

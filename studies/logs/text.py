@@ -31,7 +31,7 @@ _KINDS = {
 _HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 ALLOWED = (
-    "a verl console log, a W&B export or offline run, TensorBoard events, trainer_state.json, JSON "
+    "a console log of verl or TRL, a W&B export or offline run, TensorBoard events, trainer_state.json, JSON, JSON "
     "lines, CSV, Parquet, a folder of rftlab train"
 )
 

@@ -1,51 +1,77 @@
 """Pass@1 at the end of imported runs, and which of them repeat each other."""
 
 from collections import defaultdict
-from dataclasses import replace
+from fnmatch import fnmatchcase
 from math import sqrt
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from rftlab.shared.errors import check
+from rftlab.studies.imported.groups import alike_of
+from rftlab.studies.imported.level import PREFIX, parse_imported, runs_of
 from rftlab.studies.logs.run import ImportedRun, KnownDesign
 
 METRIC = "pass_at_1"
 
 
-def final_score(run: ImportedRun) -> float | None:
-    """Test Pass@1 at the last evaluation, the mean over tasks; None where there is none."""
+def selected(root: Path, name: str) -> tuple[list[ImportedRun], str | None]:
+    """Imported runs by NAME, NAME/TASK or NAME#RUN, and the task that is named. Raises UserError where there are
+    none."""
+    one = parse_imported(f"{PREFIX}{name}")
+    return runs_of(one, root), one.task
+
+
+def final_score(run: ImportedRun, task: str | None = None) -> float | None:
+    """Test Pass@1 at the last evaluation on a task, the mean over tasks where none is named; None where there is
+    none."""
     rows = run.curves[(run.curves["split"] == "test") & (run.curves["metric"] == METRIC)]
+    rows = rows if task is None else rows[rows["task"] == task]
     if not len(rows):
         return None
     return float(rows[rows["round"] == rows["round"].max()]["value"].mean())
 
 
-def scores_of(runs: list[ImportedRun]) -> dict[str, float]:
+def scores_of(runs: list[ImportedRun], task: str | None = None) -> dict[str, float]:
     """`final_score` by the runs' names, those without left out. Raises UserError where none has one."""
-    found = {run.name: score for run in runs if (score := final_score(run)) is not None}
+    found = {run.name: score for run in runs if (score := final_score(run, task)) is not None}
     names = ", ".join(sorted({str(metric) for run in runs for metric in run.curves["metric"].unique()})[:8])
     check(bool(found), f"no run has {METRIC} of a test split; they have: {names}")
     return found
 
 
 def chosen(scores: dict[str, float], names: tuple[str, ...]) -> np.ndarray:
-    """Scores of runs by name. Raises UserError for a name that is not there."""
+    """Scores of runs by name, * for any letters, each run once. Raises UserError for a name that is not there."""
+    found: dict[str, float] = {}
     for name in names:
-        check(name in scores, f"no run {name!r} with a test Pass@1; there are: {', '.join(list(scores)[:12])}")
-    return np.array([scores[name] for name in names])
+        own = {name: scores[name]} if name in scores else {n: s for n, s in scores.items() if fnmatchcase(n, name)}
+        check(bool(own), f"no run {name!r} with a test Pass@1; there are: {', '.join(list(scores)[:12])}")
+        found |= own
+    return np.array([*found.values()])
 
 
-def repeats_of(runs: list[ImportedRun]) -> list[tuple[KnownDesign, np.ndarray]]:
-    """Scores of runs with equal designs, where two or more have one; what was assumed of a design does not count.
+class Repeats(NamedTuple):
+    """Runs that repeat each other."""
+
+    name: str
+    """Of the first, without its number; "" where they have none in common."""
+    design: KnownDesign
+    scores: np.ndarray
+
+
+def repeats_of(runs: list[ImportedRun], task: str | None = None) -> list[Repeats]:
+    """Scores of runs with equal designs and with names that are equal but for a number at the end, where two or more
+    have one; what was assumed of a design does not count.
 
     Only designs of which B and K are known: of others nobody knows that they are equal.
     """
-    groups: dict[KnownDesign, list[float]] = defaultdict(list)
+    groups: dict[tuple[KnownDesign, str], list[float]] = defaultdict(list)
     for run in runs:
-        score, design = final_score(run), replace(run.design, assumed=())
+        score, (design, stem) = final_score(run, task), alike_of(run)
         if score is not None and design.prompts is not None and design.rollouts is not None:
-            groups[design].append(score)
-    return [(design, np.array(scores)) for design, scores in groups.items() if len(scores) > 1]
+            groups[design, stem].append(score)
+    return [Repeats(stem, design, np.array(own)) for (design, stem), own in groups.items() if len(own) > 1]
 
 
 def pooled_sigma(groups: list[np.ndarray]) -> tuple[float, int]:

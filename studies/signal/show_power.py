@@ -4,8 +4,10 @@ from math import isfinite, isnan, sqrt
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 from scipy.stats import chi2
 
+from rftlab.shared.errors import plain
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.signal.power import (
     Difference,
@@ -47,8 +49,8 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
         what = "a difference of a pair" if paired else "a run"
         say(
             console,
-            f"deviation of {what} {found.sigma:.4f}: a true difference of this size is found with chance 0.8 by "
-            f"{need} seeds a side",
+            f"deviation of {what} {found.sigma:.4f}: {need} seeds a side find a true difference of this size with "
+            "chance 0.8",
         )
 
 
@@ -61,23 +63,23 @@ def _verdict(found: Difference) -> str:
 def _show_permutation(console: Console, found: Difference) -> None:
     if isnan(found.permutation):
         return
-    text = f"counted over all ways to deal the runs: p = {found.permutation:.3f}"
+    say(console, f"counted over all ways to deal the runs: p = {found.permutation:.3f}", "dim")
     if found.least > 0.05:
-        text += f"; with so few runs it cannot be below {found.least:.3f}, and the t test, which takes the noise as "
-        text += "normal, decides"
-    say(console, text, "dim")
-
-
-def show_repeats(console: Console, runs: list[ImportedRun]) -> float:
-    """The deviation of repeated runs, with its 95% interval; returns it."""
-    groups = repeats_of(runs)
-    sigma, degrees = pooled_sigma([scores for _, scores in groups])
-    table = table_of("design", "runs", "mean test Pass@1", "deviation")
-    for design, scores in groups:
-        table.add_row(
-            f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}", f"{scores.std(ddof=1):.4f}"
+        text = (
+            f"with so few runs that cannot be below {found.least:.3f}: the t test decides, which takes noise as normal"
         )
-    put(console, "runs that repeat a design", table)
+        say(console, f" {text}", "dim")
+
+
+def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:
+    """The deviation of repeated runs, with its 95% interval; returns it."""
+    groups = repeats_of(runs, task)
+    sigma, degrees = pooled_sigma([group.scores for group in groups])
+    table = table_of("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation")
+    for name, design, scores in groups:
+        told = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
+        table.add_row(Text(plain(name)), *told, f"{scores.std(ddof=1):.4f}")
+    console.print(table)
     low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
     return sigma
@@ -86,12 +88,9 @@ def show_repeats(console: Console, runs: list[ImportedRun]) -> float:
 def show_seeds(console: Console, sigma: float, difference: float, correlation: float) -> None:
     """Seeds for a difference, and differences for numbers of seeds."""
     between = sigma_of_difference(sigma, correlation)
-    say(
-        console,
-        f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}): "
-        f"{seeds_for(difference, sigma, False)} seeds an arm unpaired, {seeds_for(difference, between, True)} paired "
-        f"(correlation {correlation:g})",
-    )
+    alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
+    say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
+    say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
     table = table_of("seeds an arm", "unpaired", "paired")
     for seeds in SEEDS:
         table.add_row(
@@ -109,14 +108,15 @@ def show_questions(console: Console, known: Questions, difference: float | None,
         say(
             console,
             f"test questions for a difference of {difference:g}, {known.responses} response(s) to each, seeds without "
-            f"noise: {other:,} unpaired (each run its own questions), {same:,} paired (the same questions)",
+            "noise:",
         )
+        say(console, f" {other:,} unpaired (each run its own questions), {same:,} paired (the same questions)")
     if questions is not None:
         error, twin = (sqrt(known.variance(same) / questions) for same in (False, True))
         say(
             console,
-            f"{questions:,} questions: standard error of a Pass@1 {error / sqrt(2):.4f}; of a difference {error:.4f} "
-            f"unpaired, {twin:.4f} paired",
+            f"{questions:,} questions: standard error of a Pass@1 {error / sqrt(2):.4f}; of a difference "
+            f"{error:.4f} unpaired, {twin:.4f} paired",
         )
     if known.spread == 0:
         text = "Without --spread all questions count as alike; then the same questions gain nothing. "

@@ -1,4 +1,5 @@
-"""Where pass rates come from: a pilot, a file with a question a row, or two numbers."""
+"""Where pass rates come from: a pilot, a file with a question a row, imported runs with a response a row, or two
+numbers."""
 
 import csv
 import io
@@ -13,6 +14,7 @@ from rftlab.studies.logs.text import check_file, encoding_of
 from rftlab.studies.pilot.passrates import beta_binomial, goodness, nonparametric
 from rftlab.studies.pilot.pilot import Gradient
 from rftlab.studies.pilot.store import file_of, read_pilot, shipped_base
+from rftlab.studies.signal.repeats import selected
 from rftlab.studies.signal.signal import Rates, exactly
 
 RIGHT = ("right", "correct", "c", "num_correct", "successes")
@@ -79,6 +81,35 @@ def of_pilot(root: Path, pair: str) -> MeasuredRates:
     base = read_pilot(root, pair).base if kind_of(file_of(root, pair)) else shipped_base(pair)
     counts, m = base.train.strict, base.train.samples
     return MeasuredRates(counts, m, counts / m, base.centred)
+
+
+def of_imported(root: Path, name: str, rounds: tuple[int, int] | None = None) -> tuple[MeasuredRates, str]:
+    """Right responses of the groups of imported runs, NAME or NAME#RUN, in rounds first to last, of training where
+    there are any; and in words what was taken. rounds: None takes the last quarter of those that are there. Raises
+    UserError where a log had no row a response."""
+    runs, _ = selected(root, name)
+    found = [one for run in runs for one in run.outcomes]
+    check(
+        bool(found),
+        f"imported runs {name!r} have no right responses by question; allowed: runs from logs with a row a response "
+        "(verl's rollout_data_dir, rollouts of prime-rl or tinker-cookbook)",
+    )
+    split = "train" if any(one.split == "train" for one in found) else "test"
+    own = [one for one in found if one.split == split]
+    columns = [
+        np.concatenate([np.array(part, dtype=np.int64) for part in parts])
+        for parts in zip(*(one[1:] for one in own), strict=True)
+    ]
+    there = columns[0]
+    first, last = rounds or (int(np.ceil(there.max() - (there.max() - there.min()) / 4)), int(there.max()))
+    inside = (there >= first) & (there <= last)
+    check(bool(inside.any()), f"rounds = {first} {last}; allowed: within {there.min()} to {there.max()}")
+    _, k, right, groups = (column[inside] for column in columns)
+    usual = int(max(np.unique(k), key=lambda size: groups[k == size].sum()))
+    counts = np.repeat(right[k == usual], groups[k == usual])
+    left = f"; {groups[k != usual].sum()} with other numbers left out" if (k != usual).any() else ""
+    told = f"{len(counts)} groups of {usual} responses ({split}, rounds {first} to {last}{left})"
+    return MeasuredRates(counts, usual, counts / usual), told
 
 
 def read_rates(path: Path, column: str | None, responses: int | None) -> MeasuredRates:

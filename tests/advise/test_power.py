@@ -129,8 +129,8 @@ def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e
 
 
 RUNS = [
-    *(imported(f"a{i}", value) for i, value in enumerate(A)),
-    *(imported(f"b{i}", value, 64) for i, value in enumerate(B)),
+    *(imported(f"a-{i}", value) for i, value in enumerate(A)),
+    *(imported(f"b-{i}", value, 64) for i, value in enumerate(B)),
     imported("c", 0.9, 64, 1e-5),
     imported("d", 0.2, None),
     imported("e", 0.3, None),
@@ -139,8 +139,8 @@ RUNS = [
 
 def test_repeats_are_runs_of_one_known_design():
     groups = repeats_of(RUNS)
-    assert [len(scores) for _, scores in groups] == [3, 3]
-    sigma, degrees = pooled_sigma([scores for _, scores in groups])
+    assert [(group.name, len(group.scores)) for group in groups] == [("a", 3), ("b", 3)]
+    sigma, degrees = pooled_sigma([group.scores for group in groups])
     assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
     assert final_score(RUNS[0]) == 0.41
 
@@ -148,14 +148,21 @@ def test_repeats_are_runs_of_one_known_design():
 def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     write_collection(tmp_path, "sweep", RUNS)
     ask = ("power", "--results", tmp_path, "--imported", "sweep")
-    status, text = rftlab(*ask, "--a", "a0", "a1", "a2", "--b", "b0", "b1", "b2")
+    status, text = rftlab(*ask, "--a", "a-0", "a-1", "a-2", "--b", "b-0", "b-1", "b-2")
     assert status == 0 and text == rftlab("power", "--a", *A, "--b", *B)[1] and "+0.0367" in text
     status, text = rftlab(*ask, "--difference", 0.02)
     sigma, _ = pooled_sigma([A, B])
     assert status == 0 and f"sigma = {sigma:.4f}" in text
     assert f" {seeds_for(0.02, sigma, False)} seeds an arm unpaired" in text
-    status, text = rftlab(*ask, "--a", "a0", "--b", "nobody")
-    assert (status, text.count("\n")) == (2, 1) and "a0, a1" in text
+    assert rftlab(*ask, "--a", "a-*", "a-1", "--b", "b-[0-9]")[1] == rftlab("power", "--a", *A, "--b", *B)[1]
+    status, text = rftlab(*ask, "--a", "a-0", "--b", "nobody")
+    assert (status, text.count("\n")) == (2, 1) and "a-0, a-1" in text
+
+
+def test_runs_of_one_design_with_other_names_are_no_repeats():
+    """A difference that no field of a design holds, such as which responses are trained on, is in the names."""
+    runs = [imported(f"{kind}/r{i}", value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
+    assert [(group.name, len(group.scores)) for group in repeats_of(runs)] == [("x", 3), ("y", 3)]
 
 
 def test_a_collection_without_repeats_says_so(tmp_path):

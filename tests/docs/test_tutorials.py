@@ -37,7 +37,7 @@ def test_a_page_prints_what_it_says(path, tmp_path):
 
 def test_the_pages_are_numbered_and_lead_to_each_other():
     pages = tutorials()
-    assert [path.name[:2] for path in pages] == ["01", "02", "03", "04", "05", "06"]
+    assert [path.name[:2] for path in pages] == ["01", "02", "03", "04", "05", "06", "07"]
     for path, after in pairwise(pages):
         assert f"({after.name})" in path.read_text(), path.name
 

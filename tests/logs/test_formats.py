@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.errors import UserError
-from rftlab.studies.logs import RawRun, read_logs
+from rftlab.studies.logs import RawRun, read_collection, read_logs
+from rftlab.studies.logs.store import name_for
+from tests.support.here import rftlab
 from tests.support.logs import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
 
 FOLDER = runs_folder()
@@ -135,8 +137,60 @@ def test_the_samples_are_read():
         4,
         "gae",
     )
-    with pytest.raises(UserError, match="no log of a kind that is known"):
-        read_logs([FOLDER / "samples" / "pods_results.excerpt.json"])
+
+
+@public
+@pytest.mark.parametrize("path", sorted((FOLDER / "samples").iterdir()) if FOLDER else [], ids=lambda path: path.name)
+def test_each_sample_is_imported_with_one_command(path, tmp_path):
+    status, text = rftlab("import", path, "--results", tmp_path)
+    assert status == 0 and "kept in" in text and read_collection(tmp_path, name_for(path))
+
+
+@public
+def test_evaluations_by_checkpoint_give_the_published_values():
+    """Means of five evaluations each, as they were tidied by hand."""
+    (run,) = read_logs([FOLDER / "samples" / "pods_results.excerpt.json"])
+    truth = pd.read_csv(FOLDER / "curves.csv").query("run_id == 'pods/gsm8k-n64-m16/r01'")
+    both = run.curves[run.curves["split"] == "test"].merge(truth, on=["round", "task", "metric"])
+    assert len(both) == 27 and set(both["metric"]) == {"pass_at_1", "format_rate", "response_length"}
+    assert [float(f"{value:.6g}") for value in both["value_x"]] == both["value_y"].tolist()
+    assert any("lists of 5 numbers are repeats" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ('[{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]', {1: 0.25, 2: 0.5}),
+        ('{"lr": 1, "history": [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}]}', {1: 0.25, 2: 0.5}),
+        ('[{"step": 1, "reward": 0.25}, {"step": 2, "reward": ' + "9" * 5000 + "}]", {1: 0.25}),
+        ('{"step": [1, 2], "reward": [0.25, null], "tags": ["a"]}', {1: 0.25}),
+        (
+            '{"global_step_10": {"eval/reward": [0, 0.5]}, "global_step_5": {"eval/reward": 0.125}}',
+            {5: 0.125, 10: 0.25},
+        ),
+    ],
+)
+def test_a_json_document_is_read_as_records_columns_or_checkpoints(text, truth, tmp_path):
+    (run,) = read_logs([written(tmp_path, "doc", text)])
+    assert {key[0]: value for key, value in said([run]).items() if key[2] == "reward_mean"} == truth
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"checkpoint-1": {"acc": 0.5}, "checkpoint-1": {"acc": 0.6}}', "'checkpoint-1' is there twice"),
+        ('{"a-1": {"acc": 0.5}, "b-2": {"acc": 0.6}}', "checkpoints of one run a file"),
+        ('{"checkpoint-1": {"acc": 0.5}, "checkpoint-01": {"acc": 0.6}}', "a checkpoint twice"),
+        ('{"name": "x", "value": 3}', "holds no steps"),
+        ('[{"reward": 0.5}]', "no record has a step"),
+        ("[{}]", "no record has a step"),
+        ('{"a": ' * 100_000, "nested too deeply|no JSON that can be read"),
+        ('[{"step": 1, "reward": 0.5}', "no JSON that can be read"),
+    ],
+)
+def test_a_json_document_that_says_nothing_is_refused(text, said, tmp_path):
+    with pytest.raises(UserError, match=said):
+        read_logs([written(tmp_path, "doc", text)])
 
 
 @public
@@ -162,24 +216,6 @@ def test_verls_console_logs_give_the_published_values(part, run_id):
         run.design.advantage,
     )
     assert known == (256, 1, 4, 1e-6, "gae")
-
-
-@public
-def test_a_reader_of_ones_own_reads_another_projects_json():
-    def pods(path: Path) -> RawRun:
-        run = RawRun("pods", "pods results")
-        for place, (name, tasks) in enumerate(json.loads(path.read_text()).items(), start=1):
-            for task, found in tasks.items():
-                run.add(
-                    f"test/{task}/accuracy",
-                    int(name.removeprefix("checkpoint-")),
-                    sum(found["ans_acc"]) / len(found["ans_acc"]),
-                    place,
-                )
-        return run
-
-    (run,) = read_logs([FOLDER / "samples" / "pods_results.excerpt.json"], reader=pods)
-    assert set(run.curves["metric"]) == {"pass_at_1"} and {"gsm8k", "amc23"} <= set(run.curves["task"])
 
 
 def test_tensorboards_events_are_read(tmp_path):

@@ -97,6 +97,17 @@ def test_a_configuration_alone_is_explained(tmp_path):
     ]
 
 
+def test_texts_of_a_configuration_are_shown_and_not_obeyed(tmp_path):
+    """Of a script and of JSON: no control characters, no markup."""
+    (tmp_path / "run.sh").write_text("--rollout-batch-size 8 --n-samples-per-prompt 4 --hf-checkpoint \x1b[2J[red]x")
+    (tmp_path / "a.json").write_text(
+        json.dumps({"num_generations": 8, "loss_type": "\x1b[2J", "model_name_or_path": "[b]\n"})
+    )
+    for name, shown in (("run.sh", "\\x1b[2J[red]x"), ("a.json", "\\x1b[2J")):
+        status, text = rftlab("import", "--config", tmp_path / name)
+        assert status == 0 and shown in text and text.replace("\n", "").isprintable()
+
+
 def test_a_reader_in_a_file_of_ones_own(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from rftlab.studies.logs import RawRun\n\n\ndef read(path):\n    run = RawRun('mine', 'mine')\n"

@@ -1,12 +1,16 @@
 """A real run of TRL: three rounds of a model of a few thousand parameters, and what it leaves behind. Skipped where
 trl is absent."""
 
+from contextlib import redirect_stderr, redirect_stdout
+
 import pytest
 
 from rftlab.studies.logs import read_logs
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import design_of
 
+CONSOLE = "console.txt"
+"""What it printed, beside its folder."""
 pytest.importorskip("trl", reason="trl is not installed")
 
 
@@ -62,7 +66,7 @@ def trained(folder):
             report_to=[],
             use_cpu=True,
             bf16=False,
-            disable_tqdm=True,
+            disable_tqdm=False,
             scale_rewards="none",
         )
 
@@ -70,7 +74,9 @@ def trained(folder):
             return [float("3" in text) for text in completions]
 
         model = Qwen2ForCausalLM(shape)
-        GRPOTrainer(model, accuracy, settings, data, data.select(range(2)), processing_class=tokenizer).train()
+        folder.parent.mkdir(exist_ok=True)
+        with (folder.parent / CONSOLE).open("w") as console, redirect_stdout(console), redirect_stderr(console):
+            GRPOTrainer(model, accuracy, settings, data, data.select(range(2)), processing_class=tokenizer).train()
     return folder
 
 
@@ -98,3 +104,15 @@ def test_its_arguments_give_the_design_without_being_loaded(folder):
     )
     config = read_config(folder / "checkpoint-6" / "training_args.bin")
     assert design_of(config, "", None)[0] == known
+
+
+def test_what_it_prints_says_what_its_state_says(folder):
+    """To the four digits that are printed; loss and reward of training, and evaluations."""
+    (state,) = read_logs([folder])
+    (run,) = read_logs([folder.parent / CONSOLE], config=folder / "checkpoint-6" / "training_args.bin")
+    assert run.format == "TRL console" and run.design == state.design
+    place = ["split", "metric", "source", "round"]
+    both = state.curves.merge(run.curves, on=place, suffixes=("", "_printed"), how="left")
+    both = both[(both["split"] != "") & (both["metric"] != "seconds")]
+    assert len(both) > 20 and both["value"].tolist() == pytest.approx(both["value_printed"].tolist(), rel=1e-3)
+    assert both["source_step"].tolist() == both["source_step_printed"].tolist()

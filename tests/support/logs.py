@@ -12,7 +12,7 @@ from rftlab.studies.logs.run import ImportedRun
 ROUNDS, EVERY = 20, 5
 Key = tuple[int, str, str]
 """Round, split, metric."""
-_NUMBER = re.compile(r"(?<=[:,\" ])\d+\.\d{3}(?![\d%])")
+_NUMBER = re.compile(r"(?<=[:,\"' ])\d+\.\d{3}(?![\d%])")
 _CONFIG = """{'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,
                                  'optim': {'lr': 1e-06},
                                  'ppo_epochs': 1,
@@ -161,6 +161,37 @@ def trainer_state(seed: int = 0) -> Log:
     )
 
 
+def trl_console(seed: int = 0) -> Log:
+    """What TRL prints with its progress bar, as since transformers 5: numbers in quotes, four digits."""
+    train, test = values(seed)
+    names = {"pass_at_1": "rewards/accuracy_reward/mean", "response_length": "completions/mean_length"}
+    lines = ["a warning about {'braces': in text and 3/4 of nothing"]
+    for r in range(ROUNDS + 1):
+        if r:
+            told = {"loss": "0.012", **{names.get(name, name): f"{v:.3f}" for name, v in train[r - 1].items()}}
+            lines += [f"  4%|4         | {r}/{ROUNDS} [00:0{r % 10}<01:20,  4.10s/it]"]
+            lines += [str(told | {"lr_kind": "constant", "epoch": f"{0.0037 * r:.4g}"})]
+        if r in test:
+            epoch = 0 if r == 0 else f"{0.0037 * r:.4g}"
+            lines += [str({"eval_rewards/accuracy_reward/mean": f"{test[r]:.3f}", "epoch": epoch})]
+    lines += [str({"train_runtime": "81.2", "train_loss": "0.01", "epoch": "0.074"})]
+    return Log("console.txt", "\n".join(lines) + "\n", truth_of(train, test))
+
+
+def json_document(seed: int = 0) -> Log:
+    """A list of records, a record a line."""
+    records = json_lines(seed)
+    return Log("metrics.json", "[\n" + records.text.rstrip().replace("}\n", "},\n") + "\n]\n", records.truth)
+
+
+def checkpoints(seed: int = 0) -> Log:
+    """Evaluations by checkpoint, each twice."""
+    _, test = values(seed)
+    found = {f"checkpoint-{r}": {"accuracy": [value - 0.125, value + 0.125]} for r, value in test.items() if r}
+    truth = {(r, "test", "pass_at_1"): value for r, value in test.items() if r}
+    return Log("results.json", json.dumps(found, indent=1) + "\n", truth)
+
+
 LOGS: dict[str, Callable[[int], Log]] = {
     "verl": verl_log,
     "verl_old": lambda seed=0: verl_log(seed, old=True),
@@ -169,6 +200,9 @@ LOGS: dict[str, Callable[[int], Log]] = {
     "long": long_csv,
     "json": json_lines,
     "trl": trainer_state,
+    "trl_console": trl_console,
+    "document": json_document,
+    "checkpoints": checkpoints,
 }
 
 

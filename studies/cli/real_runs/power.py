@@ -37,13 +37,14 @@ class Power:
     responses: int = 1
     """Sampled responses to each test question."""
     a: tuple[str, ...] = ()
-    """Pass@1 of the runs of one design; names of runs with --imported."""
+    """Pass@1 of the runs of one design; names of runs with --imported, * for any letters."""
     b: tuple[str, ...] = ()
     """The same of the other."""
     paired: bool = False
     """Whether the first of a and the first of b have one seed, and so on."""
     imported: str | None = None
-    """Collection of `rftlab import`; alone it gives sigma from runs that repeat a design."""
+    """Collection of `rftlab import`, NAME, NAME/TASK or NAME#RUN; alone it gives sigma from runs that repeat a
+    design."""
     results: Path = Path("results")
     """Results folder with the collection."""
 
@@ -75,7 +76,7 @@ class Power:
         if self.a:
             show.show_compared(console, *self._sides(), self.paired, sigma)
         elif self.imported:
-            sigma = show.show_repeats(console, self._runs()) if sigma is None else sigma
+            sigma = show.show_repeats(console, *self._runs()) if sigma is None else sigma
         if sigma is not None and self.difference is not None:
             show.show_seeds(console, sigma, self.difference, self.correlation)
         if self.p is not None:
@@ -88,9 +89,10 @@ class Power:
         return checked_questions(self.p, self.spread, self.responses)
 
     def _runs(self):
-        from rftlab.studies.logs.store import read_collection
+        """The imported runs that are meant, and their task where one is named."""
+        from rftlab.studies.signal.repeats import selected
 
-        return read_collection(self.results, self.imported)
+        return selected(self.results, self.imported or "")
 
     def _sides(self) -> "tuple[np.ndarray, np.ndarray]":
         """Pass@1 of both sides."""
@@ -99,7 +101,7 @@ class Power:
         from rftlab.studies.signal.repeats import chosen, scores_of
 
         if self.imported:
-            scores = scores_of(self._runs())
+            scores = scores_of(*self._runs())
             return chosen(scores, self.a), chosen(scores, self.b)
         a, b = (np.array([_rate(name, text) for text in getattr(self, name)]) for name in ("a", "b"))
         return a, b

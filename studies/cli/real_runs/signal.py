@@ -16,6 +16,7 @@ class Signal:
 
         rftlab signal rates.csv                     # a question a row: right,responses (or pass_rate)
         rftlab signal --pair tiny-mix97             # a pilot, or the measurements that come with rftlab
+        rftlab signal --imported mine               # groups of an imported run, where its log has a response a row
         rftlab signal --p 0.3 --spread 0.2          # pass rates from a Beta of this mean and deviation
     """
 
@@ -27,8 +28,12 @@ class Signal:
     """Responses behind each rate, where the file does not say it."""
     pair: str | None = None
     """Model-dataset pair whose base model a pilot measured."""
+    imported: str | None = None
+    """Collection of rftlab import, NAME or NAME#RUN, from a log with a response a row."""
+    rounds: tuple[int, int] | None = None
+    """First and last round of the imported run that are looked at; its last quarter if left out."""
     results: Path = Path("results")
-    """Results folder with the pilot."""
+    """Results folder with the pilot or the collection."""
     p: float | None = None
     """Mean pass rate, instead of measurements."""
     spread: float = 0.0
@@ -39,10 +44,11 @@ class Signal:
     """K: responses to each."""
 
     def __post_init__(self):
-        given = [name for name in ("file", "pair", "p") if getattr(self, name) is not None]
+        given = [name for name in ("file", "pair", "imported", "p") if getattr(self, name) is not None]
         check(
             len(given) == 1,
-            f"pass rates from {' and '.join(given) or 'nowhere'}; allowed: one of a file, --pair NAME, --p P",
+            f"pass rates from {' and '.join(given) or 'nowhere'}; allowed: one of a file, --pair NAME, --imported "
+            "NAME, --p P",
         )
         for name, least in (("batch", 1), ("rollouts", 2)):  # one response has no group to differ from
             check(bool(getattr(self, name)), f"{name} names none; allowed: one number or more")
@@ -51,6 +57,11 @@ class Signal:
                 check_count(name, value, least, 100_000)
         check(self.spread == 0 or self.p is not None, f"spread = {self.spread:g}; allowed: with --p")
         only = self.file is not None or (self.responses is None and self.column is None)
+        check(
+            self.rounds is None or self.imported is not None, "rounds are of an imported run; allowed: with --imported"
+        )
+        for value in self.rounds or ():
+            check_count("rounds", value, 0)
         check(only, "column and responses describe a file; allowed: with a file")
         if self.responses is not None:
             check_count("responses", self.responses, 1, 100_000)
@@ -60,8 +71,10 @@ class Signal:
         from rftlab.studies.signal import show
         from rftlab.studies.signal.source import fitted
 
-        measured = self._measured()
+        measured, told = self._measured()
         found = fitted(measured) if measured else self._assumed()
+        if told:
+            show.say(console, told)
         show.say(console, f"pass rates: {found.told}")
         show.say(console, f"mean {found.rates.mean:.3f}, deviation {max(0.0, found.rates.variance) ** 0.5:.3f}")
         show.show_silent(console, found, measured, self.rollouts)
@@ -79,12 +92,14 @@ class Signal:
         return 0
 
     def _measured(self):
-        """What the file or the pilot measured; None for two numbers."""
-        from rftlab.studies.signal.source import of_pilot, read_rates
+        """What the file, the pilot or the log measured, None for two numbers; and a line on where it comes from."""
+        from rftlab.studies.signal.source import of_imported, of_pilot, read_rates
 
+        if self.imported is not None:
+            return of_imported(self.results, self.imported, self.rounds)
         if self.file is not None:
-            return read_rates(self.file, self.column, self.responses)
-        return of_pilot(self.results, self.pair) if self.pair is not None else None
+            return read_rates(self.file, self.column, self.responses), ""
+        return (of_pilot(self.results, self.pair) if self.pair is not None else None), ""
 
     def _assumed(self):
         from rftlab.studies.signal.signal import beta_of

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from rftlab.shared.errors import plain
+
 LONGEST = 200
 
 
@@ -40,8 +42,8 @@ def real(value: Any) -> float | None:
 
 
 def word(value: Any) -> str | None:
-    """A text, cut to a length that can be shown; None of anything else."""
-    return str(value)[:LONGEST] if isinstance(value, str) and value else None
+    """A text, cut to a length that can be shown, its control characters written out; None of anything else."""
+    return plain(value[:LONGEST]) if isinstance(value, str) and value else None
 
 
 def truth(value: Any) -> bool | None:

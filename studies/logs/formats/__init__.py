@@ -5,16 +5,32 @@ A format understands nothing of what it reads: names, rounds and repairs are for
 """
 
 from rftlab.studies.logs.formats import (
+    json_document,
     json_lines,
     own_run,
     published,
+    rollout_records,
     tensorboard,
     tidy,
+    trl_console,
     trl_state,
     verl_console,
     wandb_export,
     wandb_offline,
 )
 
-FORMATS = (wandb_offline, tensorboard, own_run, trl_state, json_lines, verl_console, published, wandb_export, tidy)
+FORMATS = (
+    wandb_offline,
+    tensorboard,
+    own_run,
+    trl_state,
+    rollout_records,
+    json_lines,
+    trl_console,
+    verl_console,
+    json_document,
+    published,
+    wandb_export,
+    tidy,
+)
 """In the order in which they are asked."""

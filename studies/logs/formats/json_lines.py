@@ -7,7 +7,7 @@ A record that says of what kind it is ({"type": "eval", ..}) gives its metrics t
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +28,53 @@ def recognise(head: Head) -> bool:
     """Whether its first line that is no blank is a JSON object."""
     first = next((line for line in head.lines if line.strip()), "")
     found = _record(first)
-    return isinstance(found, dict) and (
-        len(head.lines) > 1 or chosen(list(found), {}, "step", STEPS, head.path) is not None
-    )
+    if not isinstance(found, dict):
+        return False
+    return len(head.lines) > 1 or chosen(list(flat(found)), {}, "step", STEPS, head.path) is not None
 
 
 def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a file of records."""
-    records = [found for line in head.lines if isinstance(found := _record(line), dict)][:500]
-    step_name = columns.get("step") or _step_of(records)
-    if step_name is None or not any(step_name in flat(record) for record in records):
-        keys = ", ".join(sorted({key for record in records[:20] for key in record})[:12])
+    start = [found for line in head.lines if isinstance(found := _record(line), dict)][:500]
+    notes = encoding_note(head.encoding)
+    return runs_of(path, FORMAT, start, _records(path, head, notes), columns, notes)
+
+
+def runs_of(
+    path: Path,
+    form: str,
+    start: list[dict],
+    records: Iterable[tuple[int, dict]],
+    columns: dict[str, str],
+    notes: list[str],
+    place: str = "line",
+) -> list[RawRun]:
+    """The runs of records, each with its place. start: the first of them, by which steps and runs are found; notes: are
+    each run's, also those that are added on the way. Raises UserError where no record has a step."""
+    step_name = columns.get("step") or step_of(start)
+    if step_name is None or not any(step_name in flat(record) for record in start):
+        keys = ", ".join(sorted({key for record in start[:20] for key in record})[:12])
         raise UserError(
             f"{path}: no record has {step_name or 'a step'} ({keys}); allowed: one of {', '.join(STEPS[:6])}, "
             "or --columns step=NAME"
         )
     run_name = columns.get("run") or next(
-        (name for name in RUNS if any(isinstance(record.get(name), str) for record in records)), None
+        (name for name in RUNS if any(isinstance(record.get(name), str) for record in start)), None
     )
     runs: dict[str, RawRun] = {}
-    notes = encoding_note(head.encoding)
     without = 0
-    for place, record in _records(path, head, notes):
+    for at, record in records:
         values = flat(record)
         step = whole(values.get(step_name))
         if step is None:
             without += 1
             continue
         name = str(record.get(run_name, "")) if run_name else ""
-        run = runs.setdefault(name, RawRun(name, FORMAT))
+        run = runs.setdefault(name, RawRun(name, form, place=place))
         prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
         for key, value in values.items():
             if key != step_name:
-                run.add(prefix + key, step, value, place)
+                run.add(prefix + key, step, value, at)
     notes += [f"{without} records without {step_name} left out"] if without else []
     for run in runs.values():
         run.notes += notes
@@ -94,7 +108,7 @@ def _record(line: str) -> Any:
         return None
 
 
-def _step_of(records: list[dict]) -> str | None:
+def step_of(records: list[dict]) -> str | None:
     """The name of the step that most records have; the first in the list of those."""
     counts = Counter(name for record in records for name in flat(record) if name in STEPS)
     return max(counts, key=lambda name: (counts[name], -STEPS.index(name))) if counts else None

@@ -9,7 +9,7 @@ from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head
 
 FORMAT, CURVE, METRICS, CONFIG = "rftlab train", "curve.parquet", "metrics.parquet", "config.json"
-_OURS = {"reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
+_OURS = {"seconds": "train.elapsed_seconds", "reward": "train.reward_mean", "train_pass_at_1": "train.train_pass_at_1"}
 """train_pass_at_1 is an evaluation on training questions after the round, not the mean reward of its batch, so it
 keeps its name."""
 

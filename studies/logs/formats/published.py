@@ -1,5 +1,5 @@
 """Tables in our own terms, as public logs are collected: `run_id, round, split, metric, value` and, where
-there are any, `n, task, source_step`; what is known of each run in `runs.csv` beside them."""
+there are any, `n, task, source_step, seconds`; what is known of each run in `runs.csv` beside them."""
 
 import csv
 import math
@@ -18,6 +18,7 @@ from rftlab.studies.logs.run import KnownDesign, Piece, RawRun
 from rftlab.studies.logs.text import Head, head_of, number, whole
 
 FORMAT, BESIDE = "long form", "runs.csv"
+ELAPSED = "elapsed_seconds"
 _NEEDED = ("run_id", "round", "split", "metric", "value")
 _SPLITS = ("test", "train")
 MAX_RUNS, MAX_SERIES, LONGEST = 2000, 100_000, 300
@@ -55,12 +56,17 @@ def files_of(path: Path) -> list[Path]:
 
 def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     """The runs of a table. Raises UserError for a row that is not in our terms."""
-    found, notes = _rows(path, head)
+    found, times, notes = _rows(path, head)
     known = _known(path)
     runs: dict[str, RawRun] = {}
     for (name, split, task, metric), part in found.items():
         run = runs.setdefault(name, RawRun(name, FORMAT, notes=list(notes)))
         run.pieces += (_piece((name, split, task, metric), part, run.notes),)
+    for name, own in times.items():
+        seconds = LongSeries(ELAPSED)
+        for done, value in own.items():
+            seconds.add(done, value, None, None)
+        runs[name].pieces += (_piece((name, "train", "", ELAPSED), seconds, runs[name].notes),)
     for name, run in runs.items():
         run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
         run.design, said = known.get(name, (KnownDesign(), ""))
@@ -68,13 +74,14 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     return list(runs.values())
 
 
-def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], list[str]]:
-    """The series of a table, in the order of the file."""
+def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict[int, float]], list[str]]:
+    """The series of a table, in the order of the file; seconds of training by run and round, where there are any."""
     table = table_of(head)
     at = {name: i for i, name in enumerate(table.header)}
     labels = [at.get(name, -1) for name in ("run_id", "split", "task", "metric")]
-    numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step")]
+    numbers = [at.get(name, -1) for name in ("round", "value", "n", "source_step", "seconds")]
     found: dict[Key, LongSeries] = {}
+    times: dict[str, dict[int, float]] = {}
     known: dict[tuple[str, ...], LongSeries] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
@@ -86,12 +93,14 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], list[str]]:
                     _key(texts, f"{path}: line {place}"), LongSeries(texts[3].strip())
                 )
                 _check_runs(path, found)
-            done, value, n, step = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
+            done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
             done = whole(done)
             if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
                 _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
             own.add(done, value, n, whole(step))
-    return found, table.notes
+            if seconds is not None and math.isfinite(seconds):
+                times.setdefault(plain(texts[0].strip())[:LONGEST], {})[done] = seconds
+    return found, times, table.notes
 
 
 def _key(texts: tuple[str, ...], where: str) -> Key:

@@ -35,7 +35,12 @@ _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "respo
 
 def recognise(head: Head) -> bool:
     """Whether the start of a file looks like it."""
-    return _RECOGNISED.search(_CODES.sub("", head.text)) is not None
+    return lines_in(head) > 0
+
+
+def lines_in(head: Head) -> int:
+    """Lines of it that the start of a file holds, and settings of its own."""
+    return sum(1 for _ in _RECOGNISED.finditer(_CODES.sub("", head.text)))
 
 
 def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:

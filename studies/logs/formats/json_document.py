@@ -1,0 +1,152 @@
+"""One JSON document: a list of records with steps, a table by its columns, or evaluations by checkpoint.
+
+    [{"step": 1, "reward": 0.2}, ..]                              also as the one list of an object: {"history": [..]}
+    {"step": [1, 2, ..], "reward": [0.2, 0.3, ..]}
+    {"checkpoint-100": {"gsm8k": {"acc": [0.61, 0.60, ..]}}, ..}  numbers of one name are repeats, and are averaged
+
+Where the names of an object hold steps, as checkpoint-100 or global_step_100 do, what is in it is of an evaluation.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats import json_lines
+from rftlab.studies.logs.formats.tables import RUNS, STEPS
+from rftlab.studies.logs.run import RawRun
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note
+
+FORMAT, LARGEST = "JSON document", 32 << 20
+ALLOWED = (
+    "a list of records with steps, an object of columns one of which is the step, or an object by checkpoint "
+    '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
+)
+_START = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
+_CHECKPOINT = re.compile(r"(?:.*[^0-9])?(\d{1,10})")
+DEEPEST, MAX_REPEATS, MAX_DIGITS = 4, 100_000, 300
+
+
+def recognise(head: Head) -> bool:
+    """Whether it begins as an object with names, or as a list of objects."""
+    return _START.match(head.text) is not None
+
+
+def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
+    """The runs of a document. Raises UserError for one that is damaged, or without steps."""
+    notes = encoding_note(head.encoding)
+    records = _records(path, _document(path, head), columns, notes)
+    numbered = list(enumerate(records, start=1))
+    return json_lines.runs_of(path, FORMAT, records[:500], numbered, columns, notes, place="record")
+
+
+def _document(path: Path, head: Head) -> Any:
+    size = path.stat().st_size
+    check(
+        size <= LARGEST,
+        f"{path} has {size} bytes; allowed: a JSON document of at most {LARGEST}, or an object a line, each of at most "
+        f"{LONGEST} characters",
+    )
+    try:
+        text = path.read_bytes().decode(head.encoding, "replace").lstrip("\ufeff")
+        return json.loads(text, object_pairs_hook=_object, parse_int=_whole)
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply; allowed: {ALLOWED}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON that can be read: {str(error)[:200]}; allowed: {ALLOWED}") from None
+
+
+def _whole(text: str) -> int | float:
+    """A whole number; one that no step and no metric has is infinite."""
+    return int(text) if len(text) < MAX_DIGITS else math.inf
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a name that is there twice with other values is no accident that can be repaired."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
+        if twice is not None:
+            raise ValueError(f"{twice[:80]!r} is there twice, with other values")
+    return found
+
+
+def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
+    """The document as records with steps."""
+    step = columns.get("step")
+    if isinstance(found, dict):
+        inside = [value for value in found.values() if _are_records(value, step)]
+        found = inside[0] if len(inside) == 1 else found
+    if isinstance(found, list):
+        return _listed(path, found, notes)
+    rows = _columns(found, step)
+    if rows is not None:
+        return rows
+    steps = [_CHECKPOINT.fullmatch(name) for name, value in found.items() if isinstance(value, dict)]
+    many = len(steps) * 2 > len(found) and all(steps)
+    check(bool(found) and many, f"{path} holds no steps; allowed: {ALLOWED}")
+    return _checkpoints(path, {name: value for name, value in found.items() if isinstance(value, dict)}, notes)
+
+
+def _are_records(value: Any, step: str | None) -> bool:
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return False
+    return step in value[0] if step else json_lines.step_of(value[:500]) is not None
+
+
+def _listed(path: Path, found: list, notes: list[str]) -> list[dict]:
+    records = [each for each in found if isinstance(each, dict)]
+    check(bool(records), f"{path} is a list without records; allowed: {ALLOWED}")
+    notes += [f"{len(found) - len(records)} parts of the list are no records: left out"] * (len(records) < len(found))
+    return records
+
+
+def _columns(found: dict, step: str | None) -> list[dict] | None:
+    """A table by its columns as records; None where it is none, or no column is the step."""
+    own = {name: value for name, value in found.items() if isinstance(value, list)}
+    name = step if step in own else next((name for name in STEPS if name in own), None)
+    if name is None:
+        return None
+    columns = {key: value for key, value in own.items() if len(value) == len(own[name])}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _checkpoints(path: Path, found: dict[str, dict], notes: list[str]) -> list[dict]:
+    """Evaluations by checkpoint as records, in the order of their steps."""
+    fronts = {name.rstrip("0123456789") for name in found}
+    check(
+        len(fronts) == 1,
+        f"{path} has objects {', '.join(sorted(fronts)[:3])} with numbers; allowed: checkpoints of one run a file",
+    )
+    repeats: set[int] = set()
+    rows = {int(name[len(min(fronts)) :]): _means(value, repeats) for name, value in found.items()}
+    check(len(rows) == len(found), f"{path} has a checkpoint twice; allowed: each once")
+    if repeats:
+        few, many = min(repeats), max(repeats)
+        said = f"{many}" if few == many else f"{few} to {many}"
+        notes.append(f"lists of {said} numbers are repeats of an evaluation, and are averaged")
+    runs = {name: value for name in RUNS if isinstance(value := found[next(iter(found))].get(name), str)}
+    return [{"step": step, **runs, "eval": row} for step, row in sorted(rows.items())]
+
+
+def _means(value: dict, repeats: set[int], depth: int = 0) -> dict:
+    """Numbers, and means of lists of numbers, by name."""
+    kept: dict[str, Any] = {}
+    for name, part in value.items():
+        if isinstance(part, dict) and depth < DEEPEST:
+            kept[name] = _means(part, repeats, depth + 1)
+        elif isinstance(part, list) and 0 < len(part) <= MAX_REPEATS and all(map(_is_number, part)):
+            repeats.add(len(part))
+            kept[name] = sum(map(float, part)) / len(part)
+        elif _is_number(part):
+            kept[name] = part
+    return kept
+
+
+def _is_number(value: Any) -> bool:
+    """Of a size that a float can hold; truth values are none."""
+    return not isinstance(value, bool) and (
+        isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**300)
+    )

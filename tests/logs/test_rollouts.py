@@ -1,0 +1,140 @@
+"""Logs with a response a line: B, K, mean rewards, silent groups, and right responses by question."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs import read_collection, read_logs
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.signal.source import of_imported
+from tests.support.here import rftlab
+from tests.support.logs import said
+
+STEPS, PROMPTS, K = 8, 6, 4
+
+
+def responses(seed=0):
+    """Right or wrong (steps, prompts, K), better with each step."""
+    draw = random.Random(seed)
+    return np.array(
+        [[[draw.random() < 0.2 + 0.08 * s for _ in range(K)] for _ in range(PROMPTS)] for s in range(STEPS)]
+    )
+
+
+def verl(s, q, k, right):
+    return {"input": f"{s} {q}", "output": "x", "gts": "1", "score": float(right), "step": s + 1}
+
+
+def prime(s, q, k, right):
+    return {
+        "example_id": 7 * s + q,
+        "prompt": [{"role": "user", "content": "?"}],
+        "completion": "x",
+        "reward": float(right),
+    }
+
+
+def tinker(s, q, k, right):
+    parts = {"schema_version": 1, "split": "train", "iteration": s, "group_idx": q, "traj_idx": k, "steps": [{}]}
+    return parts | {"total_reward": float(right), "final_reward": 0.0}
+
+
+LAYOUTS = {
+    "verl": (verl, "{one}.jsonl"),
+    "prime-rl": (prime, "rollouts/step_{one}/train_rollouts.jsonl"),
+    "tinker": (tinker, "iteration_{zero:06d}/train_rollout_summaries.jsonl"),
+}
+
+
+def written(folder, tool, found, change=lambda row: row):
+    """The folder that a trainer leaves behind."""
+    row, place = LAYOUTS[tool]
+    for s, prompts in enumerate(found):
+        path = folder / place.format(one=s + 1, zero=s)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = (change(row(s, q, k, right)) for q, group in enumerate(prompts) for k, right in enumerate(group))
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return folder
+
+
+@pytest.mark.parametrize("tool", LAYOUTS)
+def test_a_folder_of_responses_is_a_run(tool, tmp_path):
+    found = responses()
+    (run,) = read_logs([written(tmp_path / "run", tool, found)])
+    numbers = said([run])
+    assert (run.tool, run.design.prompts, run.design.rollouts, run.rounds) == (tool, PROMPTS, K, STEPS)
+    for s, groups in enumerate(found):
+        silent = np.mean(groups.min(axis=1) == groups.max(axis=1))
+        assert numbers[s + 1, "train", "pass_at_1"] == pytest.approx(groups.mean())
+        assert numbers[s + 1, "train", "zero_signal_fraction"] == pytest.approx(silent)
+    (own,) = run.outcomes
+    assert sum(own.groups) == STEPS * PROMPTS and set(own.responses) == {K}
+    assert np.dot(own.right, own.groups) == found.sum() and set(own.rounds) == set(range(1, STEPS + 1))
+
+
+def test_outcomes_are_kept_and_give_the_pass_rates_of_rounds(tmp_path):
+    found = responses()
+    runs = read_logs([written(tmp_path / "run", "verl", found)])
+    write_collection(tmp_path / "r", "mine", runs)
+    assert read_collection(tmp_path / "r", "mine")[0].outcomes == runs[0].outcomes
+    measured, told = of_imported(tmp_path / "r", "mine", (2, 3))
+    assert sorted(measured.counts) == sorted(found[1:3].sum(axis=2).ravel()) and measured.responses == K
+    assert told == f"{2 * PROMPTS} groups of {K} responses (train, rounds 2 to 3)"
+    last, _ = of_imported(tmp_path / "r", "mine#run")
+    assert sorted(last.counts) == sorted(found[6:].sum(axis=2).ravel())
+    status, text = rftlab("signal", "--imported", "mine", "--results", tmp_path / "r")
+    assert status == 0 and "12 groups of 4 responses" in text and "silent groups" in text
+    for wrong in (("--rounds", 50, 60), ("--pair", "tiny-mix97")):
+        status, text = rftlab("signal", "--imported", "mine", "--results", tmp_path / "r", *wrong)
+        assert status == 2 and text.count("\n") == 1
+
+
+def test_a_run_without_such_rows_says_what_is_needed(tmp_path):
+    (tmp_path / "t.csv").write_text("step,eval_acc\n1,0.5\n2,0.6\n")
+    write_collection(tmp_path / "r", "t", read_logs([tmp_path / "t.csv"]))
+    assert not read_collection(tmp_path / "r", "t")[0].outcomes
+    with pytest.raises(
+        UserError, match="no right responses by question; allowed: runs from logs with a row a response"
+    ):
+        of_imported(tmp_path / "r", "t")
+
+
+def test_metrics_and_responses_of_tinker_are_one_run(tmp_path):
+    folder = written(tmp_path / "run", "tinker", responses())
+    records = [{"step": s, "env/all/reward/total": 0.5, "optim/lr": 1e-5} for s in range(STEPS)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (run,) = read_logs([folder])
+    assert run.format == "JSON lines" and set(run.outcomes[0].rounds) == set(range(1, STEPS + 1))
+    assert len(run.sources) == 1 + STEPS
+
+
+def test_rewards_that_are_not_0_or_1_are_means_without_counts(tmp_path):
+    (run,) = read_logs(
+        [written(tmp_path / "run", "verl", responses(), lambda row: row | {"score": row["score"] - 0.5})]
+    )
+    assert run.outcomes == () and (1, "train", "pass_at_1") not in said([run])
+    assert any("not 0 or 1" in note for note in run.notes)
+    graded = written(tmp_path / "two", "verl", responses(), lambda row: row | {"score": 0.3, "acc": row["score"] > 0})
+    (run,) = read_logs([graded])
+    assert run.outcomes and said([run])[1, "train", "reward_mean"] == pytest.approx(0.3)
+
+
+def test_lost_and_repeated_lines_are_noted(tmp_path):
+    folder = written(tmp_path / "run", "verl", responses())
+    lines = (folder / "3.jsonl").read_text().splitlines(keepends=True)
+    (folder / "3.jsonl").write_text("".join(lines[1:]))
+    (folder / "4.jsonl").write_text((folder / "4.jsonl").read_text()[:-20])
+    (run,) = read_logs([folder])
+    assert any("2 of 48 groups have other than 4 responses" in note for note in run.notes)
+    assert any("4.jsonl: line 24 has no end" in note for note in run.notes)
+    (folder / "5.jsonl").write_text('{"input": 1}\n' * 60)
+    with pytest.raises(UserError, match=r"5.jsonl: line 51 is no record of a response, as 50 before it"):
+        read_logs([folder])
+
+
+def test_validation_of_verl_is_of_the_test_split(tmp_path):
+    (run,) = read_logs([written(tmp_path / "validation", "verl", responses())])
+    assert {one.split for one in run.outcomes} == {"test"} and (3, "test", "pass_at_1") in said([run])

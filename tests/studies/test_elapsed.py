@@ -1,0 +1,114 @@
+"""The axis of seconds of imported runs: from times so far, from times of rounds, or from nothing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.imported.elapsed import elapsed_at
+from rftlab.studies.imported.ends import ends_of, shared_budget, shared_seconds
+from rftlab.studies.imported.figures import curve_numbers
+from rftlab.studies.imported.level import ImportedName, side_of
+from rftlab.studies.imported.page import view_of
+from rftlab.studies.logs import ImportedRun, KnownDesign, read_logs
+from rftlab.studies.logs.store import write_collection
+from tests.support.here import rftlab
+from tests.support.planted_logs import piece_of
+
+TEST = ("test", "pass_at_1")
+
+
+def run_of(name, tool="", updates=None, **pieces):
+    """A run with Pass@1 after rounds 0, 10, 20; pieces: rounds and values of metrics of training."""
+    curve = piece_of("test", "pass_at_1", (0, 10, 20), (0.2, 0.4, 0.5), 500)
+    more = [piece_of("train", metric, *parts, np.nan) for metric, parts in pieces.items()]
+    design = KnownDesign(prompts=8, rollouts=4, updates_per_round=updates)
+    return ImportedRun(name, "table", tool, (("x", "0"),), design, (curve, *more))
+
+
+@pytest.mark.parametrize(
+    ("run", "seconds"),
+    [
+        (run_of("a", elapsed_seconds=((5, 20), (50, 200))), [0, 100, 200]),
+        (run_of("a", elapsed_seconds=((0, 20), (30, 230))), [30, 130, 230]),
+        (run_of("a", seconds=(range(1, 21), [3.0] * 20)), [0, 30, 60]),
+        (run_of("a", seconds=((5, 10, 15, 20), (1, 2, 3, 4))), [0, 15, 50]),  # logged every fifth round
+        (run_of("a", "trl", 4, seconds=(range(1, 21), [3.0] * 20)), [0, 120, 240]),  # of an update
+        (run_of("a", elapsed_seconds=((5, 20), (50, 200)), seconds=(range(1, 21), [9.0] * 20)), [0, 100, 200]),
+        (run_of("a"), [np.nan] * 3),
+        (run_of("a", elapsed_seconds=((5, 15), (50, 150))), [0, 100, np.nan]),  # it ends before
+        (run_of("a", elapsed_seconds=((5, 10, 20), (50, 40, 200))), [np.nan] * 3),  # it falls
+        (run_of("a", seconds=((11, 12, 13, 20), (1, 1, 1, 1))), [np.nan] * 3),  # it begins late
+    ],
+)
+def test_seconds_are_told_or_they_are_not(run, seconds):
+    np.testing.assert_allclose(elapsed_at(run, np.array([0, 10, 20])), seconds)
+
+
+def side(*runs):
+    return side_of(ImportedName("c"), list(runs), TEST)
+
+
+def timed(name, each, end=0.5):
+    """So many seconds a round."""
+    found = run_of(name, elapsed_seconds=((20,), (20 * each,)))
+    last = piece_of("test", "pass_at_1", (0, 10, 20), (0.2, 0.4, end), 500)
+    return ImportedRun(found.name, "table", "", found.sources, found.design, (last, *found.pieces[1:]))
+
+
+def test_curves_meet_where_they_have_taken_as_long():
+    own = side(timed("fast", 1.0), timed("slow", 4.0, 0.9), run_of("untimed"))
+    assert [group.timed for group in own.groups] == [True, True, False] and shared_seconds([own]) == 20
+    found = ends_of(own, *shared_budget([own]), shared_seconds([own]))
+    assert [one.at_seconds for one in found] == pytest.approx([0.5, 0.3, np.nan], nan_ok=True)
+    numbers = curve_numbers([own], "seconds")
+    assert numbers.groupby("design", sort=False)["x"].max().tolist() == [20, 80]
+
+
+def test_repeats_at_other_rounds_are_averaged_where_they_took_as_long():
+    own = side(timed("r1", 1.0), timed("r2", 2.0))
+    numbers = curve_numbers([own], "seconds")
+    assert numbers["x"].tolist() == [0, 10, 20] and numbers["runs"].unique().tolist() == [2]
+    assert numbers["mean"].tolist() == pytest.approx([0.2, (0.4 + 0.3) / 2, (0.5 + 0.4) / 2])
+
+
+def test_an_axis_that_no_log_tells_is_refused():
+    with pytest.raises(UserError, match="axis = seconds: no log here tells the seconds"):
+        view_of([side(run_of("untimed"))], "seconds")
+
+
+def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
+    rows = [
+        {
+            "run_id": run,
+            "round": r,
+            "split": "test",
+            "metric": "pass_at_1",
+            "value": 0.2 + 0.01 * r,
+            "seconds": r * each,
+        }
+        for run, each in (("a", 2), ("b", 6))
+        for r in (0, 10, 20)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "c.csv", index=False)
+    runs = read_logs([tmp_path / "c.csv"])
+    assert [elapsed_at(run, np.array([15])).tolist() for run in runs] == [[30], [90]]
+    write_collection(tmp_path / "r", "c", runs)
+    ask = ("compare", "imported:c#a", "imported:c#b", "--axis", "seconds", "--results", tmp_path / "r")
+    status, text = rftlab(*ask)
+    assert status == 0 and "at 40 seconds" in text
+    (page,) = (tmp_path / "r").glob("compare-*/compare.html")
+    assert "at 40 seconds" in page.read_text() and "seconds of training" in page.read_text()
+    ends = pd.read_csv(page.parent / "ends.csv")
+    assert ends["at_seconds"].tolist() == pytest.approx([0.4, 0.2 + 0.01 * 40 / 6], abs=1e-6)
+
+
+def test_public_runs_are_kept_as_imported_ones(tmp_path):
+    for words in ("kept in", "unchanged in"):
+        status, text = rftlab("public", "pods", "--keep", "--results", tmp_path)
+        assert status == 0 and f"101 runs {words}" in text
+    assert rftlab("public", "verl_logs", "--keep", "--results", tmp_path)[0] == 2
+    assert rftlab("public", "--keep", "--results", tmp_path)[0] == 2
+    status, text = rftlab("report", "imported:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
+    (page,) = tmp_path.glob("report-*/report.html")
+    assert status == 0 and "at 21,600 seconds" in page.read_text()
