@@ -13,7 +13,8 @@ from typing import ParamSpec, TypeVar
 from rftlab.llm.losses import objective as tensors
 from rftlab.studies.cards import preset
 
-Arguments, Found = ParamSpec("Arguments"), TypeVar("Found")
+Arguments = ParamSpec("Arguments")
+Found = TypeVar("Found")
 
 
 def _with_names(function: Callable[Arguments, Found]) -> Callable[Arguments, Found]:

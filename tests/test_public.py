@@ -15,7 +15,7 @@ from rftlab.sim.environments import build
 from tests.support.vectors import ROOT
 
 SOURCE = Path(rl.__file__).read_text()
-TRAINER = {"train"}
+TRAINER = {"train", "losses"}
 """Names that need the extra `llm`."""
 
 

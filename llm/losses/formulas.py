@@ -3,8 +3,8 @@ place.
 
 `shared` writes surrogates, penalties, a mask's test and a response's part in pass@k as functions of numbers: choices
 between values, the smaller, the larger, exponentials. Read as functions of tensors they need other words for these,
-and nothing else. `formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it asks
-what the estimator is, which are plain numbers.
+and nothing else. `formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it
+asks what the estimator is, which are plain numbers.
 """
 
 import ast
@@ -15,7 +15,6 @@ import textwrap
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-
 
 import torch
 
@@ -45,28 +44,30 @@ _JOIN: dict[type, type] = {ast.And: ast.BitAnd, ast.Or: ast.BitOr}
 class _Words(ast.NodeTransformer):
     """Replaces what numbers can and tensors cannot."""
 
-    def visit_If(self, node: ast.If) -> ast.If:  # noqa: N802 (the name is Python's)
+    def visit_If(self, node: ast.If) -> ast.If:
         """A choice of the estimator's kind: its test stays."""
         node.body = [self.visit(part) for part in node.body]
         node.orelse = [self.visit(part) for part in node.orelse]
         return node
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """a if c else b: both where c differs from token to token, the chosen one where it is known."""
         test, yes, no = (self.visit(part) for part in (node.test, node.body, node.orelse))
         return _call("_either", test, _later(yes), _later(no))
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:  # noqa: N802
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """a and b, a or b."""
         return _joined(_JOIN[type(node.op)](), [self.visit(part) for part in node.values])
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """a < b < c is two comparisons."""
         parts = [self.visit(part) for part in (node.left, *node.comparators)]
-        pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(parts, node.ops, parts[1:], strict=False)]
+        pairs: list[ast.expr] = [
+            ast.Compare(a, [op], [b]) for a, op, b in zip(parts, node.ops, parts[1:], strict=False)
+        ]
         return _joined(ast.BitAnd(), pairs)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         """min and max; the smaller of a larger is one step for a tensor."""
         parts, name = [self.visit(part) for part in node.args], getattr(node.func, "id", "")
         inner = parts[0] if parts else None
@@ -142,7 +143,7 @@ def _same(value):
 def formulas(dtype: torch.dtype) -> SimpleNamespace:
     """The functions of `SOURCES` for tensors of a number type, under their names."""
     made: dict[str, Any] = {}
-    words = {"_smaller": _smaller, "_larger": _larger, "_within": _within, "_either": _either_in(dtype)}
+    words: dict[str, Any] = {"_smaller": _smaller, "_larger": _larger, "_within": _within, "_either": _either_in(dtype)}
     words |= {"exp": _exp, "math": _MATH, "np": _NUMPY, "float": _same, "round": torch.round}
     for source in SOURCES:
         function = getattr(source, "py_func", source)
@@ -156,5 +157,3 @@ def formulas(dtype: torch.dtype) -> SimpleNamespace:
     for function in made.values():
         function.__globals__.update(made)
     return SimpleNamespace(**made)
-
-

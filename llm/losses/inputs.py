@@ -119,9 +119,7 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     return found
 
 
-def sets_given(
-    rewards: torch.Tensor, given: Given
-) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
+def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
     """Group numbers of the responses with shaped rewards (R,), and the baseline sets where they are not these
     rewards."""
     device, n = rewards.device, rewards.shape[0]

@@ -92,6 +92,7 @@ def _found(
     keys: Column | None,
     counts: dict[str, Any],
     given: Given,
+    flags: bool = False,
 ) -> tuple[torch.Tensor, Weighed, Layout]:
     """What `objective` returns, and what it was found from."""
     check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
@@ -107,12 +108,10 @@ def _found(
         names = ("ref_logp", "sampler_logp", "correction")
         ref, sampler, correction = (at_tokens(name, getattr(given, name), layout, real) for name in names)
         advantage = _advantage(estimator, layout, given, old, ref)
-        batch = freeze(
-            estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts
-        )
+        batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
         rule = rule_of(estimator)
         batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
-        weighed = weigh(rule, layout, batch, now)
+        weighed = weigh(rule, layout, batch, now, flags)
         weight = weighed.weight.to(logp.dtype)
     objective = _Objective.apply(logp, weighed.objective, weight)
     if estimator.entropy > 0 and given.entropy is not None:
@@ -196,8 +195,8 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     said = bound.arguments
     given = Given(**{name: said[name] for name in Given._fields})
     counts = {name: said[name] for name in ("n_tokens", "n_rows")}
-    tokens = [said[name] for name in ("logp", "old_logp", "mask", "starts", "estimator", "keys")]
-    value, weighed, layout = _found(*tokens, counts, given)
+    logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
+    value, weighed, layout = _found(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
     count = layout.lengths.sum().clamp(min=1)
     flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
     return ObjectiveAndMetrics(value, *flags)

@@ -1,6 +1,7 @@
 """Weigh: the objective of a frozen batch and its derivative, the weight of each token on its score;
 `rftlab.shared.objective` for tensors."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from rftlab.llm.losses.layout import Layout
 from rftlab.llm.losses.prepare import Frozen
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from rftlab.shared.config.surrogate import GEOMETRIC_MEAN
+from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN
 from rftlab.shared.estimator import Rule
 
 Flag = torch.Tensor | bool
@@ -57,6 +58,32 @@ def _by_token(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> 
     return Weighed(objective, weight, clipped, dual, kl)
 
 
+def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-ratios between which a token under Clip learns: where A >= 0 the upper clip bounds it from above, else the
+    lower one from below and the dual clip from above; the bounds of the ratio everywhere."""
+    clip, ratio = rule.surrogate, rule.ratio
+    rises = advantage >= 0
+    fallen = math.log1p(-clip.low) if clip.low < 1 else -math.inf
+    falls = (max(ratio.floor, fallen), min(ratio.cap, math.log(clip.dual)))
+    low, high = (
+        torch.where(rises, torch.full_like(advantage, up), down)
+        for up, down in zip((ratio.floor, min(ratio.cap, math.log1p(clip.high))), falls, strict=True)
+    )
+    return low, high
+
+
+def _clip(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+    """`_by_token` for Clip without its flags, the hot case, in a third of the time: min(A r, A clip(r)) is A times a
+    ratio that is held between two bounds, which the sign of A chooses."""
+    log_ratio = logp - batch.old_logp
+    held = torch.clamp(log_ratio, *_bounds(rule, batch.advantage))
+    ratio, factor = layout.clean(held.exp()), batch.advantage * batch.share
+    objective = _total(layout, factor, ratio)
+    weight, kl = torch.where(held == log_ratio, factor * ratio, 0.0), 0.0
+    objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
+    return Weighed(objective, weight, False, False, kl)
+
+
 def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
     """Log-ratio of each response, at its tokens."""
     if rule.ratio.level == PRODUCT:
@@ -72,7 +99,7 @@ def _by_response(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) 
     value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
     spreads = f.through_ratio(rule.surrogate.kind) and not alone
     common = layout.rows(share * slope) if spreads else None
-    objective, weight = _total(layout, share, value), 0.0 if spreads else share * slope
+    objective, weight = _total(layout, share, value), torch.zeros_like(share) if spreads else share * slope
     kl: Any = 0.0
     if rule.kl.kind != NONE and not rule.kl.weighted:
         objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
@@ -112,8 +139,12 @@ def _by_geometric_mean(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Te
     return Weighed(objective, weight, moved & (side > 0), moved & (side < 0), kl)
 
 
-def weigh(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
-    """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0."""
+def weigh(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor, flags: bool = True) -> Weighed:
+    """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
+    `flags` those of Clip are not found."""
+    if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:
+        found = _clip(rule, layout, batch, logp)
+        return found if rule.kl.kind == NONE else found._replace(weight=layout.clean(found.weight))
     if rule.surrogate.kind == GEOMETRIC_MEAN:
         found = _by_geometric_mean(rule, layout, batch, logp)
     elif rule.ratio.level == TOKEN:

@@ -26,9 +26,10 @@ from rftlab.shared.config.advantage import advantage_rule
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule
 from rftlab.shared.config.surrogate import surrogate_rule
-from rftlab.shared.estimator import rule_of
+from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
+from tests.support.random_batches import Batches, baseline_for
 from tests.support.vectors import REAL, Api, starts_of
 
 torch.set_num_threads(1)
@@ -203,3 +204,44 @@ def tensor_api(padded: bool) -> Api:
     )
     made = {function.__name__: partial(function, padded) for function in laid_out}
     return replace(REAL, whiten=whiten, surrogate=surrogate, kl_penalty=kl_penalty, **made)
+
+
+def needed(estimator: Estimator, batch: Batches, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """What `objective` and `prepare` need for an estimator besides rewards, of tokens or responses, in float64."""
+    found = {} if estimator.kl.kind == "none" else {"ref_logp": batch.ref_logp}
+    baseline = baseline_for(estimator.advantage, batch)
+    found |= {} if baseline is None else {"baseline": baseline}
+    if estimator.correction.kind != "none":
+        found["sampler_logp"] = batch.sampler_logp
+    return found
+
+
+def compiled(estimator: Estimator, batch: Batches, logp, given: dict, **rest):
+    """Objective and weights of the compiled path."""
+    frozen = REAL.prepare(estimator, batch.rewards, batch.group, batch.starts, batch.old_logp, **given, **rest)
+    return REAL.objective_and_weights(estimator, REAL.apply_mask(estimator, frozen, logp, batch.keys), logp)
+
+
+def laid_out(batch: Batches, given: dict, padded: bool, dtype: torch.dtype) -> tuple[Place, dict]:
+    """Arguments of `objective` for a batch; logp is a leaf."""
+    place = Place(batch.starts, padded)
+    per_response = ("rewards", "group", "baseline")
+    arguments = {
+        name: value if name in per_response and len(value) == len(batch.rewards) else place.tensor(value, dtype)
+        for name, value in given.items()
+    }
+    arguments |= {name: place.tensor(getattr(batch, name), dtype) for name in ("logp", "old_logp")}
+    arguments["logp"].requires_grad_()
+    where = {"mask": place.layout.shown} if padded else {"starts": batch.starts}
+    return place, arguments | where | {"rewards": batch.rewards, "group": batch.group, "keys": place.tensor(batch.keys)}
+
+
+def rounded(batch: Batches, given: dict, dtype: torch.dtype) -> tuple[Batches, dict]:
+    """What is left of numbers of tokens in a number type, as float64."""
+
+    def cut(values):
+        return torch.from_numpy(np.asarray(values)).to(dtype).to(torch.float64).numpy()
+
+    tokens = {name: cut(getattr(batch, name)) for name in ("logp", "old_logp", "ref_logp", "sampler_logp")}
+    short = {name: cut(values) for name, values in given.items() if len(values) == len(batch.logp)}
+    return batch._replace(**tokens), given | short
