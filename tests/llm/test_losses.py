@@ -15,9 +15,10 @@ from rftlab.shared.config.surrogate import Clip
 from rftlab.studies.cards import PRESETS
 from tests.support.checks import naive, naive_objective
 from tests.support.golden.families import ADAPTERS, FAMILIES
+from tests.support.pages import run_page
 from tests.support.random_batches import binary, random_batch, random_estimator, random_kl
 from tests.support.tensors import compiled, laid_out, needed, rounded, tensor_api
-from tests.support.vectors import SUBSET, cases_of, close, seeds
+from tests.support.vectors import ROOT, SUBSET, cases_of, close, seeds
 
 CHECKS = naive.CHECKS | naive_objective.CHECKS
 UNTOUCHED = ("check_optimal_baseline", "check_windows", "check_averages", "check_sampling")
@@ -226,3 +227,15 @@ def test_a_gpu_never_waits(name):
     flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
     packed = [part.flatten() for part in tokens[:2]]
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
+
+
+def test_the_page_runs(tmp_path):
+    assert run_page((ROOT / "docs" / "losses.md").read_text(), tmp_path) == 0
+
+
+def test_a_page_with_another_objective_is_found(tmp_path):
+    text = (
+        (ROOT / "docs" / "losses.md").read_text().replace("n_rows=8,", "n_rows=9,").replace("n_tokens=mask.sum()", "")
+    )
+    with pytest.raises(AssertionError):
+        run_page(text, tmp_path)
