@@ -12,6 +12,8 @@ studies of both.
     CARDS, preset       the named estimators of the field, each with formula, bias and source; the estimator of a name
     Estimator           a combination of independent choices:
                         Advantage, Clip (and other surrogates), Ratio, KL, Aggregation, Correction, Length
+    advantage, surrogate                decorators: a function of your own as an estimator with a name
+    check_estimator                     what is wrong with it, and how biased and how noisy it is
     prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any
                                         policy, on NumPy arrays
     losses              the same on torch tensors, for a training loop of your own: losses.objective, losses.advantages
@@ -74,6 +76,9 @@ if TYPE_CHECKING:
     from rftlab.studies import losses as losses
     from rftlab.studies.cards import CARDS as CARDS
     from rftlab.studies.cards import preset as preset
+    from rftlab.studies.cards.own import advantage as advantage
+    from rftlab.studies.cards.own import surrogate as surrogate
+    from rftlab.studies.check.estimator import check_estimator as check_estimator
     from rftlab.studies.paper.pairs import PAIRS as PAIRS
     from rftlab.studies.paper.pairs import start_at as start_at
     from rftlab.studies.runs.sweep import sweep as sweep
@@ -100,6 +105,8 @@ _HOMES = {
     "rftlab.sim.run": ("simulate",),
     "rftlab.studies": ("losses",),
     "rftlab.studies.cards": ("CARDS", "preset"),
+    "rftlab.studies.cards.own": ("advantage", "surrogate"),
+    "rftlab.studies.check.estimator": ("check_estimator",),
     "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.runs.sweep": ("sweep",),
 }

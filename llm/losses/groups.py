@@ -7,10 +7,11 @@ they lie on the CPU, else nan. Numbers are float64 where the device has it: ther
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from rftlab.llm.losses.formulas import formulas
-from rftlab.shared.advantage import WHITEN_EPS
+from rftlab.shared.advantage import WHITEN_EPS, advantages
 from rftlab.shared.config.advantage import (
     BATCH_MEAN,
     BATCH_STD,
@@ -30,7 +31,9 @@ from rftlab.shared.config.advantage import (
     AdvantageRule,
     advantage_rule,
 )
+from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import check
+from rftlab.shared.pool import pool_of
 
 
 class Groups(NamedTuple):
@@ -184,6 +187,15 @@ def _or_nan(spec: Advantage, out: torch.Tensor, groups: Groups, size: torch.Tens
     return out
 
 
+def _own(spec: Advantage, rewards: torch.Tensor, groups: Groups, lengths: torch.Tensor) -> torch.Tensor:
+    """Those of a function of the user's, which works on the CPU."""
+    numbers, mine, of_pool, pool = (part.cpu().numpy() for part in (rewards, *groups))
+    sets = pool_of(mine.size + of_pool.size, (pool, of_pool))
+    starts = np.concatenate([[0], np.cumsum(lengths.cpu().numpy())])
+    found = advantages(spec, numbers.astype(np.float64), mine, sets, starts=starts)
+    return torch.from_numpy(found).to(rewards)
+
+
 def response_advantages(
     spec: Advantage,
     rewards: torch.Tensor,
@@ -194,6 +206,8 @@ def response_advantages(
     """`rftlab.shared.advantage.advantages` (R,) of rewards (R,), lengths (R,) and, where the baseline comes from
     elsewhere, given (R,)."""
     rule, pool = advantage_rule(spec), groups.pool
+    if is_own(spec):
+        return _own(spec, rewards, groups, lengths)
     sets = sets_of(groups)
     check_sets(spec, groups, sets.size)
     mine = groups.of_responses

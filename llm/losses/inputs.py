@@ -9,6 +9,7 @@ import torch
 from rftlab.llm.losses.groups import wide
 from rftlab.llm.losses.layout import Layout
 from rftlab.llm.losses.prepare import PER_RESPONSE
+from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
 
@@ -76,7 +77,7 @@ def check_rewards(estimator: Estimator, given: Given) -> None:
         ("rewards", True, "one for each response, or advantages"),
         (
             "group",
-            spec.of_group or spec.credit != "reward",
+            spec.of_group or spec.credit != "reward" or is_own(spec),
             "a label for each response: those of one prompt share it",
         ),
         ("baseline", spec.given, f"its baseline {spec.baseline} comes from elsewhere"),

@@ -11,8 +11,9 @@ from rftlab.llm.losses.layout import Layout
 from rftlab.llm.losses.prepare import Frozen
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN
+from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
 from rftlab.shared.estimator import Rule
+from rftlab.shared.own import surrogate_at
 
 Flag = torch.Tensor | bool
 
@@ -47,10 +48,23 @@ def _penalised(rule: Rule, layout: Layout, batch: Frozen, logp, objective, weigh
     return objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * slope, kl
 
 
+def _own(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> list[torch.Tensor]:
+    """Value and derivative of each token by a function of the user's, which works on the CPU."""
+    tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
+    found = surrogate_at(rule.surrogate.own, *(part.to("cpu", torch.float64).numpy() for part in tokens))
+    out = [torch.zeros_like(logp) for _ in found]
+    for place, values in zip(out, found, strict=True):
+        place[layout.shown] = torch.from_numpy(values).to(logp)
+    return out
+
+
 def _by_token(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
     """Every token stands for itself."""
     f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
-    value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
+    if rule.surrogate.kind == OWN:
+        (value, slope), clipped, dual = _own(rule, layout, batch, logp), False, False
+    else:
+        value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
     objective, weight, kl = _total(layout, batch.share, value), batch.share * slope, 0.0
     if rule.kl.kind != NONE:
         kl, kl_slope = f.penalty_of(rule, log_ratio, logp, batch.ref_logp)

@@ -229,13 +229,13 @@ def test_a_gpu_never_waits(name):
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
 
 
+PAGE = (ROOT / "docs" / "losses.md").read_text()
+
+
 def test_the_page_runs(tmp_path):
-    assert run_page((ROOT / "docs" / "losses.md").read_text(), tmp_path) == 0
+    assert run_page(PAGE, tmp_path) == 2
 
 
 def test_a_page_with_another_objective_is_found(tmp_path):
-    text = (
-        (ROOT / "docs" / "losses.md").read_text().replace("n_rows=8,", "n_rows=9,").replace("n_tokens=mask.sum()", "")
-    )
     with pytest.raises(AssertionError):
-        run_page(text, tmp_path)
+        run_page(PAGE.replace("n_tokens=mask.sum()", "n_tokens=7"), tmp_path)
