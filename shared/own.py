@@ -144,11 +144,14 @@ def takes_pool(function: Callable) -> bool:
 
 @numba.njit(error_model="numpy", nogil=True)
 def _drive(function, rewards, group, pool, pool_starts, out):
-    """A compiled function of (rewards, pool) on groups whose responses lie together; returns the group that went
-    wrong, or -1."""
-    stop = 0
+    """A compiled function of (rewards, pool) on groups; returns the group that went wrong, -1 where none did, -2 where
+    responses of a group do not lie together."""
+    stop, before = 0, -1
     while stop < rewards.shape[0]:
         start, g = stop, group[stop]
+        if g <= before:
+            return -2
+        before = g
         while stop < rewards.shape[0] and group[stop] == g:
             stop += 1
         found = function(rewards[start:stop], pool[pool_starts[g] : pool_starts[g + 1]])
@@ -190,11 +193,12 @@ def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
         rewards, out = _array(addresses[0], n), _array(addresses[4], n)
         group, starts = (_array(addresses[i], size, ctypes.c_int64) for i, size in ((1, n), (3, n_edges)))
         pool = _array(addresses[2], int(starts[-1]))
-        if _together(group):
-            if compiled is not None:
-                bad = _drive(compiled, _locked(rewards), group, _locked(pool), starts, out)
-                check(bad < 0, f"PLACEgroup {bad}: returned another shape, or numbers that are not finite")
+        if compiled is not None:
+            bad = _drive(compiled, _locked(rewards), group, _locked(pool), starts, out)
+            check(bad < 0, f"PLACEgroup {bad}: returned another shape, or numbers that are not finite")
+            if bad == -1:
                 return
+        if _together(group):
             edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1))
             for a, b in zip(edges[:-1], edges[1:], strict=True):
                 g = group[a]

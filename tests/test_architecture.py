@@ -134,7 +134,7 @@ FLOORS = (
     ("studies/public", "studies/imported"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/forecast", "studies/signal"),
-    ("studies/advise",),
+    ("studies/advise", "studies/check"),
     ("studies/cli",),
 )
 """Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""

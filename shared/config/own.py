@@ -26,7 +26,6 @@ class OwnAdvantage(Advantage):
 
     def __post_init__(self):
         super().__post_init__()
-        check(bool(self.name), "advantage.name is empty; allowed: the name of a function of your own")
         check_choice("advantage.baseline (a function of your own)", self.baseline, ("none",))
         check_choice("advantage.credit (a function of your own)", self.credit, ("reward",))
         check_choice("advantage.scale (a function of your own)", self.scale, ("none", "batch_std", "nonzero"))

@@ -119,9 +119,6 @@ class OwnSurrogate:
     source: str = ""
     """Hash of its source."""
 
-    def __post_init__(self):
-        check(bool(self.name), "surrogate.name is empty; allowed: the name of a function of your own")
-
 
 Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | OwnSurrogate
 REINFORCE = code_of(Surrogate, Reinforce)

@@ -63,7 +63,8 @@ def check_estimator(estimator: Any, like: str | None = None) -> EstimatorReport:
             lines += battery(spec)
         except UserError as error:
             lines.append(Checked(battery.__name__[1:], "FAIL", str(error)))
-            break
+        if any(line.what == "values" and line.verdict == "FAIL" for line in lines):
+            return EstimatorReport(name, tuple(lines))
     if like is not None:
         lines.append(_like(spec, like))
     return EstimatorReport(name, tuple(lines))

@@ -1,5 +1,6 @@
 """The commands of the command line: `rftlab --help`."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +12,8 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.compare_estimators import CompareEstimators
+from rftlab.studies.cli.plugins import without_plugins
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
@@ -33,7 +36,7 @@ Pairs of level llm: {", ".join(pairs_at("llm"))}.
 
 Studies: {", ".join(EXPERIMENTS)}.
 
-Estimators ({len(PRESETS)}): rftlab estimators.
+Estimators ({len(PRESETS)}): rftlab estimators. Your own: --plugins FILE, with any command.
 """
 
 
@@ -200,7 +203,7 @@ class Theory:
 
 
 COMMANDS = {
-    kind.__name__.lower(): kind
+    re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower(): kind
     for kind in (
         Reproduce,
         Compare,
@@ -212,6 +215,7 @@ COMMANDS = {
         Report,
         Status,
         Estimators,
+        CompareEstimators,
         Public,
         Doctor,
         Import,
@@ -255,6 +259,6 @@ def run(arguments: list[str]) -> int:
     says in a line."""
     _check_values(arguments)
     with one_line():
-        command = _parse(arguments or ["--help"])
+        command = _parse(without_plugins(arguments) or ["--help"])
     check_room()
     return command.execute(Screen())
