@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -169,8 +170,8 @@ def _together(group: np.ndarray) -> bool:
 
 
 def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
-    """The way in of an advantage: numbers of responses and of edges of sets, addresses of rewards, group, pool, pool_starts,
-    out."""
+    """The way in of an advantage: numbers of responses and of edges of sets; addresses of rewards, group, pool,
+    pool_starts, out."""
     with_pool, known = takes_pool(function), dict[bytes, np.ndarray]()
     compiled = _compiled_pair(function) if _is_compiled(function) else None
 
@@ -200,7 +201,7 @@ def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
                 return
         if _together(group):
             edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1))
-            for a, b in zip(edges[:-1], edges[1:], strict=True):
+            for a, b in pairwise(edges):
                 g = group[a]
                 out[a:b] = one(rewards[a:b], pool[starts[g] : starts[g + 1]], int(g))
             return

@@ -41,7 +41,10 @@ def source_of(function: Any) -> str:
             return
         found[name] = _text(one)
         enclosed = inspect.getclosurevars(one).nonlocals
-        for used, value in [*((n, one.__globals__.get(n)) for n in sorted(set(_used(one.__code__)))), *enclosed.items()]:
+        for used, value in [
+            *((n, one.__globals__.get(n)) for n in sorted(set(_used(one.__code__)))),
+            *enclosed.items(),
+        ]:
             inner = python_of(value)
             if isinstance(inner, types.FunctionType) and inner.__module__ == one.__module__:
                 visit(f"{inner.__qualname__}", inner)

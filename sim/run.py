@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.callbacks import never, noop
-from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.config.own import is_own
+from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.own import begin, check_own
 from rftlab.sim.config import Sampler, Simulation

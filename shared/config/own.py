@@ -1,4 +1,5 @@
-"""Choices that are a function of the user's: an advantage (a surrogate is in surrogate.py), by its name and the hash of its source.
+"""An advantage that is a function of the user's, by its name and the hash of its source (a surrogate is in
+surrogate.py).
 
 The hash is part of a configuration, so what ran with one function is never taken for what another one does.
 `rftlab.shared.own` holds the functions.
@@ -45,5 +46,3 @@ class OwnAdvantage(Advantage):
 def is_own(part: object) -> bool:
     """Whether a part of an estimator is a function of the user's."""
     return isinstance(part, OwnAdvantage | OwnSurrogate)
-
-

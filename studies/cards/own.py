@@ -1,9 +1,9 @@
 """Estimators of the user's: a function under a decorator becomes a card, and all that a card can do.
 
-    @rl.advantage("median_mad")
-    def median_mad(rewards, pool):
-        middle = np.median(pool)
-        return (rewards - middle) / (np.median(np.abs(pool - middle)) + 1e-6)
+@rl.advantage("median_mad")
+def median_mad(rewards, pool):
+    middle = np.median(pool)
+    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 1e-6)
 """
 
 import inspect

@@ -46,9 +46,7 @@ def compared(scored: pd.DataFrame, names: Sequence[str]) -> list[Compared]:
         wide = scored[scored["budget"] == budget].pivot(index=["pair", "seed"], columns="entrant", values="value")
         for name in names:
             numbers = _against(wide[name] - wide[names[0]], len(names) - 1) if name != names[0] else (np.nan,) * 4
-            rows.append(
-                Compared(budget, name, wide[name].mean(skipna=False), *numbers, int(wide[name].isna().sum()))
-            )
+            rows.append(Compared(budget, name, wide[name].mean(skipna=False), *numbers, int(wide[name].isna().sum())))
     return rows
 
 

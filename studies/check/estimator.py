@@ -141,7 +141,9 @@ def _shifts(estimator: Estimator) -> list[Checked]:
     lines = []
     if spec.credit != "pass_at_k" and not spec.given:
         moved = _farthest(own, [_group(spec, rewards + 2.0) for rewards in groups])
-        lines.append(Checked("shift", "fact", "none" if moved < CLOSE else f"r + 2 moves advantages by up to {moved:.3g}"))
+        lines.append(
+            Checked("shift", "fact", "none" if moved < CLOSE else f"r + 2 moves advantages by up to {moved:.3g}")
+        )
         twice = [_group(spec, 2.0 * rewards) for rewards in groups]
         same, double = _farthest(own, twice), _farthest([2.0 * a for a in own], twice)
         eps = 1e-3
@@ -166,7 +168,9 @@ def _weights(estimator: Estimator, advantage: np.ndarray, logp: np.ndarray, old:
     n = advantage.size
     batch = prepare(plain, advantage, np.arange(n), np.arange(n + 1), old)
     ones = np.ones(n)
-    found = [objective_and_weights(plain, type(batch)(*(c[i : i + 1] for c in batch)), logp[i : i + 1]) for i in range(n)]
+    found = [
+        objective_and_weights(plain, type(batch)(*(c[i : i + 1] for c in batch)), logp[i : i + 1]) for i in range(n)
+    ]
     value = np.array([one.objective for one in found]) * n
     return value, np.array([one.weight[0] for one in found]) * n * ones
 
@@ -181,7 +185,9 @@ def _surrogate(estimator: Estimator) -> list[Checked]:
     gap = np.abs((above - below) / (2 * STEP) - slope)
     far = int((gap > SLOPE * (1 + np.abs(slope)) * 100).sum())
     said = "equals differences of the value" if far == 0 else f"differs from the value's on {far} of 200 tokens"
-    lines = [Checked("derivative", "ok" if far == 0 else "fact", said + ("" if far == 0 else ": something is held fixed"))]
+    lines = [
+        Checked("derivative", "ok" if far == 0 else "fact", said + ("" if far == 0 else ": something is held fixed"))
+    ]
     if isinstance(estimator.surrogate, OwnSurrogate) and far == 200:
         lines = [Checked("derivative", "FAIL", "differs from the value's on every token")]
     _, start = _weights(estimator, advantage, old, old)
@@ -193,7 +199,7 @@ def _surrogate(estimator: Estimator) -> list[Checked]:
 def _moments(estimator: Estimator) -> list[Checked]:
     """Bias and variance of a group's gradient, by enumeration of every group of 4 of a softmax with 3 arms."""
     spec = estimator.advantage
-    if spec.given or spec.of_batch and not isinstance(spec, OwnAdvantage):
+    if spec.given or (spec.of_batch and not isinstance(spec, OwnAdvantage)):
         return []
     lines, factors = [], []
     for p in PASS_RATES:

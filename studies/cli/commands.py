@@ -13,8 +13,8 @@ from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.compare_estimators import CompareEstimators
-from rftlab.studies.cli.plugins import without_plugins
 from rftlab.studies.cli.pilot import Pilot
+from rftlab.studies.cli.plugins import without_plugins
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
 from rftlab.studies.cli.real_runs.diagnose import Diagnose
