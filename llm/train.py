@@ -36,6 +36,7 @@ from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.errors import check
 from rftlab.shared.files import reported, sweep, write_file
 from rftlab.shared.folders import FILE, entries, folder_below, kind_of, read_json
+from rftlab.shared.own import at_round
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
@@ -166,7 +167,8 @@ def _rounds(folder: Path, trainer: Trainer, report: TrainingCallbacks) -> Traini
     while state.round < design.rounds:
         first, tables = state.round + 1, []
         for _ in range(trainer.run.interval):
-            done = trainer.round()
+            with at_round(state.round):
+                done = trainer.round()
             tables.append(table_of(done, trainer.data.train.numbers))
             if done.diverged:
                 report.remark(f"weights or gradient are not finite in round {done.number + 1}; the run ends")

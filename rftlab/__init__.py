@@ -12,8 +12,12 @@ studies of both.
     CARDS, preset       the named estimators of the field, each with formula, bias and source; the estimator of a name
     Estimator           a combination of independent choices:
                         Advantage, Clip (and other surrogates), Ratio, KL, Aggregation, Correction, Length
+    advantage, surrogate                decorators: a function of your own as an estimator with a name
+    check_estimator                     what is wrong with it, and how biased and how noisy it is
     prepare, objective_and_weights      advantages and shares of a batch, once; then objective and weights at any
-                                        policy, for a training loop of your own
+                                        policy, on NumPy arrays
+    losses              the same on torch tensors, for a training loop of your own: losses.objective, losses.advantages
+                        (extra `llm`)
 
 **Designs and runs.** What is trained, on what.
 
@@ -69,8 +73,12 @@ if TYPE_CHECKING:
     from rftlab.sim.config import Simulation as Simulation
     from rftlab.sim.config import Tabular as Tabular
     from rftlab.sim.run import simulate as simulate
+    from rftlab.studies import losses as losses
     from rftlab.studies.cards import CARDS as CARDS
     from rftlab.studies.cards import preset as preset
+    from rftlab.studies.cards.own import advantage as advantage
+    from rftlab.studies.cards.own import surrogate as surrogate
+    from rftlab.studies.check.estimator import check_estimator as check_estimator
     from rftlab.studies.paper.pairs import PAIRS as PAIRS
     from rftlab.studies.paper.pairs import start_at as start_at
     from rftlab.studies.runs.sweep import sweep as sweep
@@ -95,7 +103,10 @@ _HOMES = {
     "rftlab.shared.objective": ("objective_and_weights",),
     "rftlab.sim.config": ("Linear", "Optimizer", "Sampler", "Simulation", "Tabular"),
     "rftlab.sim.run": ("simulate",),
+    "rftlab.studies": ("losses",),
     "rftlab.studies.cards": ("CARDS", "preset"),
+    "rftlab.studies.cards.own": ("advantage", "surrogate"),
+    "rftlab.studies.check.estimator": ("check_estimator",),
     "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.runs.sweep": ("sweep",),
 }
@@ -107,7 +118,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    home = import_module(_HOME[name])
+    value = globals()[name] = getattr(home, name) if hasattr(home, name) else import_module(f"{_HOME[name]}.{name}")
     return value
 
 

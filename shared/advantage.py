@@ -20,8 +20,11 @@ from rftlab.shared.config.advantage import (
     Advantage,
     advantage_rule,
 )
+from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import UserError, check, check_labels
 from rftlab.shared.jit import inner, jit, kernel
+from rftlab.shared.own import begin, check_own
+from rftlab.shared.own_call import call_advantage
 from rftlab.shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 WHITEN_EPS = 1e-8
@@ -97,7 +100,9 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     Loops, because numba takes two seconds to compile the assignment of an array to a slice.
     """
     n = out.shape[0]
-    if rule.given:
+    if rule.own != 0:
+        call_advantage(rule.own, rewards, group, pool, pool_starts, out)
+    elif rule.given:
         for i in range(n):
             out[i] = rewards[i] - given[i]
     elif rule.baseline == NONE and rule.credit == REWARD and rule.scale != GROUP_STD:
@@ -252,6 +257,10 @@ def advantages(
     check_given(spec, baseline)
     given = rewards if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
     check(given.shape == rewards.shape, f"baseline {given.shape} must have one entry per response {rewards.shape}")
-    out = np.empty(rewards.shape[0])
+    out, own = np.empty(rewards.shape[0]), is_own(spec)
+    if own:
+        begin()
     advantages_into(advantage_rule(spec), rewards, starts, group, pool.rewards, pool.starts, given, out)
+    if own:
+        check_own()
     return out

@@ -14,6 +14,7 @@ from rftlab.shared.config.surrogate import (
     Cispo,
     Clip,
     GeometricMean,
+    OwnSurrogate,
     Sapo,
     Surrogate,
     SurrogateRule,
@@ -58,11 +59,11 @@ class Estimator:
         if isinstance(self.mask, KLCov):
             check(self.kl.kind != "none" and self.kl.place == "loss", "mask KLCov needs a KL penalty in the loss")
         if isinstance(self.mask, ClipCov):
-            by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean)
+            by_token = self.ratio.level == "token" and not isinstance(self.surrogate, GeometricMean | OwnSurrogate)
             check(
                 by_token,
                 "mask ClipCov asks whether a token is clipped; allowed with ratio.level token and a surrogate "
-                "other than GeometricMean",
+                "other than GeometricMean and your own",
             )
         check(
             not (self.kl.weighted and isinstance(self.surrogate, GeometricMean)),

@@ -7,14 +7,17 @@ import numpy as np
 
 from rftlab.shared.config.kl import K3, NONE
 from rftlab.shared.config.mask import CLIP_COV, UNMASKED
+from rftlab.shared.config.own import is_own
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
-from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN
+from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.exponential import exp
 from rftlab.shared.jit import inner, jit
 from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
+from rftlab.shared.own import begin, check_own
+from rftlab.shared.own_call import call_surrogate
 from rftlab.shared.prepare import Batch
 from rftlab.shared.sums import BLOCK, block, block_total
 from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
@@ -108,6 +111,19 @@ def token_objective_into(rule, batch, logp, weight):
         dual_clipped += is_dual
         kl_total += kl
     return objective, clipped, dual_clipped, kl_total
+
+
+@inner
+def own_objective_into(rule, batch, logp, weight):
+    """`token_objective_into` for a function of the user's, which gets all tokens at once."""
+    values, slopes, kl_total, objective = np.empty(logp.shape[0]), np.empty(logp.shape[0]), 0.0, 0.0
+    call_surrogate(rule.surrogate.own, batch.advantage, logp, batch.old_logp, values, slopes)
+    for t in range(logp.shape[0]):
+        kl, kl_slope = penalty_of(rule, logp[t] - batch.old_logp[t], logp[t], batch.ref_logp[t])
+        objective += batch.share[t] * values[t] - batch.kl_share[t] * kl
+        weight[t] = batch.share[t] * slopes[t] - batch.kl_share[t] * kl_slope
+        kl_total += kl
+    return objective, 0, 0, kl_total
 
 
 @inner
@@ -218,6 +234,8 @@ def sequence_objective_into(rule, batch, logp, weight):
 @jit
 def objective_and_weights_into(rule, batch, logp, weight):
     """Fill weight (T,) with dJ/dlogp at logp (T,); return J, clipped tokens, dual-clipped tokens, sum of KL values."""
+    if rule.surrogate.kind == OWN:
+        return own_objective_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted:
         return clip_objective_into(rule, batch, logp, weight)
     if rule.ratio.level == TOKEN and rule.surrogate.kind != GEOMETRIC_MEAN:
@@ -254,6 +272,10 @@ def apply_mask(estimator: Estimator, batch: Batch, logp: np.ndarray, keys: np.nd
 def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) -> ObjectiveAndWeights:
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
     logp = _current(batch, logp)
-    weight = np.empty_like(logp)
+    weight, own = np.empty_like(logp), is_own(estimator.surrogate)
+    if own:
+        begin()
     objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
+    if own:
+        check_own()
     return ObjectiveAndWeights(objective, weight, clipped, dual_clipped, kl)

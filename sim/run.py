@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.callbacks import never, noop
+from rftlab.shared.config.own import is_own
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
+from rftlab.shared.own import begin, check_own
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
@@ -67,6 +69,9 @@ class Plain:
         responses = (
             design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
         )
+        updates, parts = design.epochs * design.minibatches, design.estimator
+        self.own_calls = is_own(parts.advantage) + updates * is_own(parts.surrogate)
+        """Calls of functions of the user's in a round."""
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
@@ -82,7 +87,10 @@ class Plain:
             if stopped():
                 raise Stopped
             size = min(self.piece, rounds - start)
+            begin()
             finished = self.advance(first + start, size, totals)
+            if self.own_calls:
+                check_own(self.own_calls, first + start)
             if finished < size:
                 return start + finished
         return rounds

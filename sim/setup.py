@@ -7,6 +7,7 @@ import numpy as np
 
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import empty_averages
+from rftlab.shared.config.own import is_own
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.replay import empty_windows
 from rftlab.shared.sampling import MAX
@@ -31,6 +32,7 @@ def plan_of(run, world: World) -> RunNumbers:
     """The numbers that kernels take instead of a `Simulation`."""
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
+    at_once = at_once or is_own(design.estimator.surrogate)
     return RunNumbers(
         key=key_of(run.seed),
         optimizer=optimizer_rule(run.optimizer),

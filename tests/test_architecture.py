@@ -116,6 +116,7 @@ FLOORS = (
         "llm/tracking",
         "llm/moments",
         "llm/random",
+        "llm/losses",
         "studies/cards",
     ),
     ("sim/world", "llm/tasks"),
@@ -127,7 +128,7 @@ FLOORS = (
     ("llm/evaluate",),
     ("llm/train",),
     ("llm/probe",),
-    ("studies/paper", "studies/console"),
+    ("studies/paper", "studies/console", "studies/losses"),
     ("studies/runs",),
     ("studies/results", "studies/logs"),
     ("studies/report", "studies/diagnose"),
@@ -135,7 +136,7 @@ FLOORS = (
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/law",),
     ("studies/forecast", "studies/signal"),
-    ("studies/advise",),
+    ("studies/advise", "studies/check"),
     ("studies/cli",),
 )
 """Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""

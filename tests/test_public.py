@@ -15,7 +15,7 @@ from rftlab.sim.environments import build
 from tests.support.vectors import ROOT
 
 SOURCE = Path(rl.__file__).read_text()
-TRAINER = {"train"}
+TRAINER = {"train", "losses"}
 """Names that need the extra `llm`."""
 
 
@@ -86,3 +86,35 @@ def test_a_world_is_made_where_none_is_given():
 def test_a_sweep_says_what_is_allowed(options, message):
     with pytest.raises(rl.UserError, match=message):
         rl.sweep(**{"start": small_run(), "designs": designs(), **options})
+
+
+def test_a_grid_is_its_combinations(capsys):
+    values = {"rollouts": [2, 4], "estimator": ["rloo", rl.preset("grpo")], "batch_size": 8, "rounds": 8}
+    found = rl.sweep(small_run(), design=values, environment={"kappa": [5.0, 4.0]}, seeds=2, progress=True)
+    assert list(found.columns[:5]) == ["batch_size", "rollouts", "estimator", "rounds", "kappa"]
+    assert {"rollouts_total", "tokens_total", "seed", "round", "diverged_at"} <= set(found.columns)
+    runs = found.groupby(["rollouts", "estimator", "kappa", "seed"], sort=False)
+    assert len(runs) == 16 and (runs["round"].max() == 8).all() and set(found["estimator"]) == {"rloo", "grpo"}
+    ends = found[found["round"] == 8]
+    assert (ends["rollouts_total"] == 8 * 8 * ends["rollouts"]).all()
+    design = rl.Design(batch_size=8, rollouts=4, rounds=8, eval_every=8, estimator=rl.preset("rloo"))
+    run = replace(small_run(), design=design, environment=replace(small_run().environment, kappa=4.0), seed=1)
+    alone = rl.simulate(run).curve.test_pass_at_1
+    np.testing.assert_array_equal(runs.get_group((4, "rloo", 4.0, 1))["test_pass_at_1"], alone)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("rftlab: 1 of 16 runs, about ") and lines[-1] == "rftlab: 16 of 16 runs, about 0 s left"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"design": {"rolouts": [2]}}, "a field of design = 'rolouts' is unknown; allowed: batch_size"),
+        ({"environment": {"nothing": 1}}, "a field of environment = 'nothing' is unknown"),
+        ({"design": {"rollouts": []}}, "design.rollouts names no value"),
+        ({"design": {"estimator": "grop"}}, "estimator = 'grop' is unknown"),
+        ({"design": {"rollouts": 2}, "designs": designs()}, "allowed: one of the two ways"),
+    ],
+)
+def test_a_grid_says_what_is_allowed(options, message):
+    with pytest.raises(rl.UserError, match=message):
+        rl.sweep(small_run(), **options)

@@ -149,6 +149,17 @@ class AdvantageRule(NamedTuple):
     ddof: int
     eps: float
     singleton: int
+    own: int
+    """Address of a function of the user's; 0 where there is none."""
+
+
+def own_address(spec: object) -> int:
+    """Address of the function that a part of an estimator is; 0 where it is none."""
+    if not hasattr(spec, "source"):
+        return 0
+    from rftlab.shared.own import function_of  # here, because configurations are read without a compiler
+
+    return function_of(spec).address
 
 
 def advantage_rule(spec: Advantage) -> AdvantageRule:
@@ -164,4 +175,5 @@ def advantage_rule(spec: Advantage) -> AdvantageRule:
         ddof=spec.ddof,
         eps=float(spec.eps),
         singleton=code_of(SingletonRule, spec.singleton),
+        own=own_address(spec),
     )

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rftlab.shared.config.advantage import own_address
 from rftlab.shared.errors import check, check_finite, code_of
 
 
@@ -109,13 +110,24 @@ class Vespo:
             check_finite(f"surrogate.{name}", getattr(self, name))
 
 
-Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo
+@dataclass(frozen=True)
+class OwnSurrogate:
+    """j and its derivative as a function of the user's finds them from a token's advantage, logp and old_logp."""
+
+    name: str = ""
+    """Name under which the function was registered."""
+    source: str = ""
+    """Hash of its source."""
+
+
+Surrogate = Reinforce | Clip | Cispo | Sapo | Dro | GeometricMean | Vespo | OwnSurrogate
 REINFORCE = code_of(Surrogate, Reinforce)
 CLIP = code_of(Surrogate, Clip)
 CISPO = code_of(Surrogate, Cispo)
 SAPO = code_of(Surrogate, Sapo)
 DRO = code_of(Surrogate, Dro)
 GEOMETRIC_MEAN = code_of(Surrogate, GeometricMean)
+OWN = code_of(Surrogate, OwnSurrogate)
 
 
 def _check_range(spec) -> None:
@@ -138,8 +150,12 @@ class SurrogateRule(NamedTuple):
     lam_positive: float = 0.0
     k_negative: float = 0.0
     lam_negative: float = 0.0
+    own: int = 0
+    """Address of a function of the user's."""
 
 
 def surrogate_rule(spec: Surrogate) -> SurrogateRule:
     """The numbers that kernels take."""
+    if isinstance(spec, OwnSurrogate):
+        return SurrogateRule(OWN, own=own_address(spec))
     return SurrogateRule(code_of(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})

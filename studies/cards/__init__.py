@@ -4,17 +4,22 @@ import hashlib
 
 from rftlab.shared.errors import check, check_choice
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plugins import load_known
 from rftlab.studies.cards import absent, baselines, corrections, groups, libraries, masks, paper, ratios
 from rftlab.studies.cards.card import Card, knobs_of
 
 FAMILIES = (paper, baselines, groups, ratios, masks, corrections, libraries, absent)
-CARDS: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
+SHIPPED: dict[str, Card] = {card.name: card for family in FAMILIES for card in family.CARDS}
+"""The cards that come with the package; `CARDS` has those of functions of the user's besides (own.py)."""
+CARDS = dict(SHIPPED)
 PRESETS: dict[str, Estimator] = {card.name: card.estimator for card in CARDS.values() if card.estimator is not None}
 
 
 def preset(name: str) -> Estimator:
     """The estimator of that name. Raises UserError for an unknown name, with the known ones, and for a method that
     cannot exist here, with the reason."""
+    if name not in CARDS:
+        load_known()  # installed packages may have it
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
     return PRESETS[name]

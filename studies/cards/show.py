@@ -12,6 +12,7 @@ from rich.text import Text
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.kl import KL
+from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.errors import check_choice
@@ -59,6 +60,9 @@ def _numbers(part) -> str:
 
 def advantage_text(a: Advantage) -> str:
     """A as a formula."""
+    if isinstance(a, OwnAdvantage):
+        text = f"{a.name}(rewards, pool)"
+        return text + (f", then scale {a.scale}" if a.scale != "none" else "")
     text = _CREDIT.get(a.credit, a.credit) + _BASELINE.get(a.baseline, f" - {a.baseline}")
     if a.baseline == "second_best":
         text = "best - second best"

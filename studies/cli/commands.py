@@ -1,5 +1,6 @@
 """The commands of the command line: `rftlab --help`."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +13,9 @@ from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.law import Law
+from rftlab.studies.cli.compare_estimators import CompareEstimators
 from rftlab.studies.cli.pilot import Pilot
+from rftlab.studies.cli.plugins import without_plugins
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
 from rftlab.studies.cli.real_runs.diagnose import Diagnose
@@ -34,7 +37,7 @@ Pairs of level llm: {", ".join(pairs_at("llm"))}.
 
 Studies: {", ".join(EXPERIMENTS)}.
 
-Estimators ({len(PRESETS)}): rftlab estimators.
+Estimators ({len(PRESETS)}): rftlab estimators. Your own: --plugins FILE, with any command.
 """
 
 
@@ -216,7 +219,7 @@ class Theory:
 
 
 COMMANDS = {
-    kind.__name__.lower(): kind
+    re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower(): kind
     for kind in (
         Reproduce,
         Compare,
@@ -229,6 +232,7 @@ COMMANDS = {
         Report,
         Status,
         Estimators,
+        CompareEstimators,
         Public,
         Doctor,
         Import,
@@ -272,6 +276,6 @@ def run(arguments: list[str]) -> int:
     says in a line."""
     _check_values(arguments)
     with one_line():
-        command = _parse(arguments or ["--help"])
+        command = _parse(without_plugins(arguments) or ["--help"])
     check_room()
     return command.execute(Screen())

@@ -12,6 +12,7 @@ entrants (Bonferroni). It holds for these
 pairs: pairs are not a sample.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,9 +42,10 @@ class Entrant(NamedTuple):
     designs: dict[str, Design]
 
 
-def entrants(rules: Rules) -> list[Entrant]:
-    """Every card with an estimator, in the order of the cards."""
-    return [Entrant(card, _designs(card, card.estimator, rules)) for card in CARDS.values() if card.estimator]
+def entrants(rules: Rules, names: Sequence[str] | None = None) -> list[Entrant]:
+    """Every card with an estimator, in the order of the cards; or those of some names, in their order."""
+    cards = CARDS.values() if names is None else [CARDS[name] for name in names]
+    return [Entrant(card, _designs(card, card.estimator, rules)) for card in cards if card.estimator]
 
 
 def _designs(card: Card, estimator: Estimator, rules: Rules) -> dict[str, Design]:
@@ -70,26 +72,26 @@ def seeds_of(rules: Rules, place: int) -> range:
     return range(place * rules.seeds, (place + 1) * rules.seeds)
 
 
-def points_of(rules: Rules) -> list[Point]:
-    """Every run of the league once, although entrants may share it."""
-    points = []
+def points_of(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
+    """Every run of the league, or of some entrants, once, although entrants may share it."""
+    points, chosen = [], entrants(rules, names)
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
         environment = replace(linear_of(known), style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
         for seed in seeds_of(rules, place):
-            for design in dict.fromkeys(design for entrant in entrants(rules) for design in entrant.designs.values()):
+            for design in dict.fromkeys(design for entrant in chosen for design in entrant.designs.values()):
                 points.append(
                     Point(name, Simulation(environment, design, known.optimizer, Sampler(noise=rules.noise), seed=seed))
                 )
     return points
 
 
-def scores(rules: Rules, curves: pd.DataFrame) -> pd.DataFrame:
-    """Test Pass@1 of every entrant: columns entrant, budget, pair, seed, value; nan where the run diverged."""
+def scores(rules: Rules, curves: pd.DataFrame, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """Test Pass@1 of every entrant, or of some: columns entrant, budget, pair, seed, value; nan where the run diverged."""
     budget = rules.rounds * rules.batch_size * rules.rollouts
     runs = dict(iter(curves.groupby(["pair", "cell", "seed"])))
     rows = []
-    for entrant in entrants(rules):
+    for entrant in entrants(rules, names):
         for name, design in entrant.designs.items():
             for place, of in enumerate(rules.pairs):
                 for seed in seeds_of(rules, place):

@@ -1,0 +1,159 @@
+"""The formulas of a token, for tensors: made from the source of the kernels that compute them, so they stand in one
+place.
+
+`shared` writes surrogates, penalties, a mask's test and a response's part in pass@k as functions of numbers: choices
+between values, the smaller, the larger, exponentials. Read as functions of tensors they need other words for these,
+and nothing else. `formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it
+asks what the estimator is, which are plain numbers.
+"""
+
+import ast
+import functools
+import inspect
+import math
+import textwrap
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rftlab.shared.advantage import any_of_others, pass_at_k_credit
+from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
+from rftlab.shared.mask import diverged
+from rftlab.shared.objective import penalty_of
+from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
+
+SOURCES = (
+    surrogate,
+    clip,
+    ratio_of,
+    through_ratio,
+    kl_penalty,
+    kl_penalty_at,
+    anchor_ratio,
+    penalty_of,
+    diverged,
+    any_of_others,
+    pass_at_k_credit,
+)
+_WORDS = {"min": "_smaller", "max": "_larger"}
+_JOIN: dict[type, type] = {ast.And: ast.BitAnd, ast.Or: ast.BitOr}
+
+
+class _Words(ast.NodeTransformer):
+    """Replaces what numbers can and tensors cannot."""
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        """A choice of the estimator's kind: its test stays."""
+        node.body = [self.visit(part) for part in node.body]
+        node.orelse = [self.visit(part) for part in node.orelse]
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """a if c else b: both where c differs from token to token, the chosen one where it is known."""
+        test, yes, no = (self.visit(part) for part in (node.test, node.body, node.orelse))
+        return _call("_either", test, _later(yes), _later(no))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """a and b, a or b."""
+        return _joined(_JOIN[type(node.op)](), [self.visit(part) for part in node.values])
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """a < b < c is two comparisons."""
+        parts = [self.visit(part) for part in (node.left, *node.comparators)]
+        pairs: list[ast.expr] = [
+            ast.Compare(a, [op], [b]) for a, op, b in zip(parts, node.ops, parts[1:], strict=False)
+        ]
+        return _joined(ast.BitAnd(), pairs)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """min and max; the smaller of a larger is one step for a tensor."""
+        parts, name = [self.visit(part) for part in node.args], getattr(node.func, "id", "")
+        inner = parts[0] if parts else None
+        if name == "min" and isinstance(inner, ast.Call) and getattr(inner.func, "id", "") == "_larger":
+            return _call("_within", *inner.args, parts[1])
+        return _call(_WORDS[name], *parts) if name in _WORDS else ast.Call(node.func, parts, [])
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _later(value: ast.expr) -> ast.Lambda:
+    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
+
+
+def _joined(op: ast.operator, parts: list[ast.expr]) -> ast.expr:
+    return functools.reduce(lambda a, b: ast.BinOp(a, op, b), parts)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _smaller(a, b):
+    if _is_tensor(a) and _is_tensor(b):
+        return torch.minimum(a, b)
+    return a.clamp(max=b) if _is_tensor(a) else b.clamp(max=a) if _is_tensor(b) else min(a, b)
+
+
+def _larger(a, b):
+    if _is_tensor(a) and _is_tensor(b):
+        return torch.maximum(a, b)
+    return a.clamp(min=b) if _is_tensor(a) else b.clamp(min=a) if _is_tensor(b) else max(a, b)
+
+
+def _within(value, low, high):
+    known = _is_tensor(value) and not _is_tensor(low) and not _is_tensor(high)
+    return value.clamp(low, high) if known else _smaller(_larger(value, low), high)
+
+
+def _exp(value):
+    return value.exp() if _is_tensor(value) else math.exp(value)
+
+
+def _either_in(dtype: torch.dtype) -> Callable:
+    """A choice between two values, each of which is a function without arguments."""
+
+    def either(condition, yes, no):
+        if not _is_tensor(condition):
+            return yes() if condition else no()
+        return _chosen(condition, yes(), no())
+
+    def _chosen(condition, yes, no):
+        if isinstance(yes, tuple):
+            return tuple(_chosen(condition, a, b) for a, b in zip(yes, no, strict=True))
+        if not _is_tensor(yes) and not _is_tensor(no):
+            yes = torch.full((), yes, dtype=dtype, device=condition.device)
+        return torch.where(condition, yes, no)
+
+    return either
+
+
+_NUMPY = SimpleNamespace(sign=torch.sign, inf=math.inf)
+_MATH = SimpleNamespace(exp=_exp, log=torch.log, inf=math.inf)
+
+
+def _same(value):
+    return value
+
+
+@functools.cache
+def formulas(dtype: torch.dtype) -> SimpleNamespace:
+    """The functions of `SOURCES` for tensors of a number type, under their names."""
+    made: dict[str, Any] = {}
+    words: dict[str, Any] = {"_smaller": _smaller, "_larger": _larger, "_within": _within, "_either": _either_in(dtype)}
+    words |= {"exp": _exp, "math": _MATH, "np": _NUMPY, "float": _same, "round": torch.round}
+    for source in SOURCES:
+        function = getattr(source, "py_func", source)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        assert isinstance(tree.body[0], ast.FunctionDef)
+        tree.body[0].decorator_list = []
+        place = {**function.__globals__, **words}
+        code = compile(ast.fix_missing_locations(_Words().visit(tree)), inspect.getfile(function), "exec")
+        exec(code, place)  # our own source, with other words
+        made[function.__name__] = place[function.__name__]
+    for function in made.values():
+        function.__globals__.update(made)
+    return SimpleNamespace(**made)

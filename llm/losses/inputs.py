@@ -1,0 +1,141 @@
+"""What the public functions are given: as tensors on one device, and checked without waiting for it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from rftlab.llm.losses.groups import wide
+from rftlab.llm.losses.layout import Layout
+from rftlab.llm.losses.prepare import PER_RESPONSE
+from rftlab.shared.config.own import is_own
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator
+
+Column = torch.Tensor | np.ndarray | Sequence[float]
+Labels = torch.Tensor | np.ndarray | Sequence[Any]
+Sets = tuple[Column, Labels]
+"""Rewards (n,) and the labels of their groups (n,)."""
+
+
+class Given(NamedTuple):
+    """What the arguments of `objective` say of advantages, besides tokens and mask."""
+
+    rewards: Column | None = None
+    group: Labels | None = None
+    advantages: Column | None = None
+    ref_logp: Column | None = None
+    sampler_logp: Column | None = None
+    correction: Column | None = None
+    pool: Sets | None = None
+    support: Sets | None = None
+    baseline: Column | None = None
+    token_rewards: Column | None = None
+    entropy: torch.Tensor | None = None
+
+
+def column(name: str, values: Column, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Values of a shape, on the device."""
+    found = torch.as_tensor(values).detach().to(device, dtype)
+    what = f"must have one entry per {'token' if len(shape) > 1 else 'response or token'} {shape}"
+    check(tuple(found.shape) == shape, f"{name} {tuple(found.shape)} {what}")
+    return found
+
+
+def at_tokens(name: str, values: Column | None, layout: Layout, dtype: torch.dtype) -> torch.Tensor | None:
+    """A column of tokens; None where there is none."""
+    shape, device = tuple(layout.shown.shape), layout.shown.device
+    return None if values is None else column(name, values, shape, device, dtype)
+
+
+def numbers_of(device: torch.device, *columns: Labels) -> list[torch.Tensor]:
+    """Labels as whole numbers; those that are no tensor (verl's are texts) by the order in which they come."""
+    if all(isinstance(labels, torch.Tensor) for labels in columns):
+        for labels in columns:
+            whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
+            check(whole, f"group of type {getattr(labels, 'dtype', None)}; allowed: whole numbers or texts")
+        return [torch.as_tensor(labels).to(device, torch.int64) for labels in columns]
+    seen: dict[Any, int] = {}
+    lists = [labels.tolist() if isinstance(labels, torch.Tensor | np.ndarray) else list(labels) for labels in columns]
+    return [
+        torch.tensor([seen.setdefault(label, len(seen)) for label in labels], dtype=torch.int64, device=device)
+        for labels in lists
+    ]
+
+
+def _check(given: Given, *needs: tuple[str, bool, str]) -> None:
+    for name, asked, why in needs:
+        check(not asked or getattr(given, name) is not None, f"this estimator needs {name} ({why})")
+
+
+def check_rewards(estimator: Estimator, given: Given) -> None:
+    """Raise UserError that names what advantages are found from and was not given."""
+    spec = estimator.advantage
+    _check(
+        given,
+        ("rewards", True, "one for each response, or advantages"),
+        (
+            "group",
+            spec.of_group or spec.credit != "reward" or is_own(spec),
+            "a label for each response: those of one prompt share it",
+        ),
+        ("baseline", spec.given, f"its baseline {spec.baseline} comes from elsewhere"),
+        ("ref_logp", in_reward(estimator), "its KL penalty in the reward compares with the base policy"),
+    )
+
+
+def in_reward(estimator: Estimator) -> bool:
+    """Whether a KL penalty is taken off rewards."""
+    return estimator.kl.kind != "none" and estimator.kl.place == "reward"
+
+
+def check_tokens(estimator: Estimator, given: Given) -> None:
+    """Raise UserError that names what the estimator reads at tokens and was not given."""
+    kl = estimator.kl
+    corrected = estimator.correction.kind != "none" and given.correction is None
+    _check(
+        given,
+        (
+            "ref_logp",
+            kl.kind != "none" and kl.place == "loss" and kl.anchor == "base",
+            f"its KL penalty {kl.kind} compares with the base policy",
+        ),
+        ("entropy", estimator.entropy > 0, "the entropy at each token, for its bonus"),
+        ("sampler_logp", corrected, "its importance weights compare with the policy that sampled"),
+    )
+
+
+def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.Tensor | None:
+    """The baseline as a tensor; raises where it is not read, or of another shape."""
+    spec, tokens, baseline = estimator.advantage, tuple(layout.shown.shape), given.baseline
+    if baseline is None:
+        return None
+    check(spec.given, f"advantage.baseline {spec.baseline}: a baseline is not read")
+    found = torch.as_tensor(baseline).detach()
+    of_tokens = (spec.by_token or given.token_rewards is not None) and spec.baseline not in PER_RESPONSE
+    shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
+    allowed = " or ".join(map(str, shapes))
+    check(tuple(found.shape) in shapes, f"baseline {tuple(found.shape)}; allowed: {allowed}")
+    return found
+
+
+def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
+    """Group numbers of the responses with shaped rewards (R,), and the baseline sets where they are not these
+    rewards."""
+    device, n = rewards.device, rewards.shape[0]
+    parts = [part for part in (given.pool, given.support) if part is not None]
+    if given.group is None:
+        check(not parts, "pool or support without group; allowed: with group")
+        return torch.zeros(n, dtype=torch.int64, device=device), None
+    number, *others = numbers_of(device, given.group, *(labels for _, labels in parts))
+    check(tuple(number.shape) == (n,), f"group {tuple(number.shape)} must have one entry per response {(n,)}")
+    if not parts:
+        return number, None
+    shapes = [tuple(labels.shape) for labels in others]
+    columns = [
+        column("pool or support", values, shape, device, wide(device))
+        for (values, _), shape in zip(parts, shapes, strict=True)
+    ]
+    own = ([rewards], [number]) if given.pool is None else ([], [])
+    return number, (torch.cat([*own[0], *columns]), torch.cat([*own[1], *others]))

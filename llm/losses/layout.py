@@ -1,0 +1,162 @@
+"""Where tokens lie: responses as rows of a padded (R, L) tensor, or one behind the other in a packed (T,) one.
+
+A number of each response, spread over its tokens, stays a column (R, 1) where rows are padded; every function of tokens
+broadcasts it. What lies in hidden places (padding, a prompt, a tool's answer) is never read: it may be anything.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from rftlab.shared.errors import check
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Responses as rows."""
+
+    shown: torch.Tensor
+    """(R, L) bool: tokens that count."""
+    lengths: torch.Tensor
+    """(R,) tokens of each response that count."""
+
+    @property
+    def n_rows(self) -> int:
+        """R."""
+        return self.shown.shape[0]
+
+    @property
+    def divisor(self) -> torch.Tensor:
+        """(R,) lengths, 1 where a response is empty."""
+        return self.lengths.clamp(min=1)
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers (R,) at the tokens of their responses."""
+        return values[:, None]
+
+    def rows(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums (R,) over the tokens of each response."""
+        if values.shape[1] < self.shown.shape[1]:
+            return values[:, 0] * self.lengths
+        return self.clean(values).sum(1)
+
+    def clean(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers of all tokens, 0 where hidden."""
+        return torch.where(self.shown, values, 0.0)
+
+    def following(self, values: torch.Tensor, factor: float) -> torch.Tensor:
+        """out_t = values_t + factor out_(t+1) over the tokens of a response that count; sums of 1, 2, 4 ... terms."""
+        order = torch.argsort(~self.shown, dim=1, stable=True)
+        out, shift = self.clean(values).gather(1, order), 1
+        while shift < out.shape[1]:
+            tail = out[:, shift:] * factor**shift
+            out = torch.cat([out[:, :-shift] + tail, out[:, -shift:]], 1)
+            shift *= 2
+        return torch.empty_like(out).scatter_(1, order, out)
+
+    def after(self, values: torch.Tensor) -> torch.Tensor:
+        """The number of the next token of the response that counts; 0 after the last."""
+        order = torch.argsort(~self.shown, dim=1, stable=True)
+        moved = torch.zeros_like(values)
+        moved[:, :-1] = self.clean(values).gather(1, order)[:, 1:]
+        return torch.empty_like(moved).scatter_(1, order, moved)
+
+    def last(self) -> torch.Tensor:
+        """(R, L) bool: the last token of each response that counts."""
+        return self.shown & (self.shown.flip(1).cumsum(1).flip(1) == 1)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Responses one behind the other."""
+
+    shown: torch.Tensor
+    """(T,) bool: tokens that count."""
+    lengths: torch.Tensor
+    """(R,) tokens of each response that count."""
+    row: torch.Tensor
+    """(T,) index of each token's response."""
+
+    @property
+    def n_rows(self) -> int:
+        """R."""
+        return self.lengths.shape[0]
+
+    @property
+    def divisor(self) -> torch.Tensor:
+        """(R,) lengths, 1 where a response is empty."""
+        return self.lengths.clamp(min=1)
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers (R,) at the tokens of their responses."""
+        return values[self.row]
+
+    def rows(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums (R,) over the tokens of each response."""
+        return values.new_zeros(self.n_rows).index_add(0, self.row, self.clean(values))
+
+    def clean(self, values: torch.Tensor) -> torch.Tensor:
+        """Numbers of all tokens, 0 where hidden."""
+        return torch.where(self.shown, values, 0.0)
+
+    def _order(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens with those that count first, and the response of each; -1 where hidden."""
+        order = torch.argsort(~self.shown, stable=True)
+        return order, torch.where(self.shown, self.row, -1)[order]
+
+    def following(self, values: torch.Tensor, factor: float) -> torch.Tensor:
+        """out_t = values_t + factor out_(t+1) over the tokens of a response that count; sums of 1, 2, 4 ... terms."""
+        order, row = self._order()
+        out, shift = self.clean(values)[order], 1
+        while shift < out.shape[0]:
+            tail = torch.where(row[shift:] == row[:-shift], out[shift:] * factor**shift, 0.0)
+            out = torch.cat([out[:-shift] + tail, out[-shift:]])
+            shift *= 2
+        return torch.empty_like(out).scatter_(0, order, out)
+
+    def after(self, values: torch.Tensor) -> torch.Tensor:
+        """The number of the next token of the response that counts; 0 after the last."""
+        order, row = self._order()
+        moved = torch.zeros_like(values)
+        moved[:-1] = torch.where(row[1:] == row[:-1], self.clean(values)[order][1:], 0.0)
+        return torch.empty_like(moved).scatter_(0, order, moved)
+
+    def last(self) -> torch.Tensor:
+        """(T,) bool: the last token of each response that counts."""
+        order, row = self._order()
+        ends = torch.ones_like(self.shown)
+        ends[:-1] = row[1:] != row[:-1]
+        return self.shown & torch.empty_like(ends).scatter_(0, order, ends)
+
+
+Layout = Padded | Packed
+
+
+def layout_of(
+    shape: tuple[int, ...], device: torch.device, mask: torch.Tensor | None, starts: torch.Tensor | None
+) -> Layout:
+    """How tokens lie, of which there is a `shape`. Raises UserError where shapes disagree."""
+    check(len(shape) in (1, 2), f"tokens {shape}; allowed: (responses, tokens), or (tokens,) with starts")
+    told = "starts are needed where they are packed, and only there"
+    check((starts is not None) == (len(shape) == 1), f"tokens {shape}; {told}")
+    check(mask is not None or starts is not None, "mask is missing; allowed: (responses, tokens), 1 where one counts")
+    check(mask is None or tuple(mask.shape) == shape, f"mask {_shape(mask)} must have the shape of the tokens {shape}")
+    shown = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else _bool(mask.to(device))
+    if starts is None:
+        return Padded(shown, shown.sum(1))
+    check(starts.ndim == 1 and starts.shape[0] > 0, f"starts {_shape(starts)}; allowed: (responses + 1,)")
+    if starts.device.type == "cpu":
+        rising = bool((starts.diff() >= 0).all()) and int(starts[0]) == 0 and int(starts[-1]) == shape[0]
+        check(rising, f"starts; allowed: offsets that begin at 0, never fall, and end at the {shape[0]} tokens")
+    starts = starts.to(device, torch.int64)
+    row = torch.repeat_interleave(starts.diff(), output_size=shape[0])
+    lengths = starts.diff() if mask is None else torch.zeros_like(starts[1:]).index_add(0, row, shown.to(torch.int64))
+    return Packed(shown, lengths, row)
+
+
+def _bool(mask: torch.Tensor) -> torch.Tensor:
+    return mask if mask.dtype == torch.bool else mask != 0
+
+
+def _shape(values: torch.Tensor | None) -> tuple[int, ...]:
+    return () if values is None else tuple(values.shape)

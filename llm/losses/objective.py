@@ -1,0 +1,250 @@
+"""The public functions: objectives and advantages of an estimator on tensors."""
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+
+from rftlab.llm.losses.groups import wide
+from rftlab.llm.losses.inputs import (
+    Column,
+    Given,
+    Labels,
+    Sets,
+    at_tokens,
+    check_baseline,
+    check_rewards,
+    check_tokens,
+    column,
+    in_reward,
+    sets_given,
+)
+from rftlab.llm.losses.layout import Layout, layout_of
+from rftlab.llm.losses.masks import masked
+from rftlab.llm.losses.prepare import Count, advantages_of, freeze, shaped, tells_tokens_apart
+from rftlab.llm.losses.weigh import Flag, Weighed, weigh
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator, rule_of
+
+
+class ObjectiveAndMetrics(NamedTuple):
+    """An objective and what a log shows of it; scalars on the tensors' device."""
+
+    objective: torch.Tensor
+    """To be maximised; autograd gives its derivative."""
+    clip_fraction: torch.Tensor
+    """Share of tokens whose clip is active."""
+    dual_clip_fraction: torch.Tensor
+    """Share of tokens whose dual clip is active."""
+    kl: torch.Tensor
+    """Mean of the KL penalty per token, without its coefficient; 0 without a penalty."""
+
+
+class _Objective(torch.autograd.Function):
+    """The objective of tokens as a function of their log-probabilities, whose derivative is known."""
+
+    @staticmethod
+    def forward(ctx, logp: torch.Tensor, objective: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(weight)
+        return objective.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope: torch.Tensor):
+        (weight,) = ctx.saved_tensors
+        return slope.to(weight.dtype) * weight, None, None
+
+
+def _from_rewards(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
+    """Advantages of responses or tokens."""
+    check_rewards(estimator, given)
+    assert given.rewards is not None
+    device = layout.shown.device
+    rewards = column("rewards", given.rewards, (layout.n_rows,), device, wide(device))
+    rewards = shaped(estimator, layout, rewards, old_logp, ref_logp)
+    group, pool = sets_given(rewards, given)
+    baseline = check_baseline(estimator, layout, given)
+    rewards_T = at_tokens("token_rewards", given.token_rewards, layout, rewards.dtype)
+    return advantages_of(estimator.advantage, layout, rewards, group, pool, baseline, rewards_T)
+
+
+def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
+    """Advantages that broadcast to the tokens."""
+    shape, by_token = tuple(layout.shown.shape), tells_tokens_apart(estimator.advantage, given.token_rewards)
+    if given.advantages is None:
+        found = _from_rewards(estimator, layout, given, old_logp, ref_logp)
+    else:
+        sets = given.rewards is None and given.pool is None and given.support is None
+        check(sets, "advantages are given; allowed: without rewards, pool, support")
+        found = torch.as_tensor(given.advantages).detach().to(layout.shown.device)
+        allowed = ((layout.n_rows,), shape)
+        check(tuple(found.shape) in allowed, f"advantages {tuple(found.shape)}; allowed: {allowed[0]} or {shape}")
+        by_token = tuple(found.shape) == shape and (len(shape) == 2 or shape[0] != layout.n_rows)
+    return found if by_token else layout.spread(found)
+
+
+def _found(
+    logp: torch.Tensor,
+    old_logp: Column | None,
+    mask: Column | None,
+    starts: Column | None,
+    estimator: Estimator,
+    keys: Column | None,
+    counts: dict[str, Any],
+    given: Given,
+    flags: bool = False,
+) -> tuple[torch.Tensor, Weighed, Layout]:
+    """What `objective` returns, and what it was found from."""
+    check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
+    check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
+    check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
+    check_tokens(estimator, given)
+    mask, starts = (None if part is None else torch.as_tensor(part) for part in (mask, starts))
+    layout = layout_of(tuple(logp.shape), logp.device, mask, starts)
+    real = torch.float64 if logp.dtype == torch.float64 else torch.float32
+    with torch.no_grad():
+        now = logp.detach().to(real)
+        old = now if old_logp is None else column("old_logp", old_logp, tuple(logp.shape), logp.device, real)
+        names = ("ref_logp", "sampler_logp", "correction")
+        ref, sampler, correction = (at_tokens(name, getattr(given, name), layout, real) for name in names)
+        advantage = _advantage(estimator, layout, given, old, ref)
+        batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
+        rule = rule_of(estimator)
+        batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
+        weighed = weigh(rule, layout, batch, now, flags)
+        weight = weighed.weight.to(logp.dtype)
+    objective = _Objective.apply(logp, weighed.objective, weight)
+    if estimator.entropy > 0 and given.entropy is not None:
+        shape = tuple(given.entropy.shape)
+        check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
+        objective = objective + estimator.entropy * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
+    return objective, weighed, layout
+
+
+def objective(
+    logp: torch.Tensor,
+    old_logp: Column | None = None,
+    rewards: Column | None = None,
+    mask: Column | None = None,
+    group: Labels | None = None,
+    *,
+    estimator: Any,
+    starts: Column | None = None,
+    advantages: Column | None = None,
+    ref_logp: Column | None = None,
+    sampler_logp: Column | None = None,
+    correction: Column | None = None,
+    pool: Sets | None = None,
+    support: Sets | None = None,
+    baseline: Column | None = None,
+    token_rewards: Column | None = None,
+    entropy: torch.Tensor | None = None,
+    keys: Column | None = None,
+    n_tokens: Count = None,
+    n_rows: Count = None,
+) -> torch.Tensor:
+    """The objective J of an estimator, a scalar to be MAXIMISED: `(-objective(...)).backward()` trains.
+
+    logp: log-probabilities of the sampled tokens under the policy that is trained, padded (R, L) with `mask`, or packed
+    (T,) with `starts`; float64, float32, bfloat16 or float16. All else follows to its device; what is computed is
+    float64 where it is, else float32.
+    old_logp: of the same tokens under the policy that sampled; without it the policy is taken to be that.
+    rewards (R,), group (R,): labels, which one prompt's responses share; whole numbers or texts.
+    mask: 1 where a token counts; what is hidden may hold anything. starts (R+1,): response i is packed from starts[i]
+    to starts[i+1].
+    estimator: a name of `rftlab estimators`, or an `Estimator`.
+    advantages: (R,) or of tokens, in place of rewards and group; (R,) where there are as many packed tokens.
+    ref_logp: of tokens under the base policy, for a KL penalty. sampler_logp: of tokens as the inference engine gave
+    them, for a correction; correction: importance weights of tokens that are known already.
+    pool: (rewards, labels) of the baseline sets, as a replay window holds them, in place of the rewards; support:
+    (rewards, labels) of more responses, which are not trained on, in addition. Where an estimator takes penalties off
+    rewards, both have them off already.
+    baseline: (R,) or of tokens, where it comes from elsewhere (a greedy response, a critic). token_rewards: rewards at
+    tokens, besides the response's own. entropy: of tokens, with its graph, for a bonus. keys: random numbers of tokens
+    for ClipCov; by default drawn here.
+    n_tokens, n_rows: tokens and responses of the optimiser batch, where this call sees a part of it; advantages then
+    come from `advantages`, over the whole of it.
+
+    Raises UserError where shapes disagree or the estimator needs something that is missing. What only numbers tell (an
+    empty baseline set) is an error where they lie on the CPU, and nan on a GPU, which never waits for it.
+    """
+    given = Given(
+        rewards,
+        group,
+        advantages,
+        ref_logp,
+        sampler_logp,
+        correction,
+        pool,
+        support,
+        baseline,
+        token_rewards,
+        entropy,
+    )
+    counts = {"n_tokens": n_tokens, "n_rows": n_rows}
+    return _found(logp, old_logp, mask, starts, estimator, keys, counts, given)[0]
+
+
+_SIGNATURE = inspect.signature(objective)
+
+
+def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
+    """`objective`, of the same arguments, with the shares of clipped tokens and the KL penalty."""
+    bound = _SIGNATURE.bind(*arguments, **named)
+    bound.apply_defaults()
+    said = bound.arguments
+    given = Given(**{name: said[name] for name in Given._fields})
+    counts = {name: said[name] for name in ("n_tokens", "n_rows")}
+    logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
+    value, weighed, layout = _found(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
+    count = layout.lengths.sum().clamp(min=1)
+    flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
+    return ObjectiveAndMetrics(value, *flags)
+
+
+def _mean(layout: Layout, values: Flag | float, count: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Mean over the tokens that count, of what broadcasts to them."""
+    like = like.detach()
+    if not isinstance(values, torch.Tensor):
+        return torch.full_like(like, float(values))
+    return layout.rows(values.to(like.dtype)).sum() / count
+
+
+def advantages(
+    rewards: Column,
+    group: Labels | None = None,
+    mask: Column | None = None,
+    *,
+    estimator: Any,
+    starts: Column | None = None,
+    old_logp: Column | None = None,
+    ref_logp: Column | None = None,
+    pool: Sets | None = None,
+    support: Sets | None = None,
+    baseline: Column | None = None,
+    token_rewards: Column | None = None,
+) -> torch.Tensor:
+    """Advantages (R,) of responses, or of their tokens in the shape of `mask` where the estimator tells tokens apart;
+    on the device of `rewards` (R,), in their number type.
+
+    mask, or starts of packed tokens: needed where advantages depend on lengths or differ from token to token. old_logp,
+    ref_logp: of tokens, for a KL penalty in the reward. The rest is as in `objective`. Raises UserError as that does.
+    """
+    check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
+    spec, found = estimator.advantage, torch.as_tensor(rewards).detach()
+    check(found.ndim == 1, f"rewards {tuple(found.shape)}; allowed: (responses,)")
+    of_lengths = spec.baseline == "length_weighted" or spec.whiten == "tokens" or estimator.length.coef > 0
+    looks = tells_tokens_apart(spec, token_rewards) or token_rewards is not None or of_lengths or in_reward(estimator)
+    check(not looks or mask is not None or starts is not None, "this estimator needs mask (it looks at tokens)")
+    check(not in_reward(estimator) or old_logp is not None, "this estimator needs old_logp (its KL penalty)")
+    ends = None if starts is None else torch.as_tensor(starts)
+    shown = torch.as_tensor(mask) if mask is not None else None
+    if shown is None and ends is None:
+        shown = torch.ones((*found.shape, 1), dtype=torch.bool)
+    shape = (int(ends[-1]),) if shown is None and ends is not None else tuple(() if shown is None else shown.shape)
+    layout, real = layout_of(shape, found.device, shown, ends), wide(found.device)
+    given = Given(found, group, ref_logp=ref_logp, pool=pool, support=support)
+    given = given._replace(baseline=baseline, token_rewards=token_rewards)
+    old, ref = (at_tokens(name, part, layout, real) for name, part in (("old_logp", old_logp), ("ref_logp", ref_logp)))
+    out = _from_rewards(estimator, layout, given, old, ref)
+    return out.to(found.dtype if found.is_floating_point() else real)

@@ -1,0 +1,168 @@
+"""Weigh: the objective of a frozen batch and its derivative, the weight of each token on its score;
+`rftlab.shared.objective` for tensors."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from rftlab.llm.losses.formulas import formulas
+from rftlab.llm.losses.layout import Layout
+from rftlab.llm.losses.prepare import Frozen
+from rftlab.shared.config.kl import NONE
+from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
+from rftlab.shared.estimator import Rule
+from rftlab.shared.own import surrogate_at
+
+Flag = torch.Tensor | bool
+
+
+class Weighed(NamedTuple):
+    """The objective of a batch at the current policy, and what it was found from; each entry broadcasts to the
+    tokens."""
+
+    objective: torch.Tensor
+    """Scalar."""
+    weight: torch.Tensor
+    """dJ/dlogp of each token."""
+    clipped: Flag
+    """Whether the clip is active."""
+    dual_clipped: Flag
+    kl: Any
+    """Values of the KL penalty; 0 without one."""
+
+
+def _total(layout: Layout, share: torch.Tensor, value) -> torch.Tensor:
+    """sum_t share_t value_t; a share of each response is taken out of the sum over its tokens."""
+    if share.ndim == 2 and share.shape[1] < layout.shown.shape[1]:
+        return (layout.rows(value) * share[:, 0]).sum()
+    return layout.rows(share * value).sum()
+
+
+def _penalised(rule: Rule, layout: Layout, batch: Frozen, logp, objective, weight) -> tuple[Any, Any, Any]:
+    """Objective and weights minus a KL penalty that no ratio multiplies, and its values."""
+    if rule.kl.kind == NONE:
+        return objective, weight, 0.0
+    kl, slope = formulas(logp.dtype).kl_penalty(rule.kl, logp, batch.ref_logp)
+    return objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * slope, kl
+
+
+def _own(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> list[torch.Tensor]:
+    """Value and derivative of each token by a function of the user's, which works on the CPU."""
+    tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
+    found = surrogate_at(rule.surrogate.own, *(part.to("cpu", torch.float64).numpy() for part in tokens))
+    out = [torch.zeros_like(logp) for _ in found]
+    for place, values in zip(out, found, strict=True):
+        place[layout.shown] = torch.from_numpy(values).to(logp)
+    return out
+
+
+def _by_token(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+    """Every token stands for itself."""
+    f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
+    if rule.surrogate.kind == OWN:
+        (value, slope), clipped, dual = _own(rule, layout, batch, logp), False, False
+    else:
+        value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
+    objective, weight, kl = _total(layout, batch.share, value), batch.share * slope, 0.0
+    if rule.kl.kind != NONE:
+        kl, kl_slope = f.penalty_of(rule, log_ratio, logp, batch.ref_logp)
+        objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
+    return Weighed(objective, weight, clipped, dual, kl)
+
+
+def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-ratios between which a token under Clip learns: where A >= 0 the upper clip bounds it from above, else the
+    lower one from below and the dual clip from above; the bounds of the ratio everywhere."""
+    clip, ratio = rule.surrogate, rule.ratio
+    rises = advantage >= 0
+    fallen = math.log1p(-clip.low) if clip.low < 1 else -math.inf
+    falls = (max(ratio.floor, fallen), min(ratio.cap, math.log(clip.dual)))
+    low, high = (
+        torch.where(rises, torch.full_like(advantage, up), down)
+        for up, down in zip((ratio.floor, min(ratio.cap, math.log1p(clip.high))), falls, strict=True)
+    )
+    return low, high
+
+
+def _clip(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+    """`_by_token` for Clip without its flags, the hot case, in a third of the time: min(A r, A clip(r)) is A times a
+    ratio that is held between two bounds, which the sign of A chooses."""
+    log_ratio = logp - batch.old_logp
+    held = torch.clamp(log_ratio, *_bounds(rule, batch.advantage))
+    ratio, factor = layout.clean(held.exp()), batch.advantage * batch.share
+    objective = _total(layout, factor, ratio)
+    weight, kl = torch.where(held == log_ratio, factor * ratio, 0.0), 0.0
+    objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
+    return Weighed(objective, weight, False, False, kl)
+
+
+def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
+    """Log-ratio of each response, at its tokens."""
+    if rule.ratio.level == PRODUCT:
+        return layout.spread(layout.rows(gap.clamp(-TOKEN_LIMIT, TOKEN_LIMIT)))
+    return layout.spread(layout.rows(gap) / layout.divisor)
+
+
+def _by_response(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+    """The tokens of a response share a ratio; what goes through it reaches all of them."""
+    f, gap, share = formulas(logp.dtype), logp - batch.old_logp, batch.share
+    alone = rule.ratio.level == SEQUENCE_TOKEN
+    log_ratio = _log_ratio(rule, layout, gap)
+    value, slope, clipped, dual = f.surrogate(rule.surrogate, rule.ratio, batch.advantage, logp, log_ratio)
+    spreads = f.through_ratio(rule.surrogate.kind) and not alone
+    common = layout.rows(share * slope) if spreads else None
+    objective, weight = _total(layout, share, value), torch.zeros_like(share) if spreads else share * slope
+    kl: Any = 0.0
+    if rule.kl.kind != NONE and not rule.kl.weighted:
+        objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
+    elif rule.kl.kind != NONE:
+        kl, kl_slope = f.kl_penalty(rule.kl, logp, batch.ref_logp)
+        ratio = f.ratio_of(rule.ratio, log_ratio)
+        held = (log_ratio < rule.ratio.floor) | (log_ratio > rule.ratio.cap)
+        kl, kl_slope = kl * ratio, kl_slope * ratio
+        through = torch.where(held, 0.0, kl)
+        if alone:
+            kl_slope = kl_slope + through
+        else:
+            lost = layout.rows(batch.kl_share * through)
+            common = -lost if common is None else common - lost
+        objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
+    if common is not None:
+        each = layout.spread(common if rule.ratio.level == PRODUCT else common / layout.divisor)
+        weight = weight + (torch.where(gap.abs() > TOKEN_LIMIT, 0.0, each) if rule.ratio.level == PRODUCT else each)
+    return Weighed(objective, weight, clipped, dual, kl)
+
+
+def _by_geometric_mean(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+    """The geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5); the second flag is that of tokens clipped
+    from below."""
+    gap, side = logp - batch.old_logp, torch.sign(batch.advantage)
+    length = layout.lengths.to(gap.dtype) + rule.aggregation.eps
+    held = gap.clamp(-rule.surrogate.low, rule.surrogate.high)
+    inside = (side * gap <= side * held) & (side != 0)
+    total = layout.rows(side * torch.minimum(side * gap, side * held))
+    credit = layout.rows(batch.share * batch.advantage)
+    mean_ratio = (total / length).exp()
+    empty = layout.lengths == 0
+    objective = torch.where(empty, 0.0, credit * mean_ratio).sum()
+    weight = torch.where(inside, layout.spread(torch.where(empty, 0.0, mean_ratio * credit / length)), 0.0)
+    objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
+    moved = gap != held
+    return Weighed(objective, weight, moved & (side > 0), moved & (side < 0), kl)
+
+
+def weigh(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor, flags: bool = True) -> Weighed:
+    """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
+    `flags` those of Clip are not found."""
+    if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:
+        found = _clip(rule, layout, batch, logp)
+        return found if rule.kl.kind == NONE else found._replace(weight=layout.clean(found.weight))
+    if rule.surrogate.kind == GEOMETRIC_MEAN:
+        found = _by_geometric_mean(rule, layout, batch, logp)
+    elif rule.ratio.level == TOKEN:
+        found = _by_token(rule, layout, batch, logp)
+    else:
+        found = _by_response(rule, layout, batch, logp)
+    return found._replace(weight=layout.clean(found.weight))

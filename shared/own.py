@@ -1,0 +1,275 @@
+"""Functions of the user's in the place of an advantage or a surrogate, and how compiled code calls them.
+
+Compiled code calls an address, once for a batch: of a Python function that gets the arrays, hands each group to the
+user's function and looks at what comes back. So the trainer, the simulator and a loop of one's own call the same. What
+goes wrong is kept for the thread that called, because nothing can be raised through compiled code, and `check_own`
+raises it.
+
+A Python function is called once for each different group that it was given so far (rewards are often 0 or 1, groups
+small); one that numba compiled is called from a compiled loop.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from rftlab.shared.config.own import OwnAdvantage
+from rftlab.shared.config.surrogate import OwnSurrogate
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.own_source import python_of, source_of
+from rftlab.shared.plugins import load_known
+
+LIMIT = 10.0
+"""Seconds that one call for a batch may take; a function that sleeps is told so after it."""
+KEPT, KEPT_ARRAYS = 2**15, 256
+"""Groups whose advantages are kept; addresses whose arrays are."""
+_Address = ctypes.c_int64
+_ADVANTAGE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[_Address] * 5)
+_SURROGATE = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[_Address] * 5)
+
+
+class OwnFunction(NamedTuple):
+    """A registered function."""
+
+    kind: str
+    """advantage or surrogate."""
+    name: str
+    source: str
+    function: Callable
+    address: int
+    """Of the compiled code's way in."""
+    entry: Any
+    """What lies at the address; kept, so that it stays there."""
+
+
+class _State(threading.local):
+    """What a thread's calls have met."""
+
+    calls = 0
+    failure: str | None = None
+    round: int | None = None
+
+
+_KNOWN: dict[tuple[str, str], OwnFunction] = {}
+_state = _State()
+_arrays: dict[tuple[int, int, type], np.ndarray] = {}
+
+
+def begin() -> None:
+    """Forget what went wrong and count calls from here."""
+    _state.calls, _state.failure = 0, None
+
+
+def check_own(calls_of_round: int = 0, first_round: int = 0) -> None:
+    """Raise UserError where a function failed since `begin`: its name, the round where calls tell, the group."""
+    failure, number = _state.failure, _state.round
+    if calls_of_round:
+        number = first_round + (_state.calls - 1) // calls_of_round
+    begin()
+    if failure is not None:
+        place = "" if number is None else f"round {number}, "
+        raise UserError(failure.replace("PLACE", place))
+
+
+@contextmanager
+def at_round(number: int) -> Iterator[None]:
+    """What fails here is said to be of this round."""
+    _state.round = number
+    try:
+        yield
+    finally:
+        _state.round = None
+
+
+def _guarded(call: Callable[..., None]) -> Callable[..., None]:
+    """A way in that keeps the first failure, and does nothing after it."""
+
+    def entry(*arguments: int) -> None:
+        if _state.failure is not None:
+            return
+        _state.calls += 1
+        began = time.monotonic()
+        try:
+            call(*arguments)
+            if time.monotonic() - began > LIMIT:
+                raise UserError(f"PLACEtook {time.monotonic() - began:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
+        except BaseException as error:
+            said = str(error) if isinstance(error, UserError) else f"PLACE{type(error).__name__}: {error}"
+            _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
+
+    return entry
+
+
+def _array(address: int, n: int, number: type = ctypes.c_double) -> np.ndarray:
+    """The numbers at an address, which is only good during a call."""
+    found = _arrays.get((address, n, number))
+    if found is None:
+        if len(_arrays) >= KEPT_ARRAYS:
+            _arrays.clear()
+        found = np.ctypeslib.as_array((number * n).from_address(address)) if n else np.zeros(0)
+        _arrays[address, n, number] = found
+    return found
+
+
+def _locked(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def checked(found: Any, n: int, where: str) -> np.ndarray:
+    """What a function returned, if it is n finite float64 numbers. Raises UserError that says what it is instead."""
+    kind = getattr(found, "dtype", type(found).__name__)
+    check(isinstance(found, np.ndarray) and found.dtype == np.float64, f"{where}returned {kind}; allowed: float64")
+    check(found.shape == (n,), f"{where}returned shape {found.shape}; allowed: {(n,)}")
+    check(bool(np.isfinite(found).all()), f"{where}returned numbers that are not finite")
+    return found
+
+
+def _is_compiled(function: Callable) -> bool:
+    return hasattr(function, "py_func")
+
+
+def takes_pool(function: Callable) -> bool:
+    """Whether an advantage reads the baseline set besides the rewards."""
+    return python_of(function).__code__.co_argcount >= 2
+
+
+@numba.njit(error_model="numpy", nogil=True)
+def _drive(function, rewards, group, pool, pool_starts, out):
+    """A compiled function of (rewards, pool) on groups; returns the group that went wrong, -1 where none did, -2 where
+    responses of a group do not lie together."""
+    stop, before = 0, -1
+    while stop < rewards.shape[0]:
+        start, g = stop, group[stop]
+        if g <= before:
+            return -2
+        before = g
+        while stop < rewards.shape[0] and group[stop] == g:
+            stop += 1
+        found = function(rewards[start:stop], pool[pool_starts[g] : pool_starts[g + 1]])
+        if found.shape[0] != stop - start:
+            return g
+        for i in range(stop - start):
+            if not np.isfinite(found[i]):
+                return g
+            out[start + i] = found[i]
+    return -1
+
+
+def _together(group: np.ndarray) -> bool:
+    return bool((np.diff(group) >= 0).all())
+
+
+def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
+    """The way in of an advantage: numbers of responses and of edges of sets; addresses of rewards, group, pool,
+    pool_starts, out."""
+    with_pool, known = takes_pool(function), dict[bytes, np.ndarray]()
+    compiled = _compiled_pair(function) if _is_compiled(function) else None
+
+    def one(rewards: np.ndarray, pool: np.ndarray, g: int) -> np.ndarray:
+        key = rewards.tobytes() + b"|" + pool.tobytes()
+        found = known.get(key)
+        if found is None:
+            arguments = (rewards, pool) if with_pool else (rewards,)
+            where = f"PLACEgroup {g}: "
+            try:
+                returned = function(*map(_locked, arguments))
+            except Exception as error:
+                raise UserError(f"{where}{type(error).__name__}: {error}") from None
+            found = checked(returned, rewards.size, where).copy()
+            if len(known) < KEPT:
+                known[key] = found
+        return found
+
+    def call(n: int, n_edges: int, *addresses: int) -> None:
+        rewards, out = _array(addresses[0], n), _array(addresses[4], n)
+        group, starts = (_array(addresses[i], size, ctypes.c_int64) for i, size in ((1, n), (3, n_edges)))
+        pool = _array(addresses[2], int(starts[-1]))
+        if compiled is not None:
+            bad = _drive(compiled, _locked(rewards), group, _locked(pool), starts, out)
+            check(bad < 0, f"PLACEgroup {bad}: returned another shape, or numbers that are not finite")
+            if bad == -1:
+                return
+        if _together(group):
+            edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1))
+            for a, b in pairwise(edges):
+                g = group[a]
+                out[a:b] = one(rewards[a:b], pool[starts[g] : starts[g + 1]], int(g))
+            return
+        for g in np.unique(group):
+            rows = np.flatnonzero(group == g)
+            out[rows] = one(rewards[rows], pool[starts[g] : starts[g + 1]], int(g))
+
+    call.__name__ = f"advantage {name}"
+    return call
+
+
+def _compiled_pair(function: Any) -> Any:
+    """A compiled function of rewards and pool."""
+    if takes_pool(function):
+        return function
+
+    @numba.njit(error_model="numpy", nogil=True)
+    def pair(rewards, pool):
+        return function(rewards)
+
+    return pair
+
+
+def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
+    """The way in of a surrogate: number of tokens, addresses of advantage, logp, old_logp, value, slope."""
+
+    def call(n: int, *addresses: int) -> None:
+        advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)
+        try:
+            found = function(*map(_locked, (advantage, logp, old_logp)))
+        except Exception as error:
+            raise UserError(f"PLACE{type(error).__name__}: {error}") from None
+        check(isinstance(found, tuple) and len(found) == 2, "PLACEreturned no pair; allowed: (value, derivative)")
+        value[:] = checked(found[0], n, "PLACEvalue: ")
+        slope[:] = checked(found[1], n, "PLACEderivative: ")
+
+    call.__name__ = f"surrogate {name}"
+    return call
+
+
+def register(kind: str, name: str, function: Callable) -> OwnFunction:
+    """Make a function known under a name; another function of that name takes its place."""
+    made, shape = (_advantage_entry, _ADVANTAGE) if kind == "advantage" else (_surrogate_entry, _SURROGATE)
+    entry = shape(_guarded(made(name, function)))
+    address = ctypes.cast(entry, ctypes.c_void_p).value or 0
+    known = OwnFunction(kind, name, source_of(function), function, address, entry)
+    _KNOWN[kind, name] = known
+    return known
+
+
+def function_of(part: OwnAdvantage | OwnSurrogate) -> OwnFunction:
+    """The function of a configuration. Raises UserError where it is not there, or is another one by now."""
+    kind = "advantage" if isinstance(part, OwnAdvantage) else "surrogate"
+    if (kind, part.name) not in _KNOWN:
+        load_known()  # a process of its own has not read the files yet
+    known = _KNOWN.get((kind, part.name))
+    check(known is not None, f"{kind} {part.name!r} is not there; allowed: with --plugins and the file that has it")
+    assert known is not None
+    check(known.source == part.source, f"{kind} {part.name!r} is another function than the configuration's")
+    return known
+
+
+def surrogate_at(address: int, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values and derivatives (T,) by the surrogate at an address, of advantage, logp and old_logp (T,). Raises
+    UserError."""
+    held = [np.ascontiguousarray(column, dtype=np.float64) for column in columns]
+    value, slope = np.zeros_like(held[0]), np.zeros_like(held[0])
+    begin()
+    _SURROGATE(address)(value.size, *(column.ctypes.data for column in (*held, value, slope)))
+    check_own()
+    return value, slope

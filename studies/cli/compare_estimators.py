@@ -1,0 +1,61 @@
+"""The command line of `rftlab compare-estimators`."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from rftlab.shared.errors import check
+from rftlab.studies.cards import preset
+from rftlab.studies.cli.common import Common
+from rftlab.studies.league.rules import Rules
+
+
+@dataclass(frozen=True)
+class CompareEstimators(Common):
+    """Two or more estimators on the same problems, seed by seed: `rftlab compare-estimators grpo rloo --cell 64x8`.
+
+    Differences to the first, with 95% intervals that hold together, at equal rounds and at equal rollouts; and the
+    smallest difference that so many seeds would find. Runs lie in RESULTS; `--plugins FILE` adds estimators of your
+    own.
+    """
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Estimators of `rftlab estimators`; the others are compared with the first."""
+    cell: str = "32x8"
+    """Contexts of a round x rollouts of each; an estimator that needs no group takes one rollout."""
+    pairs: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--pair",))] = ("qwen-gsm8k",)
+    """Model-dataset pairs of the simulator."""
+    seeds: int = 8
+    """Seeds of every pair."""
+    rounds: int = 500
+    """Training rounds."""
+    minibatches: int = 4
+    """Updates of a round: with one, ratios are 1 and all surrogates agree."""
+    noise: float = 0.1
+    """Standard deviation of the noise on the sampler's logits: with 0, importance corrections do nothing."""
+    style_tokens: float = 15.0
+    """Mean number of style tokens of a response: with 0, aggregations and sequence ratios agree."""
+
+    @property
+    def rules(self) -> Rules:
+        """What all have in common. Raises UserError for a cell that is none."""
+        found = re.fullmatch(r"(\d{1,6})x(\d{1,6})", self.cell)
+        check(found is not None, f"cell = {self.cell!r}; allowed: contexts x rollouts, such as 64x8")
+        assert found is not None
+        numbers = {"batch_size": int(found[1]), "rollouts": int(found[2])}
+        rest = {name: getattr(self, name) for name in ("seeds", "rounds", "minibatches", "noise", "style_tokens")}
+        return Rules(self.pairs, **rest, **numbers)
+
+    def execute(self, console: Console) -> int:
+        """Run what is missing, and print the tables."""
+        several = len(self.names) >= 2 and len(set(self.names)) == len(self.names)
+        check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
+        for name in self.names:
+            preset(name)
+        from rftlab.studies.check.compare import compare_estimators
+
+        compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
+        return 0

@@ -1,0 +1,305 @@
+"""Functions of the user's in the place of an advantage or a surrogate: the same numbers as the compiled estimator of
+the same formula, wherever it runs, and a line for each way to get it wrong."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numba
+import numpy as np
+import pytest
+
+import rftlab as rl
+from rftlab.shared.own import function_of
+from rftlab.sim.environments import build
+from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
+from rftlab.studies.cards.card import Card
+from rftlab.studies.cards.show import show
+from rftlab.studies.runs.points import Point
+from tests.support.vectors import ROOT
+
+GROUP = np.array([0, 0, 1, 1, 1, 2])
+REWARDS = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
+STARTS, LOGP = np.arange(0, 13, 2), -np.ones(12)
+
+
+@pytest.fixture(autouse=True)
+def cards():
+    """What a test registers is gone after it."""
+    yield
+    for name in set(CARDS) - set(SHIPPED):
+        del CARDS[name]
+        PRESETS.pop(name, None)
+
+
+def centred(rewards):
+    """Reward minus the mean.
+
+    A = r - mean
+    """
+    return rewards - rewards.mean()
+
+
+def clipped(advantage, logp, old_logp):
+    ratio = np.exp(logp - old_logp)
+    held = advantage * np.clip(ratio, 0.8, 1.2)
+    return np.minimum(advantage * ratio, held), np.where(held < advantage * ratio, 0.0, advantage * ratio)
+
+
+def prepared(estimator, rewards=REWARDS, group=GROUP):
+    return rl.prepare(estimator, rewards, group, STARTS, LOGP)
+
+
+def small_run(estimator, **choices):
+    run = rl.start_at("qwen-gsm8k", "sim")
+    design = rl.Design(batch_size=8, rollouts=4, rounds=12, eval_every=4, estimator=estimator, **choices)
+    return replace(run, environment=rl.Linear(n_train=64, n_test=16, n_features=16), design=design)
+
+
+def curve(estimator, **choices):
+    run = small_run(estimator, **choices)
+    return rl.simulate(run, build(run.environment)).curve.to_frame().drop(columns="seconds")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["python", "numba"])
+def test_an_advantage_is_the_one_of_its_formula(compiled):
+    rl.advantage("mine")(numba.njit(centred) if compiled else centred)
+    same = replace(rl.preset("mine"), advantage=rl.Advantage("group_mean"))
+    rng = np.random.default_rng(0)
+    for order in (np.arange(6), rng.permutation(6)):
+        batches = [prepared(estimator, REWARDS[order], GROUP[order]) for estimator in (rl.preset("mine"), same)]
+        batches[1] = batches[1]._replace(advantage=np.where(GROUP[order].repeat(2) == 2, 0, batches[1].advantage))
+        np.testing.assert_allclose(batches[0].advantage, batches[1].advantage, atol=1e-12)
+    for choices in ({}, {"minibatches": 2}, {"support_rollouts": 2}, {"replay_window": 8}):
+        if not choices or "minibatches" in choices:
+            assert curve(rl.preset("mine"), **choices).equals(curve(same, **choices))
+        else:
+            assert not curve(rl.preset("mine"), **choices).equals(curve(same, **choices))  # it takes no pool
+
+
+def test_the_pool_is_the_baseline_set():
+    rl.advantage("pooled")(lambda rewards, pool: rewards - pool.mean())
+    same = replace(rl.preset("pooled"), advantage=rl.Advantage("group_mean"))
+    for choices in ({"support_rollouts": 2}, {"replay_window": 8}):
+        own, shipped = curve(rl.preset("pooled"), **choices), curve(same, **choices)
+        np.testing.assert_allclose(own["test_pass_at_1"], shipped["test_pass_at_1"], atol=1e-5)
+
+
+def test_a_surrogate_is_the_one_of_its_formula():
+    rl.surrogate("mine", kl=rl.KL("k3", coef=0.1))(clipped)
+    same = replace(rl.preset("mine"), surrogate=rl.Clip())
+    moved = LOGP + np.linspace(-0.6, 0.6, 12)
+    own, shipped = (
+        rl.objective_and_weights(e, rl.prepare(e, REWARDS, GROUP, STARTS, LOGP, LOGP), moved)
+        for e in (rl.preset("mine"), same)
+    )
+    np.testing.assert_allclose(own.weight, shipped.weight, atol=1e-12)
+    assert own.objective == pytest.approx(shipped.objective, abs=1e-12)
+    with pytest.raises(rl.UserError, match="ClipCov"):
+        from rftlab.shared.config.mask import ClipCov
+
+        replace(rl.preset("mine"), mask=ClipCov())
+    a, b = (curve(e, minibatches=2, epochs=2) for e in (rl.preset("mine"), same))
+    np.testing.assert_allclose(a["train_pass_at_1"], b["train_pass_at_1"], atol=1e-4)
+
+
+def sleeps(rewards):
+    import time
+
+    time.sleep(0.05)
+    return rewards
+
+
+def writes(rewards):
+    rewards[:] = 0.0
+    return rewards
+
+
+WRONG = {
+    "shape": (lambda rewards: rewards[:-1], r"group 0: returned shape \(1,\); allowed: \(2,\)"),
+    "nan": (lambda rewards: rewards / 0.0 if len(rewards) == 3 else rewards, "group 1: returned numbers that are not"),
+    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: float64"),
+    "list": (lambda rewards: list(rewards), "group 0: returned list; allowed: float64"),
+    "raises": (lambda rewards: rewards[7] * rewards, "group 0: IndexError: index 7 is out of bounds"),
+    "writes": (writes, "group 0: ValueError: assignment destination is read-only"),
+    "none": (lambda rewards: None, "group 0: returned NoneType"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_wrong_advantage_is_one_line(kind):
+    function, message = WRONG[kind]
+    rl.advantage("wrong")(function)
+    with pytest.raises(rl.UserError, match=f"advantage wrong: {message}") as error:
+        prepared(rl.preset("wrong"))
+    assert "\n" not in str(error.value)
+    report = rl.check_estimator("wrong")
+    assert not report.passed and "FAIL" in str(report)
+
+
+def test_a_wrong_advantage_names_the_round_of_a_simulation():
+    calls = []
+
+    def later(rewards):
+        calls.append(0)
+        return rewards - rewards.mean() if rewards.sum() not in (1.0, 3.0) else np.full(4, np.nan)
+
+    rl.advantage("later")(later)
+    with pytest.raises(rl.UserError, match=r"advantage later: round \d+, group \d+: returned numbers that are not fin"):
+        curve(rl.preset("later"))
+    rl.advantage("later")(centred)
+    assert len(curve(rl.preset("later"))) == 4, "and the next run is whole"
+
+
+def test_a_compiled_function_that_goes_wrong_is_one_line():
+    rl.advantage("wrong")(numba.njit(lambda rewards: rewards[:1] / 0.0))
+    with pytest.raises(rl.UserError, match="advantage wrong: group 0: returned another shape, or numbers"):
+        prepared(rl.preset("wrong"))
+
+
+def test_a_slow_function_is_told_so(monkeypatch):
+    monkeypatch.setattr("rftlab.shared.own.LIMIT", 0.01)
+    rl.advantage("slow")(sleeps)
+    with pytest.raises(rl.UserError, match="advantage slow: took 0 seconds; allowed: 0 for a batch"):
+        prepared(rl.preset("slow"))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda a, logp, old: a, "returned no pair"),
+        (lambda a, logp, old: (a, a[:1]), r"derivative: returned shape \(1,\)"),
+        (lambda a, logp, old: (a * np.nan, a), "value: returned numbers that are not finite"),
+        (lambda a, logp, old: 1 // 0, "ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_surrogate_is_one_line(function, message):
+    rl.surrogate("wrong")(function)
+    with pytest.raises(rl.UserError, match=f"surrogate wrong: {message}"):
+        rl.objective_and_weights(rl.preset("wrong"), prepared(rl.preset("wrong")), LOGP)
+    with pytest.raises(rl.UserError, match=f"surrogate wrong: round 0, {message}"):
+        curve(rl.preset("wrong"))
+
+
+HELPER = 0.5
+
+
+def helped(rewards):
+    return rewards - HELPER
+
+
+def test_a_changed_function_is_another_run():
+    """The source, what it reads and what it calls are in the identity; the old configuration does not run the new
+    function."""
+    rl.advantage("mine")(centred)
+    first = rl.preset("mine")
+    rl.advantage("mine")(lambda rewards: rewards - np.median(rewards))
+    second = rl.preset("mine")
+    ids = {Point("qwen-gsm8k", small_run(estimator)).id for estimator in (first, second)}
+    assert len(ids) == 2 and first.advantage.source != second.advantage.source
+    with pytest.raises(rl.UserError, match="advantage 'mine' is another function than the configuration's"):
+        prepared(first)
+    global HELPER
+    sources = set()
+    for HELPER in (0.5, 0.25, 0.5):
+        rl.advantage("helped")(helped)
+        sources.add(rl.preset("helped").advantage.source)
+    assert len(sources) == 2
+
+
+def test_it_has_a_card_and_a_label():
+    rl.advantage("mine", surrogate=rl.Clip(0.1, 0.3))(centred)
+    assert CARDS["mine"].family == "Your own" and CARDS["mine"].title == "Reward minus the mean."
+    assert Point("qwen-gsm8k", small_run(rl.preset("mine"))).cell == "8x4-mine" and "mine" not in SHIPPED
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=200)
+    show(console, "mine")
+    assert "A = mine(rewards, pool)" in console.file.getvalue() and isinstance(CARDS["mine"], Card)
+    assert function_of(rl.preset("mine").advantage).function is centred
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "message"),
+    [
+        ("grpo", centred, "estimator 'grpo' is shipped with rftlab"),
+        ("Mine", centred, "name = 'Mine' of an estimator; allowed"),
+        ("", centred, "name = '' of an estimator"),
+        ("mine", lambda: 0, "mine: the function takes other arguments"),
+        ("mine", 3, "mine: the function takes other arguments"),
+    ],
+)
+def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message):
+    with pytest.raises(rl.UserError, match=message):
+        rl.advantage(name)(function)
+
+
+# --- the battery ---
+
+
+def test_the_battery_knows_rloo():
+    """Unbiased, RLOO's variance, RLOO's weights."""
+    rloo = rl.preset("rloo")
+
+    @rl.advantage("mine", surrogate=rloo.surrogate, aggregation=rloo.aggregation)
+    def mine(rewards):
+        n = len(rewards)
+        return (rewards - rewards.mean()) * n / (n - 1) if n > 1 else rewards
+
+    report = rl.check_estimator(mine, like="rloo")
+    said = {line.what: (line.verdict, line.said) for line in report.lines}
+    assert report.passed and said["bias"] == ("fact", "unbiased") and said["like"] == ("ok", "the weights of rloo")
+    assert said["pass rate 0.5"][1].endswith("variance 1.00 of RLOO's")
+    assert said["scale"][1] == "2 r gives twice the advantages" and said["shift"][1] == "none"
+    assert not rl.check_estimator(mine, like="gpg").passed
+
+
+def test_the_battery_finds_what_is_wrong():
+    rl.advantage("noisy")(lambda rewards: rewards + np.random.default_rng().random(len(rewards)))
+    rl.advantage("ordered")(lambda rewards: rewards * np.arange(len(rewards)))
+    rl.surrogate("sign")(lambda a, logp, old: (a * logp, -a))
+    failed = {
+        name: [line.what for line in rl.check_estimator(name).lines if line.verdict == "FAIL"]
+        for name in ("noisy", "ordered", "sign", "dapo")
+    }
+    assert "again" in failed["noisy"] and failed["ordered"] == ["order"]
+    assert failed["sign"] == ["derivative"] and failed["dapo"] == []
+
+
+# --- plug-ins ---
+
+
+FILE = """
+import rftlab as rl
+
+@rl.advantage("filed")
+def filed(rewards):
+    return rewards - 0.25
+"""
+
+
+def rftlab(*arguments, cwd=None, **variables):
+    import os
+
+    command = [sys.executable, "-m", "rftlab.studies.cli.main", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
+
+
+def test_a_file_is_read_by_every_command(tmp_path):
+    (tmp_path / "mine.py").write_text(FILE)
+    (tmp_path / "broken.py").write_text("import rftlab as rl\n\nx = 1 / 0\n")
+    done = rftlab("estimators", "filed", "--plugins", "mine.py", cwd=tmp_path)
+    assert done.returncode == 0 and "filed(rewards, pool)" in done.stdout
+    done = rftlab("estimators", "filed", cwd=tmp_path)
+    assert done.returncode == 2 and "'filed' is unknown" in done.stderr
+    for arguments, said in (
+        (["--plugins", "none.py"], "plugins = 'none.py'; allowed: a Python file that is there"),
+        (["--plugins"], "--plugins names no file"),
+        (["--plugins=broken.py"], "broken.py, line 3: ZeroDivisionError: division by zero"),
+    ):
+        done = rftlab("estimators", *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr

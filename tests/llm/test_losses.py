@@ -1,0 +1,241 @@
+"""The estimators on tensors: every check of the compiled ones, reference vectors included, packed and padded; and the
+public functions against the compiled path, in every number type."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+# ruff: noqa: E402 (what needs torch is imported where there is one)
+import rftlab as rl
+from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.config.surrogate import Clip
+from rftlab.studies.cards import PRESETS
+from tests.support.checks import naive, naive_objective
+from tests.support.golden.families import ADAPTERS, FAMILIES
+from tests.support.pages import run_page
+from tests.support.random_batches import binary, random_batch, random_estimator, random_kl
+from tests.support.tensors import compiled, laid_out, needed, rounded, tensor_api
+from tests.support.vectors import ROOT, SUBSET, cases_of, close, seeds
+
+CHECKS = naive.CHECKS | naive_objective.CHECKS
+UNTOUCHED = ("check_optimal_baseline", "check_windows", "check_averages", "check_sampling")
+APIS = {"packed": tensor_api(padded=False), "padded": tensor_api(padded=True)}
+
+
+@pytest.mark.parametrize("layout", APIS)
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in UNTOUCHED])
+def test_twin(name, layout):
+    CHECKS[name](APIS[layout])
+
+
+def test_a_wrong_tensor_is_refused():
+    """The checks can fail: with the clip at the other end."""
+    api = APIS["padded"]
+    wrong = replace(
+        api,
+        objective_and_weights=lambda estimator, *rest: api.objective_and_weights(
+            replace(estimator, surrogate=Clip(0.3, 0.1)) if type(estimator.surrogate) is Clip else estimator, *rest
+        ),
+    )
+    with pytest.raises(AssertionError, match=r"objective|weights|clipped"):
+        CHECKS["check_pipeline"](wrong)
+
+
+@pytest.mark.parametrize("layout", APIS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reference_vectors(family, layout):
+    cases = cases_of(SUBSET, family)
+    assert sum(ADAPTERS[family](APIS[layout], case) for case in cases) >= len(cases) > 0
+
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 1e-5}
+
+
+def check_objective(estimator, batch, rng, padded, dtype, name=None):
+    """J and its gradient by autograd, against the compiled path at the same numbers."""
+    spec = estimator.advantage
+    batch = binary(batch, rng) if spec.credit == "pass_at_k" else batch
+    batch, given = rounded(batch, needed(estimator, batch, rng), dtype)
+    if spec.baseline == "optimal" and batch.logp.size == batch.group.size:
+        return  # of tokens or of responses: nobody can tell
+    expected = compiled(estimator, batch, batch.logp, given)
+    place, arguments = laid_out(batch, given, padded, dtype)
+    if estimator.entropy:
+        arguments["entropy"] = torch.zeros(place.shape, dtype=dtype)
+    found = rl.losses.objective(**arguments, estimator=name or estimator)
+    (3.0 * found).backward()
+    gradient, scale = arguments["logp"].grad, 1.0 + float(np.abs(expected.weight).sum()) + abs(expected.kl)
+    assert gradient.dtype == dtype and found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert not (padded and (gradient[~place.layout.shown] != 0).any())
+    what, tolerance = f"{name or estimator}, {dtype}", TOLERANCE[dtype] * scale
+    close(float(found.detach()), expected.objective, f"objective of {what}", tolerance * (1 + abs(expected.objective)))
+    resolution = 2.0**-7 if dtype == torch.bfloat16 else 0.0
+    own, wanted = place.numbers(gradient), 3.0 * expected.weight
+    assert (np.abs(own - wanted) <= 3 * tolerance + resolution * np.abs(wanted)).all(), f"weights of {what}"
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_objectives_of_any_estimator(dtype, padded):
+    """In float64 everything is random; below it log-ratios are moderate, and nothing is masked, because rounding would
+    decide what is."""
+    fixed = {} if dtype == torch.float64 else {"mask": lambda rng: Unmasked(), "kl": random_kl}
+    for rng in seeds(7000, 60):
+        estimator = random_estimator(rng, **fixed)
+        spreads = (0.05, 0.5, 2.0) if dtype == torch.float64 else (0.05, 0.5)
+        batch = random_batch(rng, fewest=max(2, estimator.advantage.k), shortest=1, longest=6, spreads=spreads)
+        if type(estimator.mask).__name__ == "KLCov":
+            continue  # ties: `check_objectives` has it
+        if type(estimator.mask).__name__ == "Divergence":
+            batch = batch._replace(logp=np.minimum(batch.logp, 0.0))
+        check_objective(estimator, batch, rng, padded, dtype)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_card(name):
+    for rng in seeds(8000, 3):
+        batch = random_batch(rng, fewest=max(4, PRESETS[name].advantage.k), shortest=1, longest=6, spreads=(0.5,))
+        batch = batch._replace(logp=np.minimum(batch.logp, 0.0))
+        for padded in (False, True):
+            check_objective(PRESETS[name], batch, rng, padded, torch.float64, name)
+
+
+def by_hand(logp, old_logp, rewards, mask, size):
+    """GRPO as one writes it in a loop of one's own."""
+    groups = rewards.view(-1, size)
+    advantage = ((groups - groups.mean(1, True)) / (groups.std(1, keepdim=True) + 1e-6)).view(-1, 1)
+    ratio = (logp - old_logp).exp()
+    token = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    return ((token * mask).sum(1) / mask.sum(1)).mean()
+
+
+def arguments_of(rng, dtype=torch.float64):
+    """Arguments of `objective` for 3 groups of 4 padded responses."""
+    logp = -torch.from_numpy(rng.exponential(1.0, (12, 7))).to(dtype)
+    old = logp + 0.2 * torch.from_numpy(rng.normal(size=(12, 7))).to(dtype)
+    mask = torch.arange(7) < torch.from_numpy(rng.integers(1, 8, (12, 1)))
+    rewards = torch.from_numpy(rng.integers(0, 2, 12).astype(np.float64))
+    return [logp.requires_grad_(), old, rewards, mask, torch.arange(12) // 4]
+
+
+def test_it_is_the_grpo_of_a_loop_by_hand():
+    for rng in seeds(0, 20):
+        logp, old, rewards, mask, group = arguments_of(rng)
+        spec = rl.Estimator(rl.Advantage("group_mean", "group_std"), aggregation=rl.Aggregation("seq_mean_token_mean"))
+        ours, theirs = (
+            torch.autograd.grad(value, logp)[0]
+            for value in (
+                rl.losses.objective(logp, old, rewards, mask, group, estimator=spec),
+                by_hand(logp, old, rewards, mask, 4),
+            )
+        )
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_micro_batches_add_up():
+    logp, old, rewards, mask, group = arguments_of(np.random.default_rng(1))
+    for name in ("gspo", "dapo", "rloo"):
+        whole = rl.losses.objective(logp, old, rewards, mask, group, estimator=name)
+        found = rl.losses.advantages(rewards, group, mask, estimator=name)
+        counts = {"n_tokens": int(mask.sum()), "n_rows": 12}
+        parts = [
+            rl.losses.objective(logp[i], old[i], mask=mask[i], advantages=found[i], estimator=name, **counts)
+            for i in (slice(0, 5), slice(5, 12))
+        ]
+        assert torch.allclose(sum(parts), whole, rtol=0, atol=1e-12)
+
+
+def test_metrics_are_those_of_the_compiled_path():
+    clipped = 0
+    for rng in seeds(3, 5):
+        logp, old, rewards, mask, group = arguments_of(rng)
+        found = rl.losses.objective_and_metrics(logp, old, rewards, mask, group, ref_logp=old, estimator="grpo")
+        lengths, shown = mask.sum(1).numpy(), mask.numpy()
+        starts, packed = np.concatenate([[0], lengths.cumsum()]), logp.detach().numpy()[shown]
+        batch = rl.prepare(rl.preset("grpo"), rewards, group, starts, old.numpy()[shown], old.numpy()[shown])
+        same = rl.objective_and_weights(rl.preset("grpo"), batch, packed)
+        assert float(found.clip_fraction) == pytest.approx(same.clipped / len(packed), abs=1e-12)
+        assert float(found.kl) == pytest.approx(same.kl / len(packed), rel=1e-12)
+        clipped += same.clipped
+        assert float(found.objective.detach()) == pytest.approx(same.objective, rel=1e-9)
+    assert clipped > 0
+
+
+def test_labels_may_be_texts_and_support_feeds_the_sets_alone():
+    logp, old, rewards, mask, group = arguments_of(np.random.default_rng(5))
+    names = [f"prompt {int(g)}" for g in group]
+    by_number, by_name = (
+        rl.losses.objective(logp, old, rewards, mask, labels, estimator="dr_grpo") for labels in (group + 7, names)
+    )
+    assert float(by_number.detach()) == float(by_name.detach())
+    more = rl.losses.advantages(rewards, names, support=([1.0], ["prompt 1"]), estimator="dr_grpo")
+    expected = np.array([*rewards[4:8], 1.0]).mean()
+    assert more[4:8].numpy() == pytest.approx(rewards[4:8].numpy() - expected)
+    pool = (torch.cat([rewards, torch.ones(1)]), torch.cat([group, torch.ones(1, dtype=torch.int64)]))
+    assert torch.equal(more, rl.losses.advantages(rewards, group, pool=pool, estimator="dr_grpo"))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "changed", "message"),
+    [
+        ("grpo", {}, "this estimator needs ref_logp"),
+        ("grop", {}, "estimator = 'grop' is unknown"),
+        ("remax", {}, "this estimator needs baseline"),
+        ("tis", {}, "this estimator needs sampler_logp"),
+        ("gfpo", {"ref_logp": torch.zeros(12, 7)}, "this estimator needs entropy"),
+        ("rloo", {"group": None}, "this estimator needs group"),
+        ("rloo", {"rewards": None}, "this estimator needs rewards"),
+        ("rloo", {"mask": None}, "mask is missing"),
+        ("rloo", {"mask": torch.ones(12, 6)}, r"mask \(12, 6\) must have the shape"),
+        ("rloo", {"rewards": torch.ones(11)}, r"rewards \(11,\) must have one entry per response"),
+        ("rloo", {"group": torch.zeros(3, dtype=torch.int64)}, r"group \(3,\) must have one entry"),
+        ("rloo", {"group": torch.zeros(12)}, "group of type torch.float32; allowed: whole numbers or texts"),
+        ("rloo", {"old_logp": torch.ones(12)}, r"old_logp \(12,\) must have one entry"),
+        ("rloo", {"starts": torch.arange(3)}, "starts are needed where they are packed"),
+        ("rloo", {"logp": torch.zeros(12, 7, dtype=torch.int64)}, "logp of type torch.int64; allowed: floating point"),
+        ("rloo", {"advantages": torch.ones(12)}, "advantages are given; allowed: without rewards"),
+        ("pkpo", {"rewards": torch.full((12,), 0.5)}, "needs rewards that are 0 or 1"),
+        ("rloo", {"pool": (torch.ones(1), torch.zeros(1, dtype=torch.int64))}, "a group has an empty baseline set"),
+        (3, {}, "estimator 3; allowed: an Estimator"),
+    ],
+)
+def test_bad_input_is_one_line(estimator, changed, message):
+    names = ("logp", "old_logp", "rewards", "mask", "group")
+    arguments = dict(zip(names, arguments_of(np.random.default_rng(0)), strict=True)) | changed
+    with pytest.raises(rl.UserError, match=message):
+        rl.losses.objective(**arguments, estimator=estimator)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_gpu_never_waits(name):
+    """On a device that holds no numbers: every question about one is an error, and so is a tensor of the CPU."""
+    estimator, at = PRESETS[name], {"device": "meta"}
+    tokens = [torch.randn(8, 5, **at).requires_grad_(i == 0) for i in range(5)]
+    rest = {"ref_logp": tokens[2]} if estimator.kl.kind != "none" else {}
+    rest |= {"sampler_logp": tokens[3]} if estimator.correction.kind != "none" else {}
+    rest |= {"entropy": tokens[4]} if estimator.entropy else {}
+    if estimator.advantage.given:
+        rest["baseline"] = tokens[2] if estimator.advantage.baseline == "value" else tokens[2][:, 0]
+    rewards, group, mask = torch.rand(8, **at), torch.zeros(8, dtype=torch.int64, **at), tokens[4] > 0
+    found = rl.losses.objective(*tokens[:2], rewards, mask, group, **rest, estimator=name)
+    found.backward()
+    assert found.device.type == "meta" and tokens[0].grad.shape == (8, 5)
+    starts = torch.arange(0, 41, 5, **at)
+    flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
+    packed = [part.flatten() for part in tokens[:2]]
+    assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
+
+
+PAGE = (ROOT / "docs" / "losses.md").read_text()
+
+
+def test_the_page_runs(tmp_path):
+    assert run_page(PAGE, tmp_path) == 2
+
+
+def test_a_page_with_another_objective_is_found(tmp_path):
+    with pytest.raises(AssertionError):
+        run_page(PAGE.replace("n_tokens=mask.sum()", "n_tokens=7"), tmp_path)
