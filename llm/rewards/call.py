@@ -22,7 +22,7 @@ SAMPLE = 8
 """Responses that a reward is asked for again."""
 
 
-class Asked(NamedTuple):
+class RewardBatch(NamedTuple):
     """Scored responses, and where they come from."""
 
     place: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     tokens: Sequence[list[int]]
     """(R,) ids of each response."""
 
-    def take(self, rows: Iterable[int]) -> "Asked":
+    def take(self, rows: Iterable[int]) -> "RewardBatch":
         """Some of the responses, with all prompts."""
         rows = list(rows)
         texts, tokens = [self.texts[i] for i in rows], [self.tokens[i] for i in rows]
@@ -92,7 +92,7 @@ class RewardCaller:
         function that asks for something else."""
         self.rewards, self.seconds, self.piece, self.remark = tuple(rewards), seconds, piece, remark
         self.wanted = {reward.named.name: asked_for(reward.named.name, reward.function, columns) for reward in rewards}
-        self._sample: dict[str, tuple[Asked, list[np.ndarray]]] = {}
+        self._sample: dict[str, tuple[RewardBatch, list[np.ndarray]]] = {}
         """By reward: responses that were asked about, and the answer."""
         self._named: set[str] = set()
         """Rewards of which was said that they change."""
@@ -102,7 +102,7 @@ class RewardCaller:
         """Of all rewards."""
         return tuple(self.wanted)
 
-    def __call__(self, asked: Asked) -> Rewarded:
+    def __call__(self, asked: RewardBatch) -> Rewarded:
         """The rewards of responses. Raises UserError, which names the reward, the round and the group."""
         outcome_R, steps_T = np.zeros(len(asked.texts)), None
         by_name = {name: np.zeros(len(asked.texts)) for name in self.names}
@@ -126,7 +126,7 @@ class RewardCaller:
                 asked, before = self._sample[reward.named.name]
                 self._compare(reward, asked, before, self._values(reward, asked))
 
-    def _ask_again(self, reward: LoadedReward, asked: Asked) -> None:
+    def _ask_again(self, reward: LoadedReward, asked: RewardBatch) -> None:
         """At the first call, twice about the same few responses."""
         if reward.named.name not in self._sample:
             few = asked.take(range(min(SAMPLE, len(asked.texts))))
@@ -134,7 +134,9 @@ class RewardCaller:
             self._sample[reward.named.name] = (few, first)
             self._compare(reward, few, first, self._values(reward, few))
 
-    def _compare(self, reward: LoadedReward, asked: Asked, before: list[np.ndarray], now: list[np.ndarray]) -> None:
+    def _compare(
+        self, reward: LoadedReward, asked: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]
+    ) -> None:
         changed = [i for i, (x, y) in enumerate(zip(before, now, strict=True)) if not np.array_equal(x, y)]
         if changed and reward.named.name not in self._named:
             self._named.add(reward.named.name)
@@ -145,7 +147,7 @@ class RewardCaller:
                 "calls, so the same run again gives another curve"
             )
 
-    def _values(self, reward: LoadedReward, asked: Asked) -> list[np.ndarray]:
+    def _values(self, reward: LoadedReward, asked: RewardBatch) -> list[np.ndarray]:
         """What a reward says of each response: a number, or (its tokens,) numbers."""
         name, n = reward.named.name, len(asked.texts)
         given = self._arguments(reward, asked)
@@ -167,10 +169,10 @@ class RewardCaller:
             )
         return _checked(name, asked, said)
 
-    def _arguments(self, reward: LoadedReward, asked: Asked) -> dict[str, list]:
+    def _arguments(self, reward: LoadedReward, asked: RewardBatch) -> dict[str, list]:
         return {name: self._argument(name, asked) for name in self.wanted[reward.named.name]}
 
-    def _argument(self, name: str, asked: Asked) -> list:
+    def _argument(self, name: str, asked: RewardBatch) -> list:
         if name == PIECES:
             return [[self.piece(token) for token in tokens] for tokens in asked.tokens]
         if name == "completion_ids":
@@ -186,7 +188,7 @@ class RewardCaller:
             return [copy.deepcopy(getattr(asked, name)[g]) for g in asked.group]
         return [copy.deepcopy(asked.rows[g].get(name)) for g in asked.group]
 
-    def _culprit(self, reward: LoadedReward, asked: Asked) -> str:
+    def _culprit(self, reward: LoadedReward, asked: RewardBatch) -> str:
         """The first group for which a reward raises on its own, in words."""
         for g in np.unique(asked.group):
             own = asked.take(np.flatnonzero(asked.group == g))
@@ -199,7 +201,7 @@ class RewardCaller:
         return _groups(asked)
 
 
-def _groups(asked: Asked) -> str:
+def _groups(asked: RewardBatch) -> str:
     """The groups of a call, in words."""
     found = [str(asked.numbers[g]) for g in np.unique(asked.group)]
     if len(found) == 1:
@@ -214,7 +216,7 @@ def _same(now: Any, before: Any) -> bool:
     return False
 
 
-def _changed(asked: Asked, now: Any, before: Any) -> str:
+def _changed(asked: RewardBatch, now: Any, before: Any) -> str:
     """The group of the first entry of an argument that is not what it was, in words."""
     if isinstance(now, list) and len(now) == len(before):
         for i, (x, y) in enumerate(zip(now, before, strict=True)):
@@ -223,7 +225,7 @@ def _changed(asked: Asked, now: Any, before: Any) -> str:
     return _groups(asked)
 
 
-def _checked(name: str, asked: Asked, said: Any) -> list[np.ndarray]:
+def _checked(name: str, asked: RewardBatch, said: Any) -> list[np.ndarray]:
     """What a reward said of each response, as numbers. Raises UserError where it is something else."""
     said, n = _plain(said), len(asked.texts)
     where = f"reward {name}, {asked.place}"

@@ -1,4 +1,4 @@
-"""Rules for a user's own data. Strictly an answer stands where the prompt asks for it, flexibly anywhere sensible;
+"""AnswerRules for a user's own data. Strictly an answer stands where the prompt asks for it, flexibly anywhere sensible;
 what is strictly right is flexibly right too. Every function looks at a bounded number of characters.
 
 number   strictly what follows the last `####`; flexibly the last number. Compared as numbers: 1,875 is 1875.0
@@ -26,7 +26,7 @@ _ALONE = re.compile(r"(?<![A-Za-z0-9'])([A-Z])(?![A-Za-z0-9'])")
 _LEAD = re.compile(r"^\s*(?:####|answer:)\s*", re.IGNORECASE)
 
 
-class Rules(NamedTuple):
+class AnswerRules(NamedTuple):
     """How responses to one kind of truth are judged."""
 
     strict: Callable[[str, str], bool]
@@ -102,8 +102,8 @@ def _flexible_text(response: str, truth: str) -> bool:
 
 
 OWN_RULES = {
-    "number": Rules(_strict_number, _flexible_number, lambda response: _marked_number(response) is not None),
-    "choice": Rules(_strict_choice, _flexible_choice, lambda response: _chosen(response) is not None),
-    "text": Rules(_strict_text, _flexible_text, lambda response: bool(response.strip())),
+    "number": AnswerRules(_strict_number, _flexible_number, lambda response: _marked_number(response) is not None),
+    "choice": AnswerRules(_strict_choice, _flexible_choice, lambda response: _chosen(response) is not None),
+    "text": AnswerRules(_strict_text, _flexible_text, lambda response: bool(response.strip())),
 }
 """By kind of truth."""

@@ -8,7 +8,7 @@ import numpy as np
 from rftlab.llm.engines.rollouts import OnResponses, Rollouts, ignore
 from rftlab.llm.models.load import Problems
 from rftlab.llm.policy.responses import Responses, token_indices
-from rftlab.llm.rewards.call import Asked, RewardCaller, Rewarded
+from rftlab.llm.rewards.call import RewardBatch, RewardCaller, Rewarded
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.verify import in_doubt, needs_pool, score
 from rftlab.llm.text.codec import Codec
@@ -108,11 +108,11 @@ class Judge(NamedTuple):
         return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained_R, own), scores.checks
 
 
-def _asked(rollouts: Rollouts, texts: Sequence[str], problems: Problems, place: str) -> Asked:
+def _asked(rollouts: Rollouts, texts: Sequence[str], problems: Problems, place: str) -> RewardBatch:
     """What a user's rewards are asked."""
     responses, rows = rollouts.responses, problems.rows or ({},) * len(problems.answers)
     tokens = [responses.response(i).tolist() for i in range(len(texts))]
-    return Asked(place, problems.numbers, problems.shown, problems.answers, rows, responses.group, texts, tokens)
+    return RewardBatch(place, problems.numbers, problems.shown, problems.answers, rows, responses.group, texts, tokens)
 
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:

@@ -11,6 +11,7 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
+from rftlab.studies.cli.export import Export
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
 from rftlab.studies.cli.real_runs.advise import Advise
@@ -18,6 +19,7 @@ from rftlab.studies.cli.real_runs.diagnose import Diagnose
 from rftlab.studies.cli.real_runs.import_logs import Import
 from rftlab.studies.cli.real_runs.power import Power
 from rftlab.studies.cli.real_runs.signal import Signal
+from rftlab.studies.cli.rollouts import ShowRollouts
 from rftlab.studies.console.errors import one_line
 from rftlab.studies.console.screen import Screen
 from rftlab.studies.console.terminal import check_room
@@ -214,13 +216,14 @@ COMMANDS = {
         Estimators,
         Public,
         Doctor,
+        Export,
         Import,
         Signal,
         Power,
         Advise,
         Diagnose,
     )
-}
+} | {"rollouts": ShowRollouts}
 
 
 def _parse(arguments: list[str]):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rftlab.llm.config import config_of
-from rftlab.llm.rewards.call import Asked, RewardCaller
+from rftlab.llm.rewards.call import RewardBatch, RewardCaller
 from rftlab.llm.rewards.config import NamedReward
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import asked_for, function_at, loaded
@@ -33,7 +33,7 @@ def records(folder):
 
 def asked(texts=("1 2", "a", "33", "b"), prompts=("p", "q"), rows=({}, {}), truths=("5", "77")):
     group = np.repeat(np.arange(len(prompts)), len(texts) // len(prompts))
-    return Asked("round 3", (40, 41), prompts, truths, rows, group, texts, [[9] * len(text) for text in texts])
+    return RewardBatch("round 3", (40, 41), prompts, truths, rows, group, texts, [[9] * len(text) for text in texts])
 
 
 def called(function, batch=None, seconds=5.0, remark=lambda text: None, columns=()):
