@@ -9,7 +9,7 @@ from rftlab.llm.config import LLMRun, LoRA, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.errors import UserError, check, plain
 from rftlab.shared.files import verify_folder
-from rftlab.shared.folders import FILE, FOLDER, kind_of, numbered, read_json
+from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json
 
 CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 
@@ -45,8 +45,17 @@ _PARTS: dict[str, type] = {"task": TaskConfig, "model": Model, "lora": LoRA}
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder looks like that of a language model's run."""
-    return kind_of(folder / CONFIG) == FILE and kind_of(folder / CHECKPOINTS) in (None, FOLDER)
+    """Whether a folder is that of a language model's run."""
+    try:
+        config = read_json(folder / CONFIG) if kind_of(folder / CONFIG) == FILE else None
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("level") == "llm"
+
+
+def trained_in(folder: Path) -> list[Path]:
+    """The folder, where it is that of a run; else those directly below it that are."""
+    return [folder] if is_run(folder) else [each for each in folders_in(folder) if is_run(each)]
 
 
 def stored_run(folder: Path) -> StoredRun:

@@ -1,5 +1,5 @@
-"""AnswerRules for a user's own data. Strictly an answer stands where the prompt asks for it, flexibly anywhere sensible;
-what is strictly right is flexibly right too. Every function looks at a bounded number of characters.
+"""How responses to a user's own data are judged. Strictly an answer stands where the prompt asks for it, flexibly
+anywhere sensible; what is strictly right is flexibly right too. Every function looks at a bounded number of characters.
 
 number   strictly what follows the last `####`; flexibly the last number. Compared as numbers: 1,875 is 1875.0
 choice   strictly the letter that the last line is, that follows its last `####` or `Answer:`, or that is boxed;

@@ -89,13 +89,14 @@ class Report:
 
         rftlab report                          # of the study of --level
         rftlab report imported:mine            # what `rftlab import` keeps; also imported:NAME/TASK, imported:NAME#RUN
+        rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
     Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
     what could not be told.
     """
 
     source: tyro.conf.Positional[str | None] = None
-    """imported:NAME, or a part of it; the study of --level if left out."""
+    """imported:NAME, or a part of it, or train:FOLDER; the study of --level if left out."""
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`."""
     level: Level = "sim"
@@ -119,11 +120,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time
-    left."""
+    """How far the studies of a results folder are, and the runs of `rftlab train` in it, also while they run: runs
+    done, running and to do, and the time left."""
 
     results: Path = Path("results")
-    """Results folder of `rftlab reproduce`."""
+    """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
