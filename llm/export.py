@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from rftlab.llm.card import card_of
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun, LoRA
@@ -76,6 +77,7 @@ def export(
 
 def _trained(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tuple[PreTrainedModel, Codec]:
     """The model with the weights of a checkpoint."""
+    disable_progress_bar()
     model, codec = load_model(run, remark=remark)
     facts, policy = read_json(place / STATE), Policy(model, run.compute)
     base = facts.get("base") if isinstance(facts, dict) else None
