@@ -40,6 +40,7 @@ autodoc_mock_imports = [
     "transformers",
     "huggingface_hub",
     "safetensors",
+    "tokenizers",
     "datasets",
     "math_verify",
     "peft",

@@ -5,8 +5,9 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
+from rftlab.llm.rewards.config import SECONDS, NamedReward, check_names, rewards_config
 from rftlab.llm.tasks.arithmetic import KINDS
-from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
@@ -249,8 +250,14 @@ class LLMRun:
     """Rounds between two checkpoints; divides design.eval_every; 0 means design.eval_every."""
     seed: int = 0
     """Seed of the order of prompts, of every sampled token and of adapters."""
+    rewards: tuple[NamedReward, ...] = ()
+    """What is trained on in place of the task's strict reward; `rftlab.llm.train.train` fills it from functions."""
+    reward_timeout: float = SECONDS
+    """Seconds that a call of a reward may take; no part of a run's identity."""
 
     def __post_init__(self):
+        check_names(self.rewards)
+        check_finite("reward_timeout", self.reward_timeout, above=0)
         check_finite("temperature", self.temperature, above=0)
         check(
             self.max_mismatch is None or self.max_mismatch > 0,
@@ -263,15 +270,7 @@ class LLMRun:
             interval % (every or interval) == 0,
             f"checkpoint_every = {every}; allowed: 0, or a divisor of eval_every = {interval}",
         )
-        tiny = self.model.source == TINY
-        check(
-            not tiny or self.task.name in KINDS,
-            f"model.source = {TINY!r} knows arithmetic alone; task = {self.task.name!r}; allowed: {', '.join(KINDS)}",
-        )
-        check(
-            tiny or self.task.name not in KINDS,
-            f"task = {self.task.name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it",
-        )
+        self._check_task()
         baseline = self.design.estimator.advantage.baseline
         missing = (
             "advantage.baseline = {!r}: the trainer of language models has no {}; allowed: any baseline "
@@ -283,6 +282,24 @@ class LLMRun:
         check(
             tries == 1 or not self.needs_averages,
             f"sampling.tries = {tries}; allowed: 1 with budget difficulty or baseline moving_average",
+        )
+
+    def _check_task(self) -> None:
+        """Raise UserError where model and task do not go together."""
+        tiny, name, own = self.model.source == TINY, self.task.name, self.task.own
+        check(
+            not tiny or name in (*KINDS, OWN),
+            f"model.source = {TINY!r} knows arithmetic alone; task = {name!r}; allowed: {', '.join(KINDS)}, "
+            f"and {OWN} in its symbols",
+        )
+        check(
+            tiny or name not in KINDS,
+            f"task = {name!r} is for model.source = {TINY!r}; {self.model.source!r} has no symbols for it",
+        )
+        check(
+            not tiny or name != OWN or not (own.chat or own.system),
+            f"model.source = {TINY!r} reads its symbols alone, no chat; allowed: --task.own.no-chat, no system "
+            "message, and a template such as {question}",
         )
 
     @property
@@ -330,4 +347,8 @@ def config_of(run: LLMRun) -> dict:
     """The canonical configuration, as plain JSON values: everything that a curve depends on."""
     estimator = run.design.estimator
     kinds = {name: type(getattr(estimator, name)).__name__ for name in ("surrogate", "mask")}
-    return {"level": "llm", "version": VERSION, "kinds": kinds, **asdict(run)}
+    facts = {**asdict(run), "task": task_facts(run.task)}
+    for name in ("rewards", "reward_timeout"):
+        del facts[name]
+    own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
+    return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

@@ -11,6 +11,8 @@ from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import measured_set_error, pass_at_k
 
+RATES = ("strict", "flexible")
+"""Rewards that are 0 or 1, of a verifier."""
 UNSEEN = 1 << 31
 """Added to the numbers of unseen problems, so that they share no random numbers with those of training."""
 
@@ -24,6 +26,8 @@ def evaluate(
         "test": (_part(data.test, run.evaluation.test_subset), UNSEEN),
     }
     columns, checks = {}, Checks()
+    if judge.rewards is not None:
+        judge.rewards.repeat()
     for part, (problems, shift) in parts.items():
         settings = [("", run.evaluation.samples, run.temperature)] + (
             [("greedy_", 1, 0.0)] if run.evaluation.greedy else []
@@ -33,15 +37,15 @@ def evaluate(
             checks = checks + done
             for name, table_BK in right.items():
                 columns[f"{part}_{kind}{name}"] = float(table_BK.mean())
-                if not kind:
+                if not kind and name in RATES:
                     columns[f"{part}_{name}_error"] = measured_set_error(table_BK)
-                    columns |= {
-                        f"{part}_{name}_pass_at_{k}": float(
-                            pass_at_k(table_BK.shape[1], table_BK.sum(axis=1), k).mean()
-                        )
-                        for k in run.evaluation.pass_at
-                    }
+                    columns |= {f"{part}_{name}_pass_at_{k}": _pass_at(table_BK, k) for k in run.evaluation.pass_at}
     return columns, checks
+
+
+def _pass_at(right: np.ndarray, k: int) -> float:
+    """Mean pass@k from right (B, K); nan where nothing says what is right."""
+    return float(pass_at_k(right.shape[1], right.sum(axis=1), k).mean()) if np.isfinite(right).all() else float("nan")
 
 
 def answer(
@@ -54,8 +58,8 @@ def answer(
     temperature: float,
     round_index: int,
 ):
-    """Tables (n, count) of strict and flexible rewards of so many responses to each problem; and what math-verify
-    did."""
+    """Tables (n, count) of strict and flexible rewards of so many responses to each problem, and of a user's; and what
+    math-verify did."""
     n, draws = len(problems.answers), Draws(run.seed, EVALUATION, round_index)
     listener = judge.early(problems.answers)
     rollouts = engine.sample(
@@ -67,8 +71,12 @@ def answer(
         run.model.max_response_length,
         listener,
     )
-    samples, checks = judge.scored(rollouts, np.arange(n), problems.answers)
-    return {name: getattr(samples, name).reshape(n, count) for name in ("strict", "flexible")}, checks
+    place = f"the evaluation after round {round_index}, {'unseen' if shift else 'training'} questions"
+    samples, checks = judge.scored(rollouts, np.arange(n), problems.answers, problems=problems, place=place)
+    found = {name: getattr(samples, name) for name in RATES}
+    if samples.own is not None:
+        found |= {"reward": samples.reward} | {f"reward_{name}": own for name, own in samples.own.by_name.items()}
+    return {name: column.reshape(n, count) for name, column in found.items()}, checks
 
 
 def _part(problems: Problems, size: int) -> Problems:

@@ -23,7 +23,7 @@ from rftlab.llm.policy.responses import Responses
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
-from rftlab.llm.rewards.verify import well_formed
+from rftlab.llm.rewards.verify import NONE, well_formed
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate
@@ -104,6 +104,10 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
     with threads_of(run), MathPool() as pool:
         model, codec = load_model(run, callbacks.pretraining, callbacks.remark)
         policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
+        check(
+            data.verifier != NONE,
+            "the data have no true answers (task.own.truth_column); allowed: data with some, which a pilot counts",
+        )
         engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
         parts = {"train": (data.train, config.train_questions, 0), "test": (data.test, config.test_questions, UNSEEN)}
         chosen = {name: subset(len(split.answers), size) for name, (split, size, _) in parts.items()}

@@ -9,8 +9,9 @@ lock                            llm/lock.py
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +24,12 @@ from rftlab.llm.engines.rollouts import Engine, HFEngine
 from rftlab.llm.evaluate import evaluate
 from rftlab.llm.lock import locked
 from rftlab.llm.meter import within_memory
-from rftlab.llm.models.load import load_data, load_model
+from rftlab.llm.models.load import Data, load_data, load_model
 from rftlab.llm.policy.policy import Policy
+from rftlab.llm.rewards.call import RewardCaller
+from rftlab.llm.rewards.load import Given, LoadedReward, loaded
 from rftlab.llm.rewards.math_pool import MathPool
+from rftlab.llm.rewards.verify import NONE
 from rftlab.llm.text.codec import Codec
 from rftlab.llm.tracking import Tracker
 from rftlab.llm.training.checkpoint import Progress, check_config, recorded, resume, save
@@ -72,18 +76,26 @@ def train(
     folder: Path,
     report: TrainingCallbacks | None = None,
     engine_of: Callable[[Policy, Codec], Engine] | None = None,
+    *,
+    reward: Given | None = None,
+    reward_weights: Sequence[float] | None = None,
 ) -> TrainingResult:
     """Run, or go on with, a configuration in a folder. Equal arguments give equal curves, times aside; so do runs that
     were killed and resumed.
 
     engine_of: makes the engine that samples, in place of `compute.engine`.
+    reward: what is trained on in place of the task's strict reward, which still gives Pass@1: a function, several, or
+    several by name (llm/rewards/load.py says with what they are called); their sum, with reward_weights, counts.
     Raises UserError for bad input, a folder of another configuration, a full disk, too little memory, and where sampler
     and trainer disagree; Busy where another process trains in the folder.
     """
     report, folder = report or TrainingCallbacks(), Path(folder)
+    rewards = () if reward is None else loaded(reward, reward_weights)
+    check(bool(rewards) or not run.rewards, "the run has rewards and train got none; allowed: reward=, with functions")
+    run = replace(run, rewards=tuple(each.named for each in rewards))
     with locked(folder, report.remark), threads_of(run), within_memory("the run"):
         _open(folder, run, report.remark)
-        return _train(run, folder, report, engine_of)
+        return _train(run, folder, report, engine_of, rewards)
 
 
 @contextmanager
@@ -98,7 +110,11 @@ def threads_of(run: LLMRun):
 
 
 def _train(
-    run: LLMRun, folder: Path, report: TrainingCallbacks, engine_of: Callable[[Policy, Codec], Engine] | None
+    run: LLMRun,
+    folder: Path,
+    report: TrainingCallbacks,
+    engine_of: Callable[[Policy, Codec], Engine] | None,
+    rewards: tuple[LoadedReward, ...],
 ) -> TrainingResult:
     model, codec = load_model(run, report.pretraining, report.remark)
     policy = Policy(model, run.compute, run.temperature)
@@ -109,10 +125,40 @@ def _train(
                 f"{split}: {count} problems left out, prompts longer than model.max_prompt_length = "
                 f"{run.model.max_prompt_length} tokens"
             )
+    caller = caller_of(run, rewards, data, codec, report.remark)
+    if without_effect(run):
+        report.remark(without_effect(run))
     with MathPool() as pool:
         engine = engine_of(policy, codec) if engine_of else engine_for(run, policy, codec)
-        trainer = Trainer(run, policy, engine, codec, data, pool)
+        trainer = Trainer(run, policy, engine, codec, data, pool, caller)
         return _rounds(folder, trainer, report)
+
+
+def caller_of(
+    run: LLMRun, rewards: tuple[LoadedReward, ...], data: Data, codec: Codec, remark: Callable[[str], None]
+) -> RewardCaller | None:
+    """What calls a user's rewards; None where there are none. Raises UserError where then nothing tells right from
+    wrong, and for a reward that asks for what is not there."""
+    if not rewards:
+        check(
+            data.verifier != NONE,
+            "the data have no true answers (task.own.truth_column) and there is no reward; allowed: one of them",
+        )
+        return None
+    columns = list(dict.fromkeys(name for row in data.train.rows for name in row))
+    return RewardCaller(rewards, columns, run.reward_timeout, lambda token: codec.decode([token]), remark)
+
+
+def without_effect(run: LLMRun) -> str:
+    """What to say of a length penalty that no response is long enough for; empty where one is."""
+    length, longest = run.design.estimator.length, run.model.max_response_length
+    first = length.limit - length.buffer
+    if length.coef == 0 or longest > first:
+        return ""
+    return (
+        f"the length penalty never acts: it begins beyond {first:g} tokens (length.limit - length.buffer), and "
+        f"responses end at model.max_response_length = {longest}"
+    )
 
 
 def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:
@@ -221,6 +267,7 @@ def _evaluate(
         (run.seed, state.round, state.rollouts, state.tokens, seconds(), mean("reward", "trained"), *pass_at_1, *means)
     )
     parts = {f"reward_{name}": mean(name, "trained") for name in ("strict", "flexible")}
+    parts |= {f"reward_{each.name}": mean(f"reward {each.name}", "trained") for each in run.rewards}
     parts |= {
         "length": mean("length", "trained"),
         "finished": mean("finished", "trained"),
@@ -245,6 +292,6 @@ def _tell_silence(silent: float, round_index: int, progress: Progress, report: T
         report.remark(
             f"round {round_index}: {silent:.0%} of the groups since the last evaluation had no signal, so "
             "hardly anything is learned; "
-            "responses that are never right, or always, give none: use worked examples in the prompts, an "
-            "easier task, more rollouts or another model"
+            "responses that are never right, or always, or whose rewards are all equal, give none: use worked examples "
+            "in the prompts, an easier task, more rollouts or another model"
         )

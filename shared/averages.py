@@ -41,6 +41,15 @@ def difficulty_of(sums, context):
     return min(max((sums[context, 0] + 1.0) / (sums[context, 1] + 2.0), 0.0), 1.0)
 
 
+def difficulty_within(sums: np.ndarray, context: int, low: float, high: float) -> float:
+    """`difficulty_of` for rewards from `low` to `high`: where the average stands between them, 0 to 1.
+
+    p (1 - p) (high - low)^2 is the largest variance that rewards of that mean and that range can have.
+    """
+    total, count = sums[context]
+    return float(min(max(((total - count * low) / (high - low) + 1.0) / (count + 2.0), 0.0), 1.0))
+
+
 def averages_of(sums: np.ndarray, contexts: np.ndarray) -> np.ndarray:
     """Baselines (n,) of contexts (n,), before the rewards of this visit are added."""
     contexts = np.asarray(contexts, dtype=np.int64)

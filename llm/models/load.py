@@ -17,7 +17,7 @@ from rftlab.llm.models.smollm2 import smollm2_folder
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.policy.lora import library, with_adapters
 from rftlab.llm.tasks.load import load
-from rftlab.llm.tasks.task import Split, fitting
+from rftlab.llm.tasks.task import Prompt, Split, fitting
 from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
@@ -32,6 +32,10 @@ class Problems(NamedTuple):
     """(n,)"""
     numbers: tuple[int, ...]
     """(n,) their numbers in the split of the task, from 0, which has those with longer prompts too."""
+    shown: tuple[Prompt, ...] = ()
+    """(n,) the prompts before a model's template."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """(n,) columns of a user's own data; () for other tasks."""
 
     def take(self, rows) -> "Problems":
         """Some of the problems."""
@@ -39,6 +43,8 @@ class Problems(NamedTuple):
             tuple(self.prompts[i] for i in rows),
             tuple(self.answers[i] for i in rows),
             tuple(self.numbers[i] for i in rows),
+            tuple(self.shown[i] for i in rows) if self.shown else (),
+            tuple(self.rows[i] for i in rows) if self.rows else (),
         )
 
 
@@ -74,7 +80,7 @@ def load_model(
     model: Any
     codec: Codec
     if run.model.source == TINY:
-        model, codec = pretrained(run.task, run.model.tiny, progress, remark), SymbolCodec()
+        model, codec = pretrained(run.task.reading, run.model.tiny, progress, remark), SymbolCodec()
     else:
         model, codec = _from_source(str(smollm2_folder(remark)) if run.model.source == SMOLLM2 else run.model.source)
     room = getattr(model.config, "max_position_embeddings", None)
@@ -168,4 +174,5 @@ def load_data(run: LLMRun, codec: Codec) -> Data:
 
 
 def _encoded(split: Split, codec: Codec) -> Problems:
-    return Problems(tuple(map(tuple, codec.encode(split.prompts))), split.answers, tuple(range(len(split))))
+    ids = tuple(map(tuple, codec.encode(split.prompts)))
+    return Problems(ids, split.answers, tuple(range(len(split))), split.prompts, split.rows)

@@ -29,7 +29,7 @@ from rftlab.llm.random import EVALUATION, batch_rows
 from rftlab.llm.rewards.verify import score
 from rftlab.llm.tasks import symbols
 from rftlab.llm.tasks.arithmetic import KINDS, corpus
-from rftlab.llm.tasks.config import TaskConfig
+from rftlab.llm.tasks.config import TaskConfig, task_facts
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split
 from rftlab.llm.text.codec import SymbolCodec
@@ -88,7 +88,7 @@ def _read_into(
 ) -> None:
     sweep(last.parent)
     model = read_corpus(task, tiny, progress, last, remark)
-    config = json.dumps({"task": asdict(task), "tiny": asdict(tiny)}, indent=1).encode()
+    config = json.dumps({"task": task_facts(task), "tiny": asdict(tiny)}, indent=1).encode()
     with reported(folder, also=SafetensorError):
         write_folder(folder, {"config.json": config, WEIGHTS: lambda path: save_file(model.state_dict(), path)})
     remove(last)
@@ -102,7 +102,7 @@ def _identity(task: TaskConfig, tiny: Tiny) -> str:
     """Everything that the weights depend on."""
     facts = {
         "version": VERSION,
-        "task": asdict(task),
+        "task": task_facts(task),
         "tiny": asdict(tiny),
         "symbols": symbols.SYMBOLS,
         "corpus": KINDS[task.name].styles.__dict__,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.llm.rewards.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
+from rftlab.llm.rewards.free_text import OWN_RULES
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.math_text import same_text
 from rftlab.shared.errors import UserError, check, check_choice
@@ -33,7 +34,9 @@ _BY_TEXT: dict[str, tuple[Callable[[str], str | None], Callable[[str], str | Non
     "arithmetic": (marked_symbol, last_integer),
 }
 """Verifiers that compare what they find with the truth as text: where they look strictly, and flexibly."""
-VERIFIERS = (*_BY_TEXT, "math")
+NONE = "none"
+"""In place of a verifier where the data have no true answers: both rewards are nan."""
+VERIFIERS = (*_BY_TEXT, "math", *OWN_RULES)
 
 
 def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: MathPool | None) -> Scores:
@@ -43,11 +46,12 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
     arithmetic  the last `####number`; flexibly the last number
     math        the last `\boxed{}`, compared as normalised text; flexibly the answer stated anywhere, compared by
                 math-verify
+    number, choice, text    rules for a user's own data: llm/rewards/free_text.py
 
     pool: what compares for `math`; the others need none. Raises UserError for an unknown verifier and for lists of
     unequal lengths, never for a response.
     """
-    check_choice("verifier", verifier, VERIFIERS)
+    check_choice("verifier", verifier, (*VERIFIERS, NONE))
     check(
         len(responses) == len(truths),
         f"{len(responses)} responses and {len(truths)} truths; there must be one truth for each response",
@@ -56,6 +60,12 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
         if pool is None:
             raise UserError(f"verifier = {verifier!r} without a pool; allowed: a MathPool")
         return _score_math(responses, truths, pool)
+    if verifier == NONE:
+        return Scores(np.full(len(responses), np.nan), np.full(len(responses), np.nan), Checks())
+    if verifier in OWN_RULES:
+        rules = (OWN_RULES[verifier].strict, OWN_RULES[verifier].flexible)
+        strict, flexible = (_rewards([rule(r, t) for r, t in zip(responses, truths, strict=True)]) for rule in rules)
+        return Scores(strict, flexible, Checks())
     strict, flexible = (
         _rewards([find(r) == t for r, t in zip(responses, truths, strict=True)]) for find in _BY_TEXT[verifier]
     )
@@ -65,7 +75,11 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
 def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
     """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown
     verifier."""
-    check_choice("verifier", verifier, VERIFIERS)
+    check_choice("verifier", verifier, (*VERIFIERS, NONE))
+    if verifier in OWN_RULES:
+        return np.array([OWN_RULES[verifier].formed(response) for response in responses], dtype=bool)
+    if verifier == NONE:
+        return np.zeros(len(responses), dtype=bool)
     find = boxed if verifier == "math" else _BY_TEXT[verifier][0]
     return np.array([find(response) is not None for response in responses], dtype=bool)
 

@@ -6,13 +6,15 @@ already prepared: `prompt` with chat messages, `reward_model` with `ground_truth
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rftlab.llm.rewards.answers import boxed
+from rftlab.llm.tasks.columns import messages_column, shown, text_column
 from rftlab.llm.tasks.config import HUB
 from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
+from rftlab.llm.tasks.hub import hub_rows
 from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.errors import UserError, check, check_choice
 
@@ -22,9 +24,9 @@ _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
 def _after_marker(solution: str) -> str:
-    """The number after the marker, without commas; empty where there is none."""
-    found = _MARKED.search(solution)
-    return found[1].replace(",", "") if found else ""
+    """The number after the marker, or that the whole solution is, without commas; empty where there is none."""
+    found, bare = _MARKED.search(solution), solution.strip().replace(",", "")
+    return found[1].replace(",", "") if found else bare if _NUMBER.fullmatch(bare) else ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ BENCHMARKS = {
         "question",
         "answer",
         _after_marker,
-        "#### and a number",
+        "#### and a number, or a number alone (the task own takes other answers)",
         lambda answer: _NUMBER.fullmatch(answer) is not None,
         'Let\'s think step by step and output the final answer after "####".',
     ),
@@ -92,34 +94,12 @@ def load(name: str, source: str = HUB, test_source: str | None = None) -> Task:
     splits, unanswered = {}, {}
     for split, place in (("train", source), ("test", source if test_source is None else test_source)):
         rows = (
-            _hub_rows(BENCHMARKS[name], split)
+            hub_rows(BENCHMARKS[name].repository, BENCHMARKS[name].configuration, split)
             if place == HUB
             else [row for path in files_of(Path(place), split) for row in read_rows(path)]
         )
         splits[split], unanswered[split] = _split_of(BENCHMARKS[name], rows)
     return Task(name, name, splits, unanswered)
-
-
-def _hub_rows(benchmark: Benchmark, split: str) -> list[DatasetRow]:
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            "source = 'hub' needs the package datasets: pip install '.[llm]' in rftlab's folder; a local file "
-            "or folder needs nothing"
-        ) from None
-    try:
-        table: Iterable[dict] = datasets.load_dataset(benchmark.repository, benchmark.configuration, split=split)
-    except Exception as error:  # it raises what its many parts raise, most of them for a network that is not there
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{benchmark.repository} ({split}) cannot be loaded from the hub: {said}; source can also name a "
-            "local file or folder"
-        ) from None
-    return [
-        DatasetRow(f"{benchmark.repository} ({split}) row {i}", dict(columns))
-        for i, columns in enumerate(table, start=1)
-    ]
 
 
 def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]:
@@ -131,7 +111,7 @@ def _split_of(benchmark: Benchmark, rows: list[DatasetRow]) -> tuple[Split, int]
         check(bool(answer.strip()) or known, f"{row.place}: {_unanswered(benchmark, row)}")
         check(
             known or benchmark.findable(answer),
-            f"{row.place}: no response can match the answer {_shown(answer)}; allowed: what stands in "
+            f"{row.place}: no response can match the answer {shown(answer)}; allowed: what stands in "
             f"{benchmark.marker}",
         )
         if answer.strip():
@@ -146,7 +126,7 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
     if "prompt" in row.columns:
         return "reward_model.ground_truth is empty; allowed: text that is not empty"
     return (
-        f"{benchmark.solution} is {_shown(row.columns[benchmark.solution])} and states no answer; allowed: "
+        f"{benchmark.solution} is {shown(row.columns[benchmark.solution])} and states no answer; allowed: "
         f"text with {benchmark.marker}"
     )
 
@@ -154,7 +134,7 @@ def _unanswered(benchmark: Benchmark, row: DatasetRow) -> str:
 def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row as the hub has it."""
     problem, solution = (
-        _text(row, name, f"{benchmark.problem} and {benchmark.solution}")
+        text_column(row, name, f"{benchmark.problem} and {benchmark.solution}, or prompt and reward_model")
         for name in (benchmark.problem, benchmark.solution)
     )
     return [{"role": "user", "content": f"{problem} {benchmark.instruction}"}], benchmark.truth(solution)
@@ -162,44 +142,8 @@ def _raw(benchmark: Benchmark, row: DatasetRow) -> tuple[list[dict[str, str]], s
 
 def _prepared(row: DatasetRow) -> tuple[list[dict[str, str]], str]:
     """Prompt and answer of a row that has both."""
-    messages, reward = row.columns["prompt"], row.columns.get("reward_model")
-    check(
-        isinstance(messages, list) and bool(messages),
-        f"{row.place}: prompt is {_shown(messages)}; allowed: a list of chat messages",
-    )
-    for message in messages:
-        good = (
-            isinstance(message, dict)
-            and isinstance(message.get("role"), str)
-            and isinstance(message.get("content"), str)
-        )
-        check(good, f"{row.place}: prompt has the message {_shown(message)}; allowed: role and content, both text")
-    check(
-        any(message["content"].strip() for message in messages),
-        f"{row.place}: prompt has no text; allowed: a message with some",
-    )
+    messages, reward = messages_column(row, "prompt"), row.columns.get("reward_model")
     truth = reward.get("ground_truth") if isinstance(reward, dict) else None
     if not isinstance(truth, str):
-        raise UserError(f"{row.place}: reward_model.ground_truth is {_shown(truth)}; allowed: text")
-    return [{"role": message["role"], "content": message["content"]} for message in messages], truth
-
-
-def _text(row: DatasetRow, column: str, needed: str) -> str:
-    """A column that must hold some text."""
-    have = ", ".join(row.columns) or "none"
-    check(
-        column in row.columns,
-        f"{row.place}: column {column} is missing (there are: {have}); allowed: {needed}, or prompt and reward_model",
-    )
-    value = row.columns[column]
-    check(
-        isinstance(value, str) and bool(value.strip()),
-        f"{row.place}: {column} is {_shown(value)}; allowed: text that is not empty",
-    )
-    return value
-
-
-def _shown(value: object) -> str:
-    """A value in a message, shortened."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+        raise UserError(f"{row.place}: reward_model.ground_truth is {shown(truth)}; allowed: text")
+    return messages, truth

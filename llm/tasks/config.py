@@ -1,16 +1,58 @@
 """The configuration of a task. Reading it needs no data, so a command line can show it at once."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Literal, get_args
 
 from rftlab.llm.tasks import arithmetic
 from rftlab.llm.tasks.pools import Sizes
-from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count
+from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
 HUB = "hub"
 BENCHMARKS = ("gsm8k", "math")
 """Data sets that people wrote (llm/tasks/benchmarks.py)."""
-TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words")
-"""Names of all tasks: benchmarks first, then those generated from a seed."""
+OWN = "own"
+"""A user's data (llm/tasks/own.py)."""
+TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", OWN)
+"""Names of all tasks: benchmarks first, then those generated from a seed, then a user's own."""
+Truth = Literal["text", "number", "boxed", "choice"]
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """How the rows of a user's data become prompts and true answers; for the task `own` alone."""
+
+    prompt_column: str = "question"
+    """Column with the question; a list of chat messages in it is the whole prompt."""
+    truth_column: str = "answer"
+    """Column with the true answer. none: there are none, and a reward decides alone."""
+    choices_column: str = "choices"
+    """Column with the list of choices, where truth is choice and there is such a column."""
+    truth: Truth = "text"
+    """What true answers are, and by which rule responses are right: text; number (after `####`); boxed (LaTeX in
+    \\boxed{}); choice (a letter)."""
+    template: str = ""
+    """Prompt, with columns in braces, as `{question} Answer in French.` ({{ and }} are braces; {choices} is a list
+    with letters); if empty the question and an instruction that goes with `truth`."""
+    system: str = ""
+    """A system message before the prompt."""
+    chat: bool = True
+    """Whether a prompt is a chat message; otherwise it is text as it is, as `tiny` reads it."""
+    test_part: float = 0.1
+    """Part of the questions that is kept unseen, where the data have no test split."""
+    base: str = "mix97"
+    """The arithmetic that the model `tiny` read first."""
+
+    def __post_init__(self):
+        check_choice("task.own.truth", self.truth, get_args(Truth))
+        check_choice("task.own.base", self.base, tuple(arithmetic.KINDS))
+        check_finite("task.own.test_part", self.test_part, above=0)
+        check(self.test_part < 1, f"task.own.test_part = {self.test_part}; allowed: above 0 and below 1")
+        check(bool(self.prompt_column), "task.own.prompt_column is empty; allowed: the name of a column")
+
+    @property
+    def has_truths(self) -> bool:
+        """Whether the data have true answers."""
+        return self.truth_column not in ("", "none")
 
 
 @dataclass(frozen=True)
@@ -18,21 +60,28 @@ class TaskConfig:
     """Which problems a run trains and is tested on."""
 
     name: str = "mix97"
-    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words."""
+    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words; own (a user's data)."""
     source: str = HUB
-    """Where a benchmark comes from: `hub`, a folder with train and test files, or a file (Parquet or JSON lines)
-    with the training problems."""
+    """Where problems come from: `hub` (of own data `hub:OWNER/NAME`, or `hub:OWNER/NAME:CONFIGURATION`), a folder with
+    train and test files, or a file (Parquet, JSON lines, CSV) with the training problems."""
     test_source: str | None = None
-    """The same for a benchmark's test problems, where they are elsewhere."""
+    """The same for test problems, where they are elsewhere."""
     seed: int = 0
     """Generated tasks: equal seeds give equal problems."""
     sizes: Sizes = field(default_factory=Sizes)
     """Generated tasks: problems in each pool."""
+    own: OwnData = field(default_factory=OwnData)
+    """Own data: columns, prompt and truth."""
 
     def __post_init__(self):
         check_choice("task", self.name, TASKS)
         check_count("task.seed", self.seed, 0, MAX_SEED)
-        generated = self.name not in BENCHMARKS
+        own, generated = self.name == OWN, self.name not in (*BENCHMARKS, OWN)
+        check(
+            not own or self.source != HUB,
+            f"task = {OWN!r} without data; allowed: --task.source with a file, a folder or hub:OWNER/NAME",
+        )
+        check(own or self.own == OwnData(), f"task.own is set and task = {self.name!r}; allowed: with the task {OWN}")
         check(
             not generated or self.source == HUB,
             f"source = {self.source!r}; {self.name} is generated from a seed and has no source",
@@ -41,3 +90,14 @@ class TaskConfig:
             not generated or self.test_source is None,
             f"test_source = {self.test_source!r}; {self.name} is generated from a seed and has no source",
         )
+
+    @property
+    def reading(self) -> "TaskConfig":
+        """The task whose corpus the model `tiny` reads first: this one, or the arithmetic that own data build on."""
+        return TaskConfig(self.own.base, seed=self.seed, sizes=self.sizes) if self.name == OWN else self
+
+
+def task_facts(task: TaskConfig) -> dict:
+    """A task as plain values. What is of own data alone is left out of others, whose identity is older than it."""
+    facts = asdict(task)
+    return facts if task.name == OWN else {name: value for name, value in facts.items() if name != "own"}

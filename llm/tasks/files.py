@@ -1,8 +1,10 @@
-"""Rows of local data files, Parquet or JSON lines. What cannot be read is an error that names the file and the place
-in it."""
+"""Rows of local data files: Parquet, JSON lines or CSV. What cannot be read is an error that names the file and the
+place in it."""
 
+import csv
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +12,6 @@ import pyarrow
 import pyarrow.parquet
 
 from rftlab.shared.errors import UserError, check
-
-FORMATS = (".parquet", ".jsonl")
 
 
 class DatasetRow(NamedTuple):
@@ -30,10 +30,10 @@ def files_of(source: Path, split: str) -> list[Path]:
     named = re.compile(rf"{split}(-\d+-of-\d+)?({'|'.join(map(re.escape, FORMATS))})")
     found = {path: match for path in sorted(source.iterdir()) if (match := named.fullmatch(path.name))}
     files, single = list(found), any(match[1] is None for match in found.values())
-    names = ", ".join(path.name for path in files) or "none"
+    names, allowed = ", ".join(path.name for path in files) or "none", ", ".join(split + ending for ending in FORMATS)
     check(
         bool(files) and not (single and len(files) > 1),
-        f"{source}: {split} files: {names}; allowed: one of {split}.parquet and {split}.jsonl, or shards",
+        f"{source}: {split} files: {names}; allowed: one of {allowed}, or shards",
     )
     return files
 
@@ -43,8 +43,8 @@ def read_rows(path: Path) -> list[DatasetRow]:
     check(path.suffix in FORMATS, f"{path}: format {path.suffix!r} is unknown; allowed: {', '.join(FORMATS)}")
     check(path.is_file() or not path.exists(), f"{path} is not a file; allowed: a file of rows")
     try:
-        rows = _read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)
-    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        rows = _READERS[path.suffix](path)
+    except (OSError, UnicodeDecodeError, csv.Error, pyarrow.ArrowException) as error:
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
         raise UserError(f"{path} cannot be read: {reason}") from None
     check(bool(rows), f"{path} has no rows; allowed: 1 or more")
@@ -72,3 +72,30 @@ def _object(place: str, line: str) -> dict[str, object]:
         raise UserError(f"{place} is not JSON: {error}") from None
     check(isinstance(columns, dict), f"{place} is not a JSON object with columns")
     return columns
+
+
+def _read_csv(path: Path) -> list[DatasetRow]:
+    """Rows below a line of names; every value is text."""
+    rows: list[DatasetRow] = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file, strict=True)
+        names = next(lines, [])
+        check(
+            len(set(names)) == len(names) and all(name.strip() for name in names),
+            f"{path} line 1 names the columns {', '.join(names) or 'not at all'}; allowed: a name of its own for each",
+        )
+        for values in lines:
+            place = f"{path} line {lines.line_num}"
+            if values:
+                check(len(values) == len(names), f"{place} has {len(values)} values; allowed: {len(names)}, as line 1")
+                rows.append(DatasetRow(place, dict(zip(names, values, strict=True))))
+    return rows
+
+
+_READERS: dict[str, Callable[[Path], list[DatasetRow]]] = {
+    ".parquet": _read_parquet,
+    ".jsonl": _read_jsonl,
+    ".csv": _read_csv,
+}
+FORMATS = tuple(_READERS)
+"""Endings of files that can be read."""

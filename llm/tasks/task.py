@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rftlab.shared.errors import UserError, check, check_choice
 
@@ -26,13 +27,16 @@ class Split:
     prompts: tuple[Prompt, ...]
     """(n,)"""
     answers: tuple[str, ...]
-    """(n,) true answers, as the verifier compares them."""
+    """(n,) true answers, as the verifier compares them; empty where the data have none."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """(n,) columns of a user's own data, for rewards; () for other tasks."""
 
     def __post_init__(self):
         check(
             len(self.prompts) == len(self.answers),
             f"{len(self.prompts)} prompts and {len(self.answers)} answers; there must be one answer for each prompt",
         )
+        check(len(self.rows) in (0, len(self.prompts)), f"{len(self.rows)} rows for {len(self.prompts)} prompts")
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -57,11 +61,13 @@ class Task:
 
     @property
     def sha256(self) -> str:
-        """Checksum of every prompt and answer, in order: what a record of a run says about its data."""
+        """Checksum of every prompt, answer and row, in order: what a record of a run says about its data."""
         digest = hashlib.sha256()
         for name, split in sorted(self.splits.items()):
             for row in zip(split.prompts, split.answers, strict=True):
                 digest.update(json.dumps([name, *row], sort_keys=True).encode() + b"\n")
+            for columns in split.rows:
+                digest.update(json.dumps(columns, sort_keys=True, default=str).encode() + b"\n")
         return digest.hexdigest()
 
 

@@ -30,6 +30,8 @@ KEPT = 2
 """Checkpoints that stay."""
 STATE, ARRAYS = "state.json", "arrays.safetensors"
 TENSORS = (moments.WEIGHTS, moments.MOMENTS, ARRAYS)
+COUNTS = ("round", "position", "updates", "rollouts", "tokens", "lowest", "highest", "totals")
+"""Of the trainer's state."""
 _FACTS = {
     "config": dict,
     "state": dict,
@@ -89,7 +91,7 @@ def _arrays(state: TrainerState) -> dict[str, np.ndarray]:
 
 def _facts(trainer: Trainer, progress: Progress) -> dict:
     state, meter = trainer.state, trainer.meter
-    counts = {name: getattr(state, name) for name in ("round", "position", "updates", "rollouts", "tokens", "totals")}
+    counts = {name: getattr(state, name) for name in COUNTS}
     phases = {"seconds": meter.seconds, "peak": meter.peak}
     identity = {"config": config_of(trainer.run), "data": trainer.data.sha256, "base": trainer.base}
     return {**identity, "next": _next(trainer), "state": counts, "meter": phases, **progress._asdict()}

@@ -37,7 +37,7 @@ SCHEMA = pyarrow.schema(
 """prompt: its number in the training split, from 0. rollout: its number among the prompt's. role: trained; support
 (for baseline sets); dropped (of a group that dynamic sampling replaced); greedy (a baseline). logp: of the sampler.
 reward: after penalties; null for dropped and greedy ones. advantage: of the first token; null for all that are not
-trained."""
+trained. A user's rewards follow, each as `reward_<name>`, before its weight."""
 
 
 def table_of(done: Round, numbers: Sequence[int]) -> pyarrow.Table:
@@ -80,7 +80,10 @@ def _table(
         "reward": pyarrow.array(rewards, mask=np.isnan(rewards)),
         "advantage": pyarrow.array(advantages, mask=np.isnan(advantages)),
     }
-    return pyarrow.table(columns, schema=SCHEMA)
+    table = pyarrow.table(columns, schema=SCHEMA)
+    for name, own_R in (samples.own.by_name if samples.own else {}).items():
+        table = table.append_column(f"reward_{name}", pyarrow.array(own_R))
+    return table
 
 
 def write_rollouts(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> None:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.llm.engines.rollouts import OnResponses, Rollouts, ignore
+from rftlab.llm.models.load import Problems
 from rftlab.llm.policy.responses import Responses, token_indices
+from rftlab.llm.rewards.call import RewardBatch, RewardCaller, Rewarded
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.rewards.verify import in_doubt, needs_pool, score
 from rftlab.llm.text.codec import Codec
@@ -24,11 +26,13 @@ class Samples(NamedTuple):
     rollouts: Rollouts
     texts: list[str]
     strict: np.ndarray
-    """(R,) rewards that are trained on."""
+    """(R,) rewards that are trained on, where a user brings none."""
     flexible: np.ndarray
     """(R,)"""
     trained: np.ndarray
     """(R,) bool; the others are support rollouts."""
+    own: Rewarded | None = None
+    """Rewards of a user's functions, in place of the strict ones."""
 
     @property
     def group(self) -> np.ndarray:
@@ -37,9 +41,28 @@ class Samples(NamedTuple):
 
     def differ(self) -> np.ndarray:
         """(G,) whether a group's rewards differ."""
-        counts_G = np.bincount(self.group, minlength=len(self.contexts))
-        right_G = np.bincount(self.group, weights=self.strict, minlength=len(self.contexts))
-        return (right_G > 0) & (right_G < counts_G)
+        lowest_G, highest_G = np.full(len(self.contexts), np.inf), np.full(len(self.contexts), -np.inf)
+        np.minimum.at(lowest_G, self.group, self.reward)
+        np.maximum.at(highest_G, self.group, self.reward)
+        return lowest_G < highest_G
+
+    @property
+    def outcome(self) -> np.ndarray:
+        """(R,) rewards of whole responses that are trained on."""
+        return self.strict if self.own is None else self.own.outcome
+
+    @property
+    def steps(self) -> np.ndarray | None:
+        """(T,) rewards of tokens, beside the outcome; None where there are none."""
+        return None if self.own is None else self.own.steps
+
+    @property
+    def reward(self) -> np.ndarray:
+        """(R,) outcome and rewards of tokens together."""
+        if self.steps is None:
+            return self.outcome
+        row_T = np.repeat(np.arange(len(self.texts)), self.rollouts.responses.lengths)
+        return self.outcome + np.bincount(row_T, weights=self.steps, minlength=len(self.texts))
 
 
 class Judge(NamedTuple):
@@ -48,6 +71,8 @@ class Judge(NamedTuple):
     verifier: str
     codec: Codec
     pool: MathPool
+    rewards: RewardCaller | None = None
+    """A user's functions; None where the strict reward is trained on."""
 
     def early(self, truths: Sequence[str]) -> OnResponses:
         """Has math-verify begin with responses as they end, while others are still sampled; `scored` then finds its
@@ -60,17 +85,34 @@ class Judge(NamedTuple):
         return ended if needs_pool(self.verifier) else ignore
 
     def scored(
-        self, rollouts: Rollouts, contexts: np.ndarray, truths: Sequence[str], support: int = 0
+        self,
+        rollouts: Rollouts,
+        contexts: np.ndarray,
+        truths: Sequence[str],
+        support: int = 0,
+        *,
+        problems: Problems | None = None,
+        place: str = "",
     ) -> tuple[Samples, Checks]:
         """Samples from rollouts of prompts (G,), whose last `support` of each group are not trained on; and what
-        math-verify did."""
+        math-verify did. problems (G,) and the place, in words, are for a user's rewards, which may refuse."""
         responses = rollouts.responses
         texts = [self.codec.decode(responses.response(i).tolist()) for i in range(len(responses.group))]
         scores = score(self.verifier, texts, [truths[g] for g in responses.group], self.pool)
         counts_G = np.bincount(responses.group, minlength=len(contexts))
         rank_R = np.arange(len(texts)) - np.repeat(np.cumsum(counts_G) - counts_G, counts_G)
         trained_R = rank_R < np.repeat(counts_G - support, counts_G)
-        return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained_R), scores.checks
+        own = (
+            None if self.rewards is None or problems is None else self.rewards(_asked(rollouts, texts, problems, place))
+        )
+        return Samples(contexts, rollouts, texts, scores.strict, scores.flexible, trained_R, own), scores.checks
+
+
+def _asked(rollouts: Rollouts, texts: Sequence[str], problems: Problems, place: str) -> RewardBatch:
+    """What a user's rewards are asked."""
+    responses, rows = rollouts.responses, problems.rows or ({},) * len(problems.answers)
+    tokens = [responses.response(i).tolist() for i in range(len(texts))]
+    return RewardBatch(place, problems.numbers, problems.shown, problems.answers, rows, responses.group, texts, tokens)
 
 
 def chosen(samples: Samples, groups: np.ndarray) -> Samples:
@@ -93,7 +135,8 @@ def chosen(samples: Samples, groups: np.ndarray) -> Samples:
         responses, samples.rollouts.logp[token_indices(old.starts, rows_r)], samples.rollouts.finished[rows_r]
     )
     columns = (samples.strict[rows_r], samples.flexible[rows_r], samples.trained[rows_r])
-    return Samples(samples.contexts[groups], rollouts, [samples.texts[i] for i in rows_r], *columns)
+    own = None if samples.own is None else samples.own.take(rows_r, token_indices(old.starts, rows_r))
+    return Samples(samples.contexts[groups], rollouts, [samples.texts[i] for i in rows_r], *columns, own)
 
 
 def joined(a: Samples, b: Samples) -> Samples:
@@ -104,10 +147,12 @@ def joined(a: Samples, b: Samples) -> Samples:
         x.prompts + y.prompts, group_R, tokens_T, np.concatenate([x.starts, y.starts[1:] + x.starts[-1]])
     )
     logp_T, finished_R = (np.concatenate([getattr(s.rollouts, name) for s in (a, b)]) for name in ("logp", "finished"))
-    columns = (np.concatenate([getattr(s, name) for s in (a, b)]) for name in ("strict", "flexible", "trained"))
-    return Samples(
-        np.concatenate([a.contexts, b.contexts]), Rollouts(responses, logp_T, finished_R), a.texts + b.texts, *columns
+    strict, flexible, trained = (
+        np.concatenate([getattr(s, name) for s in (a, b)]) for name in ("strict", "flexible", "trained")
     )
+    own = None if a.own is None or b.own is None else a.own.followed_by(b.own)
+    rollouts, texts = Rollouts(responses, logp_T, finished_R), a.texts + b.texts
+    return Samples(np.concatenate([a.contexts, b.contexts]), rollouts, texts, strict, flexible, trained, own)
 
 
 def with_signal(found: Samples | None, tried: Samples, wanted: int, is_last: bool) -> tuple[Samples, Samples]:

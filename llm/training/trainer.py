@@ -17,12 +17,13 @@ from rftlab.llm.models.load import Data
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import token_indices
 from rftlab.llm.random import MASKING, ROLLOUT, batch_rows, uniforms
+from rftlab.llm.rewards.call import RewardCaller
 from rftlab.llm.rewards.math_pool import Checks, MathPool
 from rftlab.llm.text.codec import Codec
 from rftlab.llm.training.mismatch import check_mismatch
 from rftlab.llm.training.samples import Judge, Samples, baseline_sets, with_signal
 from rftlab.llm.training.update import accumulate, optimizer_of, rows_of, step
-from rftlab.shared.averages import add_into, averages_of, difficulty_of, empty_averages
+from rftlab.shared.averages import add_into, averages_of, difficulty_within, empty_averages
 from rftlab.shared.config.mask import ClipCov
 from rftlab.shared.objective import apply_mask
 from rftlab.shared.prepare import Batch, batch_from_advantages, prepare, shaped_rewards
@@ -45,6 +46,9 @@ class TrainerState:
     """Responses sampled so far, support and greedy ones included."""
     tokens: int = 0
     """Tokens of these."""
+    lowest: float = 0.0
+    highest: float = 1.0
+    """Range of the rewards so far, 0 to 1 at least: what tells a hard prompt from an easy one."""
     totals: dict[str, float] = field(default_factory=dict)
     """Sums since the last evaluation."""
 
@@ -80,14 +84,24 @@ def start_state(run: LLMRun, n_train: int) -> TrainerState:
 class Trainer:
     """Policy, reference, engine and data of a run, with its state."""
 
-    def __init__(self, run: LLMRun, policy: Policy, engine: Engine, codec: Codec, data: Data, pool: MathPool):
-        """policy: the base model; as it is now it becomes the reference where the estimator asks for one."""
+    def __init__(
+        self,
+        run: LLMRun,
+        policy: Policy,
+        engine: Engine,
+        codec: Codec,
+        data: Data,
+        pool: MathPool,
+        rewards: RewardCaller | None = None,
+    ):
+        """policy: the base model; as it is now it becomes the reference where the estimator asks for one. rewards: a
+        user's functions, in place of the task's strict reward."""
         self.run, self.policy, self.engine, self.data, self.judge = (
             run,
             policy,
             engine,
             data,
-            Judge(data.verifier, codec, pool),
+            Judge(data.verifier, codec, pool, rewards),
         )
         self.reference = policy.reference() if run.needs_reference else None
         self.base = policy.base_checksum() if run.needs_reference or run.lora.rank else None
@@ -117,7 +131,7 @@ class Trainer:
             old_T, ref_T = self._log_probs(samples, rows_r, tokens_t)
 
         # 5 baseline sets: trained rewards, support rollouts, replay windows; or a baseline from elsewhere
-        rewards_R = shaped_rewards(estimator, samples.strict, responses.starts, old_T, ref_T)
+        rewards_R = shaped_rewards(estimator, samples.reward, responses.starts, old_T, ref_T)
         given_r, greedy = self._baseline(samples, rows_r)
         self._remember(samples, rewards_R, rows_r)
         pool, kept_r = baseline_sets(run.design, samples, rewards_R, state.windows)
@@ -125,8 +139,11 @@ class Trainer:
         # 6 prepare: advantages and shares, once for the round
         anchor_t = None if ref_T is None else ref_T[tokens_t]
         corrected_t = sampler_logp_t if estimator.correction.kind != "none" else None
-        columns = (samples.strict[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
-        batch = prepare(estimator, *columns, pool=pool, baseline=given_r, sampler_logp=corrected_t)
+        steps_t = None if samples.steps is None else samples.steps[tokens_t]
+        columns = (samples.outcome[rows_r], trained.group, trained.starts, old_T[tokens_t], anchor_t)
+        batch = prepare(
+            estimator, *columns, pool=pool, baseline=given_r, token_rewards=steps_t, sampler_logp=corrected_t
+        )
         batch = batch._replace(advantage=np.where(kept_r[batch.row], batch.advantage, 0.0))
 
         # 7 updates, while engine and reference rest
@@ -148,6 +165,8 @@ class Trainer:
             flexible=samples.flexible[rows_r].sum(),
             trained=len(rows_r),
         )
+        if samples.own is not None:
+            state.add(**{f"reward {name}": own_R[rows_r].sum() for name, own_R in samples.own.by_name.items()})
         state.add(
             silent=silent_G.sum(),
             contexts=len(silent_G),
@@ -184,10 +203,15 @@ class Trainer:
         state.position += 1
         counts_G = np.full(len(contexts_G), run.design.rollouts)
         if run.design.sampling.budget == "difficulty":
-            counts_G = allocate(np.array([difficulty_of(state.averages, c) for c in contexts_G]), run.design.rollouts)
+            counts_G = allocate(self._difficulties(contexts_G), run.design.rollouts)
         return self._scored(
             contexts_G, counts_G + run.design.support_rollouts, run.temperature, run.design.support_rollouts
         )
+
+    def _difficulties(self, contexts_G: np.ndarray) -> np.ndarray:
+        """Where the average rewards of prompts stand between the lowest and the highest so far, (G,)."""
+        sums, low, high = self.state.averages, self.state.lowest, self.state.highest
+        return np.array([0.5 if sums is None else difficulty_within(sums, c, low, high) for c in contexts_G])
 
     def _scored(self, contexts_G: np.ndarray, counts_G: np.ndarray, temperature: float, support: int) -> Samples:
         """Scored responses to prompts, which count as spent."""
@@ -196,20 +220,24 @@ class Trainer:
             run.seed, ROLLOUT, state.position - 1
         )  # the batch's number, not the round's: within a round a prompt may come up again
         with self.meter.phase("sample"):
-            prompts, truths = zip(
-                *((self.data.train.prompts[c], self.data.train.answers[c]) for c in contexts_G), strict=True
-            )
+            problems = self.data.train.take(contexts_G)
             rollouts = self.engine.sample(
-                prompts,
+                problems.prompts,
                 contexts_G,
                 counts_G,
                 draws,
                 temperature,
                 run.model.max_response_length,
-                self.judge.early(truths),
+                self.judge.early(problems.answers),
             )
         with self.meter.phase("score"):
-            samples, checks = self.judge.scored(rollouts, contexts_G, truths, support)
+            place = f"round {state.round + 1}"
+            samples, checks = self.judge.scored(
+                rollouts, contexts_G, problems.answers, support, problems=problems, place=place
+            )
+        if samples.own is not None:
+            state.lowest = min(state.lowest, float(samples.reward.min(initial=0)))
+            state.highest = max(state.highest, float(samples.reward.max(initial=1)))
         state.rollouts += len(samples.texts)
         state.tokens += len(rollouts.logp)
         self.count_checks(checks)
@@ -242,7 +270,7 @@ class Trainer:
         kind, group_r = self.run.design.estimator.advantage.baseline, samples.group[rows_r]
         if kind == "greedy":
             greedy = self._scored(samples.contexts, np.ones(len(samples.contexts), dtype=np.int64), 0.0, 0)
-            return greedy.strict[group_r], [("greedy", greedy)]
+            return greedy.reward[group_r], [("greedy", greedy)]
         if kind == "moving_average" and self.state.averages is not None:
             return averages_of(self.state.averages, samples.contexts)[group_r], []
         return None, []

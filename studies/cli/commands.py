@@ -12,8 +12,9 @@ from rftlab.shared.errors import check
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
-from rftlab.studies.cli.law import Law
 from rftlab.studies.cli.compare_estimators import CompareEstimators
+from rftlab.studies.cli.export import Export
+from rftlab.studies.cli.law import Law
 from rftlab.studies.cli.pilot import Pilot
 from rftlab.studies.cli.plugins import without_plugins
 from rftlab.studies.cli.predict import Calibrate, Predict, Score
@@ -22,6 +23,7 @@ from rftlab.studies.cli.real_runs.diagnose import Diagnose
 from rftlab.studies.cli.real_runs.import_logs import Import
 from rftlab.studies.cli.real_runs.power import Power
 from rftlab.studies.cli.real_runs.signal import Signal
+from rftlab.studies.cli.rollouts import ShowRollouts
 from rftlab.studies.console.errors import one_line
 from rftlab.studies.console.screen import Screen
 from rftlab.studies.console.terminal import check_room
@@ -91,13 +93,14 @@ class Report:
 
         rftlab report                          # of the study of --level
         rftlab report imported:mine            # what `rftlab import` keeps; also imported:NAME/TASK, imported:NAME#RUN
+        rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
     Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
     what could not be told.
     """
 
     source: tyro.conf.Positional[str | None] = None
-    """imported:NAME, or a part of it; the study of --level if left out."""
+    """imported:NAME, or a part of it, or train:FOLDER; the study of --level if left out."""
     results: Path = Path("results")
     """Results folder of `rftlab reproduce`."""
     level: Level = "sim"
@@ -121,11 +124,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Status:
-    """How far the studies of a results folder are, also while they run: runs done, running and to do, and the time
-    left."""
+    """How far the studies of a results folder are, and the runs of `rftlab train` in it, also while they run: runs
+    done, running and to do, and the time left."""
 
     results: Path = Path("results")
-    """Results folder of `rftlab reproduce`."""
+    """Results folder of `rftlab reproduce`, or a folder with runs of `rftlab train`."""
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
@@ -235,13 +238,14 @@ COMMANDS = {
         CompareEstimators,
         Public,
         Doctor,
+        Export,
         Import,
         Signal,
         Power,
         Advise,
         Diagnose,
     )
-}
+} | {"rollouts": ShowRollouts}
 
 
 def _parse(arguments: list[str]):

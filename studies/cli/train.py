@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
+from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tracking import Kind
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
@@ -50,11 +51,18 @@ class Train:
     """The design."""
     flags: Annotated[LLMFlags, tyro.conf.arg(name="")] = field(default_factory=LLMFlags)
     """The rest of the run."""
+    reward: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py:FUNCTION [...]")] = ()
+    """Functions of your own that are trained on, in place of the task's strict reward. Naming a file runs it."""
+    reward_weights: tuple[float, ...] = ()
+    """Their parts in the sum, one for each; 1 each if left out."""
+    reward_timeout: float = SECONDS
+    """Seconds that a call of one may take."""
 
     @property
     def run(self) -> LLMRun:
         """The run that the flags describe. Raises UserError where they do not go together."""
-        return self.flags.changed(replace(start_at(self.pair, "llm"), design=self.design, seed=self.seed))
+        start = replace(start_at(self.pair, "llm"), design=self.design, seed=self.seed)
+        return self.flags.changed(replace(start, reward_timeout=self.reward_timeout))
 
     def execute(self, console: Console) -> int:
         """Train, and print the curve; or show the plan."""
@@ -69,8 +77,19 @@ class Train:
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from rftlab.studies.cli.execute.train_model import train_model
 
-        train_model(console, run, self.folder, self.tracker, self.quiet)
+        train_model(console, run, self.folder, self.tracker, self.quiet, self._rewards())
         return 0
+
+    def _rewards(self) -> dict[str, Any]:
+        """Keywords of `rftlab.llm.train.train` about rewards. Raises UserError for functions that cannot be had."""
+        from rftlab.llm.rewards.load import function_at
+
+        check(
+            bool(self.reward) or not self.reward_weights,
+            "--reward-weights without --reward; allowed: both, or neither",
+        )
+        functions = [function_at(place) for place in self.reward]
+        return {"reward": functions or None, "reward_weights": self.reward_weights or None}
 
 
 def parse_train(arguments: list[str]) -> Train:

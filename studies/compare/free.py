@@ -50,7 +50,8 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     have = {one.name: measures_in(one, runs) for one, runs in imported.items()}
     have |= {one.name: set(list(_OURS)[: 2 if one.level == "published" else 3]) for one in ours}
     measure = common_measure(have)
-    open_store(root)
+    if ours:  # they may be simulated now
+        open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
     sides = [
         side_of(one, imported[one], measure, root) if isinstance(one, ImportedName) else _side(loaded[one], measure)

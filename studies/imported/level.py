@@ -1,45 +1,58 @@
-"""The level `imported:NAME`: which runs of a results folder a name on the command line means."""
+"""The levels `imported:NAME` and `train:FOLDER`: which runs a name on the command line means."""
 
+import hashlib
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from rftlab.llm.stored import trained_in
 from rftlab.shared.errors import UserError, check, plain
 from rftlab.studies.imported.groups import MEASURES, Measure, RunGroups, groups_of, measures_of
+from rftlab.studies.logs.read import read_logs
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.logs.store import check_name, read_collection
 
-PREFIX = "imported:"
-FORM = "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters"
+PREFIX, TRAIN = "imported:", "train:"
+FORM = "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters; train:FOLDER"
 
 
 class ImportedName(NamedTuple):
-    """A collection, or a part of it."""
+    """A collection, or a part of it; or runs of `rftlab train` where they lie."""
 
     collection: str
     task: str | None = None
     run: str | None = None
+    folder: Path | None = None
+    """Of a run of `rftlab train`, or with several; it takes the place of a collection."""
 
     @property
     def name(self) -> str:
         """What the user writes."""
+        if self.folder is not None:
+            return f"{TRAIN}{self.folder}"
         task, run = f"/{self.task}" if self.task else "", f"#{self.run}" if self.run else ""
         return f"{PREFIX}{self.collection}{task}{run}"
 
     @property
     def slug(self) -> str:
-        """The same as a part of a folder's name."""
+        """The same as a part of a folder's name; of a folder its own, and a part of a checksum of its place."""
+        if self.folder is not None:
+            place = hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:6]
+            return re.sub(r"[^A-Za-z0-9._-]+", "-", f"train-{self.folder.resolve().name[:60]}-{place}")
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).rstrip("-")[:120]
 
 
 def is_imported(name: str) -> bool:
     """Whether a name on the command line is of this level."""
-    return name.startswith(PREFIX)
+    return name.startswith((PREFIX, TRAIN))
 
 
 def parse_imported(name: str) -> ImportedName:
     """A name of this level. Raises UserError for anything else, with what is allowed."""
+    if name.startswith(TRAIN):
+        check(len(name) > len(TRAIN), f"{plain(name)!r}; allowed: {FORM}")
+        return ImportedName("", folder=Path(name.removeprefix(TRAIN)))
     rest, hashed, run = name.removeprefix(PREFIX).partition("#")
     collection, slash, task = rest.partition("/")
     whole = is_imported(name) and (run or not hashed) and (task or not slash)
@@ -49,6 +62,10 @@ def parse_imported(name: str) -> ImportedName:
 
 def runs_of(one: ImportedName, root: Path) -> list[ImportedRun]:
     """The runs that a name means, without values of other tasks. Raises UserError where there are none."""
+    if one.folder is not None:
+        found = trained_in(one.folder)
+        check(bool(found), f"{one.folder} holds no run of rftlab train; allowed: its folder, or one with several")
+        return read_logs(found)
     runs = read_collection(root, one.collection)
     names = [run.name for run in runs]
     wanted = runs

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.tasks.config import BENCHMARKS, HUB
+from rftlab.llm.tasks.config import BENCHMARKS, HUB, OWN
 from rftlab.llm.tasks.load import load
 from rftlab.studies.paper.pairs import SIZES
 
@@ -39,7 +39,7 @@ def questions_of(run: LLMRun) -> dict[str, QuestionCount]:
 
 def _there(run: LLMRun) -> tuple[int, int]:
     task, sizes = run.task, run.task.sizes
-    if task.name not in BENCHMARKS:
+    if task.name not in (*BENCHMARKS, OWN):
         return sizes.train, sizes.validation if run.evaluation.split == "validation" else sizes.test
     if (task.source, task.test_source) == (HUB, None):
         return SIZES[task.name]

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from rftlab.llm.stored import is_run
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import WRITING, reason, sha256_of, write_file
@@ -58,7 +59,8 @@ def open_store(root: Path) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         # listed before the marker is looked for: another process may be making the same folder
-        others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING)]
+        # runs of `rftlab train` may have come first
+        others = [entry for entry in root.iterdir() if not entry.name.startswith(WRITING) and not is_run(entry)]
         if not kind_of(root / MARKER):
             check(
                 not others,
@@ -71,6 +73,11 @@ def open_store(root: Path) -> Path:
     except OSError as error:
         raise UserError(f"results folder {root} cannot be written: {reason(error)}") from None
     return root
+
+
+def is_marked(root: Path) -> bool:
+    """Whether `root` says that it is a results folder, of whatever format."""
+    return kind_of(root / MARKER) is not None
 
 
 def check_format(root: Path) -> None:

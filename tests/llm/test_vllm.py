@@ -232,3 +232,26 @@ def test_a_model_that_vllm_cannot_run_is_one_line():
     with pytest.raises(UserError, match="vLLM cannot be started") as caught:
         engine_of(model)
     assert "\n" not in str(caught.value)
+
+
+def test_an_exported_folder_is_served_with_the_weights_that_were_trained(tmp_path):
+    """vLLM reads its files, and gives the log-probabilities that transformers gives."""
+    from transformers import AutoModelForCausalLM
+    from vllm import LLM, SamplingParams
+
+    from rftlab.llm.export import export
+    from rftlab.llm.stored import stored_run
+
+    train(run_of(rounds=2, eval_every=2), tmp_path / "run")
+    export(stored_run(tmp_path / "run"), tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, trust_remote_code=False)
+    served = LLM(str(tmp_path / "out"), dtype="float32", max_model_len=32, enforce_eager=True)
+    prompt = {"prompt_token_ids": [1, 5, 6, 13, 7]}
+    (found,) = served.generate([prompt], SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, seed=1))
+    tokens = list(found.outputs[0].token_ids)
+    ids = torch.tensor([prompt["prompt_token_ids"] + tokens])
+    with torch.no_grad():
+        logits = model(ids).logits[0].log_softmax(dim=-1)
+    ours = [float(logits[4 + i, token]) for i, token in enumerate(tokens)]
+    theirs = [step[token].logprob for step, token in zip(found.outputs[0].logprobs, tokens, strict=True)]
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)

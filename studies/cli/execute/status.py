@@ -18,6 +18,7 @@ from rich.table import Table
 from rftlab.llm.lock import LOCK, held
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.studies.cli.execute.trained import show_trained
 from rftlab.studies.paper.pairs import LEVELS
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
@@ -47,10 +48,16 @@ class RunStatus(NamedTuple):
 
 
 def show(console: Console, root: Path) -> None:
-    """Print a table of each study. Raises UserError where the folder is none of ours or holds no study."""
+    """Print a table of each study, and one of the runs of `rftlab train`. Raises UserError where the folder is none of
+    ours or holds neither."""
+    trained = show_trained(console, root)
+    if trained and not store.is_marked(root):
+        return
     store.check_format(root)
     levels = [level for level in LEVELS if has_study(root, level)]
-    check(bool(levels), f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}")
+    check(
+        bool(levels) or trained, f"{root} holds no study; `rftlab reproduce --results {root}` starts one. {_runs(root)}"
+    )
     for level in levels:
         runs = [run_status(root, point) for point in read_study(root, level).points()]
         console.print(_table(level, runs))

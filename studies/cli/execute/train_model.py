@@ -1,6 +1,7 @@
 """One run of a language model with a bar, and its curve as a table."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -15,8 +16,10 @@ from rftlab.studies.results.language import cost_table
 from rftlab.studies.runs.runner import long_form
 
 
-def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool) -> None:
-    """Train in a folder, and print the curve."""
+def train_model(
+    console: Console, run: LLMRun, folder: Path, tracker: Kind, quiet: bool, rewards: dict[str, Any]
+) -> None:
+    """Train in a folder, and print the curve. rewards: keywords of `train` about a user's functions."""
     track = tracker_of(tracker, folder)
     columns = (
         SpinnerColumn(),
@@ -43,7 +46,7 @@ def train_model(console: Console, run: LLMRun, folder: Path, tracker: Kind, quie
                 task, description=f"reading, step {step}: validation Pass@1 {rate:.3f}"
             ),
         )
-        outcome = train(run, folder, report)
+        outcome = train(run, folder, report, **rewards)
     _show(console, outcome.curve)
     rates = {split: getattr(outcome.curve, f"{split}_pass_at_1")[-1:] for split in SPLITS}
     console.print(evaluated_on(run, rates), markup=False, highlight=False)

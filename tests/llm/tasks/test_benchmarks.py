@@ -281,18 +281,18 @@ def test_damaged_files_are_one_line(tmp_path):
 
 
 def test_sources_are_checked(tmp_path):
-    csv = tmp_path / "train.csv"
-    csv.write_text("question,answer\n")
+    csv = tmp_path / "train.tsv"
+    csv.write_text("question\tanswer\n")
     cases = [
-        ((str(csv), str(csv)), r"train\.csv: format '\.csv' is unknown; allowed: \.parquet, \.jsonl$"),
+        ((str(csv), str(csv)), r"train\.tsv: format '\.tsv' is unknown; allowed: \.parquet, \.jsonl, \.csv$"),
         (
             (str(csv),),
-            r"source = '.*train\.csv' is no folder; allowed: hub, a folder with train and test files, or a "
+            r"source = '.*train\.tsv' is no folder; allowed: hub, a folder with train and test files, or a "
             r"file together with test_source$",
         ),
         (("no/such/folder",), r"source = 'no/such/folder' is no folder"),
         (("no/such.jsonl", "no/such.jsonl"), r"^no/such\.jsonl cannot be read: No such file or directory$"),
-        ((str(tmp_path),), r"train files: none; allowed: one of train\.parquet and train\.jsonl, or shards$"),
+        ((str(tmp_path),), r"train files: none; allowed: one of train\.parquet, train\.jsonl, train\.csv, or shards$"),
     ]
     for arguments, message in cases:
         with pytest.raises(UserError, match=message):

@@ -244,5 +244,5 @@ def test_the_examples_earn_the_reward():
 
 
 def test_every_task_has_a_verifier_and_a_name():
-    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words"}
+    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words", "own"}
     assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"]

@@ -1,0 +1,272 @@
+"""Calls of a user's reward functions, and what is checked of them: one finite number for each response, or one for each
+of its tokens; inputs as they were; an answer in time; and the same answer to the same question.
+
+R responses to G prompts; _R runs along responses, _T along tokens.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rftlab.llm.rewards.limit import OutOfTime, within
+from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for, said_by
+from rftlab.shared.errors import UserError, check
+
+LARGEST = 1e100
+"""What a reward is smaller than, up to its sign: the squares of sums of such are finite."""
+SAMPLE = 8
+"""Responses that a reward is asked for again."""
+
+
+class RewardBatch(NamedTuple):
+    """Scored responses, and where they come from."""
+
+    place: str
+    """For messages: the round."""
+    numbers: Sequence[int]
+    """(G,) numbers of the prompts in their split, for messages."""
+    prompts: Sequence[Any]
+    """(G,) chat messages, or text."""
+    truths: Sequence[str]
+    """(G,)"""
+    rows: Sequence[dict[str, Any]]
+    """(G,) columns of the data; empty where a task has none."""
+    group: np.ndarray
+    """(R,) index of each response's prompt."""
+    texts: Sequence[str]
+    """(R,)"""
+    tokens: Sequence[list[int]]
+    """(R,) ids of each response."""
+
+    def take(self, rows: Iterable[int]) -> "RewardBatch":
+        """Some of the responses, with all prompts."""
+        rows = list(rows)
+        texts, tokens = [self.texts[i] for i in rows], [self.tokens[i] for i in rows]
+        return self._replace(group=self.group[rows], texts=texts, tokens=tokens)
+
+    def group_name(self, row: int) -> str:
+        """The group of a response, in words."""
+        return f"the group of prompt {self.numbers[self.group[row]]}"
+
+
+class Rewarded(NamedTuple):
+    """Rewards of R responses."""
+
+    outcome: np.ndarray
+    """(R,) weighted sum of the rewards that are one number for a response."""
+    steps: np.ndarray | None
+    """(T,) the same of those that are one for each token; None where there are none."""
+    by_name: dict[str, np.ndarray]
+    """(R,) of each reward, before its weight; of one for each token its sum."""
+
+    def take(self, rows_r: np.ndarray, tokens_t: np.ndarray) -> "Rewarded":
+        """Those of some responses, whose tokens are tokens_t."""
+        steps_t = None if self.steps is None else self.steps[tokens_t]
+        return Rewarded(self.outcome[rows_r], steps_t, {name: own[rows_r] for name, own in self.by_name.items()})
+
+    def followed_by(self, other: "Rewarded") -> "Rewarded":
+        """Those of these responses, then of others."""
+        if not len(other.outcome) or not len(self.outcome):
+            return other if len(other.outcome) else self
+        steps_T = None if self.steps is None or other.steps is None else np.concatenate([self.steps, other.steps])
+        names = {name: np.concatenate([own, other.by_name[name]]) for name, own in self.by_name.items()}
+        return Rewarded(np.concatenate([self.outcome, other.outcome]), steps_T, names)
+
+
+class RewardCaller:
+    """Rewards of a run, called in their order."""
+
+    def __init__(
+        self,
+        rewards: Sequence[LoadedReward],
+        columns: Sequence[str],
+        seconds: float,
+        piece: Callable[[int], str],
+        remark: Callable[[str], None],
+    ):
+        """columns: of the data; seconds: that a call may take; piece: text of a token. Raises UserError for a
+        function that asks for something else."""
+        self.rewards, self.seconds, self.piece, self.remark = tuple(rewards), seconds, piece, remark
+        self.wanted = {reward.named.name: asked_for(reward.named.name, reward.function, columns) for reward in rewards}
+        self._sample: dict[str, tuple[RewardBatch, list[np.ndarray]]] = {}
+        """By reward: responses that were asked about, and the answer."""
+        self._named: set[str] = set()
+        """Rewards of which was said that they change."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all rewards."""
+        return tuple(self.wanted)
+
+    def __call__(self, asked: RewardBatch) -> Rewarded:
+        """The rewards of responses. Raises UserError, which names the reward, the round and the group."""
+        outcome_R, steps_T = np.zeros(len(asked.texts)), None
+        by_name = {name: np.zeros(len(asked.texts)) for name in self.names}
+        for reward in self.rewards if asked.texts else ():
+            values = self._values(reward, asked)
+            self._ask_again(reward, asked)
+            by_token = values[0].ndim == 1
+            total_R = np.array([value.sum() for value in values])
+            if by_token:
+                own_T = reward.named.weight * np.concatenate(values)
+                steps_T = own_T if steps_T is None else steps_T + own_T
+            else:
+                outcome_R = outcome_R + reward.named.weight * total_R
+            by_name[reward.named.name] = total_R
+        return Rewarded(outcome_R, steps_T, by_name)
+
+    def repeat(self) -> None:
+        """Ask every reward once more about the responses of its first call, and say so where its answer changed."""
+        for reward in self.rewards:
+            if reward.named.name in self._sample:
+                asked, before = self._sample[reward.named.name]
+                self._compare(reward, asked, before, self._values(reward, asked))
+
+    def _ask_again(self, reward: LoadedReward, asked: RewardBatch) -> None:
+        """At the first call, twice about the same few responses."""
+        if reward.named.name not in self._sample:
+            few = asked.take(range(min(SAMPLE, len(asked.texts))))
+            first = self._values(reward, few)
+            self._sample[reward.named.name] = (few, first)
+            self._compare(reward, few, first, self._values(reward, few))
+
+    def _compare(
+        self, reward: LoadedReward, asked: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]
+    ) -> None:
+        changed = [i for i, (x, y) in enumerate(zip(before, now, strict=True)) if not np.array_equal(x, y)]
+        if changed and reward.named.name not in self._named:
+            self._named.add(reward.named.name)
+            was, found = float(before[changed[0]].sum()), float(now[changed[0]].sum())
+            self.remark(
+                f"reward {reward.named.name}: asked twice about a response in {asked.group_name(changed[0])} of "
+                f"{asked.place} it says {was:g} and {found:g}; it depends on time, on randomness or on earlier "
+                "calls, so the same run again gives another curve"
+            )
+
+    def _values(self, reward: LoadedReward, asked: RewardBatch) -> list[np.ndarray]:
+        """What a reward says of each response: a number, or (its tokens,) numbers."""
+        name, n = reward.named.name, len(asked.texts)
+        given = self._arguments(reward, asked)
+        kept = copy.deepcopy(given)
+        try:
+            said = within(self.seconds, partial(reward.function, **given))
+        except OutOfTime:
+            raise UserError(
+                f"reward {name}, {asked.place}: no answer after {self.seconds:g} s for the {n} responses of "
+                f"{_groups(asked)}; allowed: less, or a larger reward timeout"
+            ) from None
+        except (Exception, SystemExit) as error:
+            raise UserError(f"reward {name}, {asked.place}, {self._culprit(reward, asked)}: {said_by(error)}") from None
+        for key in kept:
+            check(
+                _same(given[key], kept[key]),
+                f"reward {name}, {asked.place}, {_changed(asked, given[key], kept[key])}: it changed its input {key}; "
+                "allowed: to read it",
+            )
+        return _checked(name, asked, said)
+
+    def _arguments(self, reward: LoadedReward, asked: RewardBatch) -> dict[str, list]:
+        return {name: self._argument(name, asked) for name in self.wanted[reward.named.name]}
+
+    def _argument(self, name: str, asked: RewardBatch) -> list:
+        if name == PIECES:
+            return [[self.piece(token) for token in tokens] for tokens in asked.tokens]
+        if name == "completion_ids":
+            return [list(tokens) for tokens in asked.tokens]
+        if name == "responses":
+            return list(asked.texts)
+        if name == "completions":
+            return [
+                text if isinstance(asked.prompts[g], str) else [{"role": "assistant", "content": text}]
+                for text, g in zip(asked.texts, asked.group, strict=True)
+            ]
+        if name in OFFERED:
+            return [copy.deepcopy(getattr(asked, name)[g]) for g in asked.group]
+        return [copy.deepcopy(asked.rows[g].get(name)) for g in asked.group]
+
+    def _culprit(self, reward: LoadedReward, asked: RewardBatch) -> str:
+        """The first group for which a reward raises on its own, in words."""
+        for g in np.unique(asked.group):
+            own = asked.take(np.flatnonzero(asked.group == g))
+            call = partial(reward.function, **self._arguments(reward, own))
+            with suppress(OutOfTime):
+                try:
+                    within(self.seconds, call)
+                except (Exception, SystemExit):
+                    return own.group_name(0)
+        return _groups(asked)
+
+
+def _groups(asked: RewardBatch) -> str:
+    """The groups of a call, in words."""
+    found = [str(asked.numbers[g]) for g in np.unique(asked.group)]
+    if len(found) == 1:
+        return f"the group of prompt {found[0]}"
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return f"the groups of prompts {shown}"
+
+
+def _same(now: Any, before: Any) -> bool:
+    with suppress(Exception):  # what compares is the user's
+        return bool(type(now) is type(before) and now == before)
+    return False
+
+
+def _changed(asked: RewardBatch, now: Any, before: Any) -> str:
+    """The group of the first entry of an argument that is not what it was, in words."""
+    if isinstance(now, list) and len(now) == len(before):
+        for i, (x, y) in enumerate(zip(now, before, strict=True)):
+            if not _same(x, y):
+                return asked.group_name(i)
+    return _groups(asked)
+
+
+def _checked(name: str, asked: RewardBatch, said: Any) -> list[np.ndarray]:
+    """What a reward said of each response, as numbers. Raises UserError where it is something else."""
+    said, n = _plain(said), len(asked.texts)
+    where = f"reward {name}, {asked.place}"
+    allowed = f"allowed: {n} finite numbers, one for each response, or {n} lists with one for each token"
+    check(isinstance(said, list), f"{where}, {_groups(asked)}: it returned {_kind(said)}; {allowed}")
+    check(len(said) == n, f"{where}, {_groups(asked)}: it returned {len(said)} values for {n} responses; {allowed}")
+    values = [_plain(value) for value in said]
+    by_token = isinstance(values[0], list)
+    for i, value in enumerate(values):
+        why = _wrong(value, by_token, len(asked.tokens[i]))
+        check(not why, f"{where}, {asked.group_name(i)}: it returned {why}; {allowed}")
+    return [np.array(value, dtype=np.float64) for value in values]
+
+
+def _wrong(value: Any, by_token: bool, tokens: int) -> str:
+    """What is wrong with the reward of a response of so many tokens; empty where nothing is."""
+    if isinstance(value, list) != by_token:
+        return f"{_kind(value)} beside {'lists' if by_token else 'numbers'}"
+    parts = [_plain(part) for part in value] if by_token else [value]
+    if by_token and len(parts) != tokens:
+        return f"{len(parts)} numbers for a response of {tokens} tokens"
+    bad = [part for part in parts if not _is_number(part)]
+    return _kind(bad[0]) if bad else ""
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and tensors as lists or numbers; tuples as lists."""
+    if not isinstance(value, list | str | bytes | dict) and hasattr(value, "tolist"):
+        with suppress(Exception):  # as a tensor that lies elsewhere
+            return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a real number, finite, and so small that sums of them are too."""
+    real = isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+    return real and abs(value) < LARGEST
+
+
+def _kind(value: Any) -> str:
+    with suppress(ValueError):  # a number of more digits than Python writes
+        if isinstance(value, str | bool | int | float):
+            return f"{type(value).__name__} {value!r}"[:60]
+    return type(value).__name__

@@ -1,0 +1,109 @@
+"""How responses to a user's own data are judged. Strictly an answer stands where the prompt asks for it, flexibly
+anywhere sensible; what is strictly right is flexibly right too. Every function looks at a bounded number of characters.
+
+number   strictly what follows the last `####`; flexibly the last number. Compared as numbers: 1,875 is 1875.0
+choice   strictly the letter that the last line is, that follows its last `####` or `Answer:`, or that is boxed;
+         flexibly the last capital letter that stands alone
+text     strictly the whole response, but for spaces; flexibly its last line, but for case, a leading `####` or
+         `Answer:`, and what is no letter or digit at its ends
+"""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
+
+TAIL = 1000
+"""Characters at the end of a response that the rules look at; those for text look at more where the truth is
+longer."""
+LONGEST_NUMBER = 60
+"""Characters of a number."""
+
+_NUMBER = re.compile(r"(?:(?<![0-9)])[-+])?(?:[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
+_MARKED = re.compile(r"####\s*\$?\s*([-+0-9.,eE]+)")
+_LETTER = re.compile(r"(?:####|[Aa]nswer:|\\boxed\{|^)[\s*]*\(?([A-Z])\)?[\s.*}]*$")
+_ALONE = re.compile(r"(?<![A-Za-z0-9'])([A-Z])(?![A-Za-z0-9'])")
+_LEAD = re.compile(r"^\s*(?:####|answer:)\s*", re.IGNORECASE)
+
+
+class AnswerRules(NamedTuple):
+    """How responses to one kind of truth are judged."""
+
+    strict: Callable[[str, str], bool]
+    """Of a response and the truth."""
+    flexible: Callable[[str, str], bool]
+    formed: Callable[[str], bool]
+    """Whether the strict rule finds an answer, right or wrong."""
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number that a text is, commas and a full stop at its end aside; None where it is none."""
+    text = text.strip().rstrip(".")
+    if len(text) > LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+        return None
+    try:
+        return Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        return None
+
+
+def _marked_number(response: str) -> Decimal | None:
+    found = _MARKED.findall(response[-TAIL:])
+    return number_of(found[-1].rstrip(",")) if found else None
+
+
+def _last_number(response: str) -> Decimal | None:
+    found = _NUMBER.findall(response[-TAIL:])
+    return number_of(found[-1]) if found else None
+
+
+def _strict_number(response: str, truth: str) -> bool:
+    found = _marked_number(response)
+    return found is not None and found == number_of(truth)
+
+
+def _flexible_number(response: str, truth: str) -> bool:
+    found = _last_number(response)
+    return _strict_number(response, truth) or (found is not None and found == number_of(truth))
+
+
+def _last_line(response: str, length: int = TAIL) -> str:
+    return response[-length:].strip().rpartition("\n")[2].strip()
+
+
+def _chosen(response: str) -> str | None:
+    found = _LETTER.search(_last_line(response))
+    return found[1] if found else None
+
+
+def _strict_choice(response: str, truth: str) -> bool:
+    return _chosen(response) == truth
+
+
+def _flexible_choice(response: str, truth: str) -> bool:
+    found = _ALONE.findall(response[-TAIL:])
+    return _strict_choice(response, truth) or (bool(found) and found[-1] == truth)
+
+
+def _strict_text(response: str, truth: str) -> bool:
+    near = len(response) <= 2 * len(truth) + TAIL  # spaces apart, a longer one is another text
+    return near and response.split() == truth.split()
+
+
+def _bare(line: str) -> str:
+    text = _LEAD.sub("", line, count=1)
+    places = [i for i, character in enumerate(text) if character.isalnum()]
+    return " ".join(text[places[0] : places[-1] + 1].casefold().split()) if places else ""
+
+
+def _flexible_text(response: str, truth: str) -> bool:
+    line = _last_line(response, TAIL + 2 * len(truth))
+    return _strict_text(response, truth) or (bool(_bare(truth)) and _bare(line) == _bare(truth))
+
+
+OWN_RULES = {
+    "number": AnswerRules(_strict_number, _flexible_number, lambda response: _marked_number(response) is not None),
+    "choice": AnswerRules(_strict_choice, _flexible_choice, lambda response: _chosen(response) is not None),
+    "text": AnswerRules(_strict_text, _flexible_text, lambda response: bool(response.strip())),
+}
+"""By kind of truth."""

@@ -1,0 +1,71 @@
+"""A time limit for a user's function, in this process.
+
+In the main thread a signal interrupts it, which also ends a regular expression or an operation on large integers; the
+function may use threads and processes of its own. Elsewhere, and where there are no such signals, it runs in a thread
+that is left behind when its time is up.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+AGAIN = 0.5
+"""Seconds after which a function that went on is interrupted once more."""
+
+
+class OutOfTime(BaseException):
+    """The time is up. No Exception, so that `except Exception` in a user's function does not keep it."""
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """What a call returns. Raises OutOfTime where it takes longer, and what it raises."""
+    began = time.monotonic()
+    in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    found = _interrupted(seconds, call) if in_main else _left_behind(seconds, call)
+    if time.monotonic() - began > seconds:  # it had set an alarm of its own, which takes the place of ours
+        raise OutOfTime
+    return found
+
+
+def _interrupted(seconds: float, call: Callable[[], Any]) -> Any:
+    """Two ends, because the alarm may ring in the first one: whatever happens, none rings afterwards."""
+    armed = True
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        if armed:
+            raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        try:
+            return call()
+        finally:
+            armed = False
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _left_behind(seconds: float, call: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise OutOfTime
+    if raised:
+        raise raised[0]
+    return found[0]

@@ -1,0 +1,140 @@
+"""A user's reward functions: from what a command line or a caller names to callables with names, checksums and
+weights.
+
+A function gets, by name and as lists with one entry for each response, what its parameters ask for:
+
+    responses        texts
+    truths           true answers; "" where the data have none
+    prompts          chat messages, or text
+    completions      responses as TRL hands them over: chat messages after chat prompts, else texts
+    completion_ids   ids of the tokens of each response, the end's included
+    pieces           text of each token, one by one
+    any column of the data
+
+With `**others` it gets all but `pieces`, so that a function written for TRL's GRPOTrainer works as it is.
+"""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rftlab.llm.rewards.config import NamedReward, check_names
+from rftlab.llm.rewards.source import source_sha256
+from rftlab.shared.errors import UserError, check
+
+Function = Callable[..., Any]
+Given = Function | Sequence[Function] | Mapping[str, Function]
+"""What a caller hands over: one function, several, or several by name."""
+PIECES = "pieces"
+OFFERED = ("responses", "truths", "prompts", "completions", "completion_ids", PIECES)
+"""What a reward can ask for besides the columns of the data; these names go before a column's."""
+
+
+class LoadedReward(NamedTuple):
+    """A reward that can be called."""
+
+    named: NamedReward
+    function: Function
+
+
+def loaded(given: Given, weights: Sequence[float] | None = None) -> tuple[LoadedReward, ...]:
+    """Rewards from functions; each weighs 1 unless `weights` has one for each, in their order. Raises UserError for
+    what is no function, has no name or no source, and for another number of weights."""
+    by_name = _by_name(given)
+    check(
+        weights is None or len(weights) == len(by_name),
+        f"{len(weights or ())} reward weights for {len(by_name)} rewards; allowed: one for each, or none at all",
+    )
+    check(bool(by_name), "reward names no function; allowed: one or more")
+    found = []
+    for (name, function), weight in zip(by_name, weights or [1.0] * len(by_name), strict=True):
+        check(
+            callable(function) and not inspect.iscoroutinefunction(function),
+            f"reward {name}: {type(function).__name__}; allowed: a function that is not async",
+        )
+        found.append(LoadedReward(NamedReward(name, source_sha256(function), float(weight)), function))
+    check_names(tuple(reward.named for reward in found))
+    return tuple(found)
+
+
+def _by_name(given: Given) -> list[tuple[str, Function]]:
+    if isinstance(given, Mapping):
+        return list(given.items())
+    functions = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    return [(_name_of(function), function) for function in functions]
+
+
+def _name_of(function: Any) -> str:
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def function_at(place: str) -> Function:
+    """The function that a command line names: `folder/file.py:function`, or `package.module:function`. The file is
+    the user's own program: it runs, as when Python is told to run it.
+
+    Raises UserError where the file, its program or the function fails.
+    """
+    where, colon, name = place.rpartition(":")
+    check(
+        bool(colon and where and name.isidentifier()),
+        f"reward = {place!r}; allowed: FILE.py:FUNCTION or MODULE:FUNCTION",
+    )
+    try:
+        module = _module_at(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"reward = {place!r}: {where} does not load: {said_by(error)}") from None
+    check(hasattr(module, name), f"reward = {place!r}: {where} has no {name}; allowed: {_functions(module)}")
+    return getattr(module, name)
+
+
+def _module_at(path: Path) -> Any:
+    check(path.is_file(), f"reward = {str(path)!r} is no file; allowed: a file with a function")
+    name = f"rftlab_reward_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is no program of Python; allowed: FILE.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # as for a program that is run
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _functions(module: Any) -> str:
+    own = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
+    return ", ".join(own) or "a file with a function"
+
+
+def said_by(error: BaseException) -> str:
+    """What a user's program raised, in a line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def asked_for(name: str, function: Function, columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of what a function is called with. Raises UserError for a parameter that nothing can fill."""
+    known = (*OFFERED, *(column for column in columns if column not in OFFERED))
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):
+        raise UserError(f"reward {name} does not say what its parameters are; allowed: a function of Python") from None
+    wanted: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            wanted += [each for each in known if each not in (*wanted, PIECES)]
+        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name in known:
+            wanted.append(parameter.name)
+        else:
+            check(
+                parameter.kind is parameter.VAR_POSITIONAL or parameter.default is not parameter.empty,
+                f"reward {name} asks for {parameter.name}; allowed: {', '.join(known)}",
+            )
+    return tuple(dict.fromkeys(wanted))

@@ -1,0 +1,133 @@
+"""A checksum of what a user's function is, so that a changed function never meets what another one has found.
+
+It covers the source of the function and, wherever it lies in the user's own files, of all that its names lead to:
+functions, classes, modules, and constants with their values. What is installed counts by its name alone. What a
+function reads or imports when it is called (files, services, the clock) is not seen.
+"""
+
+import dis
+import functools
+import hashlib
+import inspect
+import re
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from rftlab.shared.errors import UserError
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_BUNDLES = (tuple, list, set, frozenset, dict)
+
+
+def source_sha256(function: Any) -> str:
+    """The checksum of a callable. Raises UserError where its source cannot be read."""
+    digest = hashlib.sha256()
+    for part in _parts(function, {}):
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
+def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """Texts that say what a value is. seen: what was met on the way, by its id, which so stays its own."""
+    if isinstance(value, _PLAIN):
+        yield repr(value)
+    elif id(value) not in seen:
+        seen[id(value)] = value
+        yield from _parts_of_new(value, seen)
+
+
+def _parts_of_new(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    if isinstance(value, _BUNDLES):
+        yield from _parts_of_bundle(value, seen)
+    elif isinstance(value, FunctionType):
+        yield from _parts_of_function(value, seen)
+    elif isinstance(value, functools.partial):
+        yield from _parts((value.func, value.args, value.keywords), seen)
+    elif isinstance(value, MethodType):
+        yield from _parts((value.__func__, value.__self__), seen)
+    elif isinstance(value, re.Pattern):
+        yield from _parts((value.pattern, value.flags), seen)
+    elif isinstance(value, ModuleType):
+        yield value.__name__ if _installed(value) else _file_text(value)
+    elif isinstance(value, type):
+        yield _name(value) if _installed(value) else _text(value)
+    else:
+        yield from _parts_of_instance(value, seen)
+
+
+def _parts_of_bundle(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    yield f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, dict):
+        for pair in value.items():
+            yield from _parts(pair, seen)
+    elif isinstance(value, set | frozenset):
+        yield from sorted("".join(_parts(part, {})) for part in value)
+    else:
+        for part in value:
+            yield from _parts(part, seen)
+
+
+def _parts_of_function(function: FunctionType, seen: dict[int, Any]) -> Iterator[str]:
+    if _installed(function):
+        yield _name(function)
+        return
+    yield _text(function.__code__, function)
+    yield from _parts((function.__defaults__, function.__kwdefaults__), seen)
+    for cell in function.__closure__ or ():
+        yield from _parts(cell.cell_contents, seen)
+    for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
+        yield name
+        yield from _parts(function.__globals__[name], seen)
+
+
+def _parts_of_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """A wrapper by what it wraps, an object of the user's by its class and fields, another by how Python shows it
+    unless that is its address."""
+    kind = type(value)
+    yield _name(kind)
+    if hasattr(value, "__wrapped__"):
+        yield from _parts(value.__wrapped__, seen)
+    elif not _installed(kind):
+        yield from _parts((kind, getattr(value, "__dict__", {})), seen)
+    elif " at 0x" not in (shown := repr(value)):
+        yield shown
+
+
+def _globals_of(code: CodeType) -> set[str]:
+    """Names that a code and those inside it look up in their module."""
+    found = {str(step.argval) for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*(_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+
+
+def _text(value: Any, named: Any = None) -> str:
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError, IndexError):
+        raise UserError(
+            f"the source of {_name(named or value)} cannot be read; allowed: a function in a file, so that a run "
+            "can say with which one it was trained"
+        ) from None
+
+
+def _file_text(module: ModuleType) -> str:
+    return Path(inspect.getfile(module)).read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _installed(value: Any) -> bool:
+    """Whether a function, class or module comes with Python or with a package, not from the user's own files."""
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+    if home.partition(".")[0] == "rftlab":
+        return True
+    try:
+        path = Path(inspect.getfile(value)).resolve()
+    except (TypeError, OSError):
+        return home != "__main__"
+    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return "site-packages" in path.parts or any(path.is_relative_to(Path(place).resolve()) for place in places)
+
+
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"

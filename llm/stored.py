@@ -1,0 +1,109 @@
+"""A run's folder as somebody finds it: its configuration, its checkpoints, its rollouts. Nothing is written."""
+
+import dataclasses
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from rftlab.llm.config import LLMRun, LoRA, Model
+from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.errors import UserError, check, plain
+from rftlab.shared.files import verify_folder
+from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json
+
+CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
+
+
+class StoredRun(NamedTuple):
+    """What a folder says of the run in it."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    @property
+    def rounds(self) -> int:
+        """That were planned."""
+        return int(self.config["design"]["rounds"])
+
+    @property
+    def model(self) -> LLMRun:
+        """As much of the run as decides on its model: source, adapters, the arithmetic that `tiny` read, the seed;
+        the rest is usual, and on a CPU. Raises UserError where that is none of this version's."""
+        try:
+            parts = (built(kind, self.config[name]) for name, kind in _PARTS.items())
+            task, model, lora = parts
+            return LLMRun(
+                task=task, model=model, lora=lora, seed=self.config["seed"], temperature=self.config["temperature"]
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{self.folder / CONFIG} is of no run of this version: {type(error).__name__}: {error}"
+            ) from None
+
+
+_PARTS: dict[str, type] = {"task": TaskConfig, "model": Model, "lora": LoRA}
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a language model's run."""
+    try:
+        config = read_json(folder / CONFIG) if kind_of(folder / CONFIG) == FILE else None
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("level") == "llm"
+
+
+def trained_in(folder: Path) -> list[Path]:
+    """The folder, where it is that of a run; else those directly below it that are."""
+    return [folder] if is_run(folder) else [each for each in folders_in(folder) if is_run(each)]
+
+
+def stored_run(folder: Path) -> StoredRun:
+    """The run in a folder of `rftlab train`. Raises UserError where there is none."""
+    place = folder / CONFIG
+    allowed = "allowed: a folder of rftlab train"
+    check(kind_of(folder.resolve()) == FOLDER, f"{folder} is no folder; {allowed}")
+    try:
+        config = read_json(place)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}; {allowed}") from None
+    known = isinstance(config, dict) and config.get("level") == "llm" and isinstance(config.get("design"), dict)
+    check(known and type(config["design"].get("rounds")) is int, f"{place} is of no language model's run; {allowed}")
+    return StoredRun(folder, config)
+
+
+def checkpoint_of(run: StoredRun, round_index: int | None, needed: tuple[str, ...]) -> Path:
+    """The checkpoint of a round, the last if None, with the files that are needed. Raises UserError, with the rounds
+    that there are."""
+    places = {int(place.name): place for place in numbered(run.folder / CHECKPOINTS)}
+    there = ", ".join(map(str, places)) or "none"
+    wanted = max(places, default=0) if round_index is None else round_index
+    check(wanted in places, f"{run.folder} has no checkpoint of round {wanted}; there are: {there}")
+    try:
+        verify_folder(places[wanted], (STATE,))
+        sums = read_json(places[wanted] / "checksums.json")
+        check(
+            all(name in sums for name in needed),
+            f"{places[wanted]} has no weights: a study drops those of finished runs; allowed: a folder of rftlab train",
+        )
+    except (OSError, ValueError) as error:
+        raise UserError(f"damaged: {error}; there are checkpoints of rounds {there}") from None
+    return places[wanted]
+
+
+def built(kind: Any, facts: Any) -> Any:
+    """A dataclass from its plain values, lists as tuples. Raises TypeError or KeyError for others."""
+    if not dataclasses.is_dataclass(kind):
+        return tuple(facts) if get_origin(kind) is tuple else facts
+    hints = get_type_hints(kind)
+    unknown = set(facts) - set(hints)
+    if unknown:
+        raise KeyError(plain(sorted(unknown)[0])[:80])
+    return kind(**{name: built(_single(hints[name]), value) for name, value in facts.items()})  # type: ignore[operator]
+
+
+def _single(hint: Any) -> Any:
+    """A type beside which None is allowed, alone."""
+    if isinstance(hint, UnionType):
+        return next((part for part in get_args(hint) if part is not NoneType), hint)
+    return hint

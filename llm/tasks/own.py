@@ -1,0 +1,187 @@
+"""A user's own data as a task: rows with named columns, a template for prompts, and what true answers are.
+
+Values of columns are put into the template as text and never looked at again; a template knows columns in braces and
+nothing else.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from rftlab.llm.rewards.answers import boxed
+from rftlab.llm.rewards.free_text import number_of
+from rftlab.llm.rewards.verify import NONE
+from rftlab.llm.tasks.columns import column_of, messages_column, shown
+from rftlab.llm.tasks.config import HUB, OWN, OwnData
+from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
+from rftlab.llm.tasks.hub import hub_rows
+from rftlab.llm.tasks.task import Prompt, Split, Task
+from rftlab.shared.errors import UserError, check
+
+INSTRUCTIONS = {
+    "text": "Reply with the answer alone, without any other words.",
+    "number": 'Let\'s think step by step and output the final answer after "####".',
+    "boxed": "Let's think step by step and output the final answer within \\boxed{}.",
+    "choice": "Write the letter of the right choice alone on the last line.",
+}
+"""What the usual template adds, by kind of truth."""
+VERIFIER = {"boxed": "math"}
+"""Of a kind of truth, where it has another name."""
+CHOICES = 26
+
+
+def load(source: str, test_source: str | None, own: OwnData) -> Task:
+    """The task with splits train and test; where the data have no test split, a part of the questions, chosen by their
+    checksums so that equal ones stay together. Raises UserError for data that cannot be used."""
+    rows = {"train": _rows(source, "train")}
+    if test_source is not None:
+        rows["test"] = _rows(test_source, "test")
+    elif not source.startswith(f"{HUB}:") and Path(source).is_dir():
+        rows["test"] = _rows(source, "test")
+    splits = {name: _split_of(found, own) for name, found in rows.items()}
+    if "test" not in splits:
+        splits = _parted(splits["train"], own.test_part, source)
+    return Task(OWN, VERIFIER.get(own.truth, own.truth) if own.has_truths else NONE, splits)
+
+
+def _rows(source: str, split: str) -> list[DatasetRow]:
+    if source.startswith(f"{HUB}:"):
+        _, repository, *configuration = source.split(":")
+        check(
+            repository.count("/") == 1 and len(configuration) <= 1,
+            f"source = {source!r}; allowed: {HUB}:OWNER/NAME or {HUB}:OWNER/NAME:CONFIGURATION",
+        )
+        return hub_rows(repository, configuration[0] if configuration else None, split)
+    return [row for path in files_of(Path(source), split) for row in read_rows(path)]
+
+
+def _split_of(rows: Sequence[DatasetRow], own: OwnData) -> Split:
+    for i, (literal, name) in enumerate(_parts_of(own.template)):  # before any row, so that the template is blamed
+        check(name is None or name in rows[0].columns, _missing(rows[0], own, name or literal, i))
+    prompts = tuple(_prompt_of(row, own) for row in rows)
+    truths = tuple(_truth_of(row, own) if own.has_truths else "" for row in rows)
+    return Split(prompts, truths, tuple(dict(row.columns) for row in rows))
+
+
+def _missing(row: DatasetRow, own: OwnData, name: str, place: int) -> str:
+    return (
+        f"task.own.template = {own.template!r} names {name}, which {row.place} has not; allowed: "
+        f"{', '.join(row.columns)}"
+    )
+
+
+def _parted(split: Split, part: float, source: str) -> dict[str, Split]:
+    """Training and test questions of data that are in one piece."""
+    keys = [hashlib.sha256(json.dumps(prompt, sort_keys=True).encode()).hexdigest() for prompt in split.prompts]
+    ordered = sorted(set(keys))
+    n = math.ceil(part * len(ordered))
+    check(n < len(ordered), f"{source} has {len(ordered)} different questions; allowed: more, or a test_source")
+    unseen = set(ordered[:n])
+    return {
+        name: _taken(split, [i for i, key in enumerate(keys) if (key in unseen) == (name == "test")])
+        for name in ("train", "test")
+    }
+
+
+def _taken(split: Split, rows: Sequence[int]) -> Split:
+    return Split(
+        tuple(split.prompts[i] for i in rows), tuple(split.answers[i] for i in rows), tuple(split.rows[i] for i in rows)
+    )
+
+
+def _parts_of(template: str) -> list[tuple[str, str | None]]:
+    """Text and the column behind it, from the left. Raises UserError for anything but columns in braces."""
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise UserError(
+            f"task.own.template = {template!r}: {error}; allowed: columns in braces, {{{{ and }}}} for braces"
+        ) from None
+    for _, name, form, conversion in parts:
+        check(
+            not form and not conversion and name != "",
+            f"task.own.template = {template!r}: {{{name}}} with more than a name; allowed: the name of a column",
+        )
+    return [(literal, name) for literal, name, _, _ in parts]
+
+
+def _prompt_of(row: DatasetRow, own: OwnData) -> Prompt:
+    said = row.columns.get(own.prompt_column)
+    if isinstance(said, list) and not own.template:
+        check(own.chat, f"{row.place}: {own.prompt_column} has chat messages; allowed: task.own.chat with them")
+        return _after_system(own, messages_column(row, own.prompt_column))
+    parts = _parts_of(own.template or _usual(row, own))
+    text = "".join(literal + ("" if name is None else _as_text(row, name, own)) for literal, name in parts)
+    check(bool(text.strip()), f"{row.place}: the prompt is empty; allowed: one with some text")
+    return _after_system(own, [{"role": "user", "content": text}]) if own.chat else own.system + text
+
+
+def _after_system(own: OwnData, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{"role": "system", "content": own.system}, *messages] if own.system else messages
+
+
+def _usual(row: DatasetRow, own: OwnData) -> str:
+    """The template of who names none."""
+    column_of(row, own.prompt_column, "the column that task.own.prompt_column names")
+    names = [own.prompt_column] + [own.choices_column] * (own.truth == "choice" and own.choices_column in row.columns)
+    question = "\n".join(f"{{{name}}}" for name in names)
+    instruction = INSTRUCTIONS[own.truth].replace("{", "{{").replace("}", "}}")
+    return f"{question}{chr(10) if len(names) > 1 else ' '}{instruction}" if own.has_truths else question
+
+
+def _as_text(row: DatasetRow, name: str, own: OwnData) -> str:
+    """A value for a prompt: choices with letters, one to a line; other lists as JSON."""
+    value = column_of(row, name, "a column of every row that the template names")
+    if own.truth == "choice" and name == own.choices_column:
+        return "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(_choices(row, own)))
+    check(value is not None, f"{row.place}: {name} is empty; allowed: text or a number")
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _choices(row: DatasetRow, own: OwnData) -> list[Any]:
+    choices = row.columns.get(own.choices_column)
+    if not isinstance(choices, list) or not 2 <= len(choices) <= CHOICES:
+        raise UserError(f"{row.place}: {own.choices_column} is {shown(choices)}; allowed: a list of 2 to {CHOICES}")
+    return choices
+
+
+def _truth_of(row: DatasetRow, own: OwnData) -> str:
+    value = column_of(row, own.truth_column, "the column that task.own.truth_column names, or none")
+    if own.truth == "choice":
+        return _letter(row, own, value)
+    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    if own.truth == "number":
+        text = text.rpartition("####")[2].strip()
+        number = number_of(text)
+        if number is None:
+            raise _refused(row, own, value, "a number, or a text that ends in #### and a number")
+        return text
+    if own.truth == "boxed":
+        text = (boxed(text) or "").strip() if "\\boxed" in text else text
+        if not text or boxed(f"\\boxed{{{text}}}") != text:
+            raise _refused(row, own, value, "LaTeX that can stand in \\boxed{}, or a text with \\boxed{} around some")
+    if not text:
+        raise _refused(row, own, value, "text or a number")
+    return text
+
+
+def _letter(row: DatasetRow, own: OwnData, value: object) -> str:
+    """A choice by its letter: given so, by its place from 0, or by its text."""
+    choices = _choices(row, own) if own.choices_column in row.columns else None
+    most = CHOICES if choices is None else len(choices)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most:
+        return chr(65 + value)
+    if choices is not None and choices.count(value) == 1:
+        return chr(65 + choices.index(value))
+    text = value.strip().strip("().").upper() if isinstance(value, str) else ""
+    if len(text) == 1 and "A" <= text <= chr(64 + most):
+        return text
+    raise _refused(row, own, value, f"a letter from A to {chr(64 + most)}, a place from 0, or one of the choices")
+
+
+def _refused(row: DatasetRow, own: OwnData, value: object, allowed: str) -> UserError:
+    return UserError(f"{row.place}: {own.truth_column} is {shown(value)}; allowed: {allowed}")

@@ -1,0 +1,54 @@
+"""Runs of `rftlab train` as their folders show them, without reading a table or waiting for a lock.
+
+running       a process holds the folder
+done          the last checkpoint is that of the last round
+interrupted   the rest; the same command goes on from the last checkpoint
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rftlab.llm.lock import LOCK, held
+from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
+from rftlab.shared.errors import UserError, plain
+from rftlab.shared.folders import FILE, kind_of, numbered
+
+
+def show_trained(console: Console, root: Path) -> bool:
+    """Print a table of the runs in a folder, or of the run that it is; whether there are any."""
+    folders = trained_in(root)
+    if not folders:
+        return False
+    table = Table(box=None, title="runs of rftlab train", title_justify="left")
+    for title in ("run", "state", "round", "of", "model", "task", "rewards"):
+        table.add_column(title, overflow="fold", justify="right" if title in ("round", "of") else "left")
+    for folder in folders:
+        table.add_row(*(Text(plain(cell)) for cell in _row(folder, root)))
+    console.print(table)
+    return True
+
+
+def _row(folder: Path, root: Path) -> list[str]:
+    name = folder.name if folder != root else str(folder)
+    try:
+        run = stored_run(folder)
+        config, rewards = run.config, run.config.get("rewards")
+        model, task = str(config["model"]["source"]), str(config["task"]["name"])
+    except (UserError, KeyError, TypeError):
+        return [name, "damaged", "", "", "", "", ""]
+    checkpoints = numbered(folder / CHECKPOINTS)
+    done = int(checkpoints[-1].name) if checkpoints else 0
+    running = kind_of(folder / LOCK) == FILE and held(folder)
+    state = "running" if running else "done" if done >= run.rounds else "interrupted"
+    return [
+        name,
+        state,
+        str(done),
+        str(run.rounds),
+        model,
+        task,
+        ", ".join(rewards) if isinstance(rewards, dict) else "",
+    ]

@@ -1,0 +1,375 @@
+"""A user's rewards: what they get, what is trained on, and what is said of those that misbehave."""
+
+import json
+import threading
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.llm.config import config_of
+from rftlab.llm.rewards.call import RewardBatch, RewardCaller
+from rftlab.llm.rewards.config import NamedReward
+from rftlab.llm.rewards.limit import OutOfTime, within
+from rftlab.llm.rewards.load import asked_for, function_at, loaded
+from rftlab.llm.rewards.source import source_sha256
+from rftlab.llm.train import TrainingCallbacks, train, without_effect
+from rftlab.shared.averages import difficulty_of, difficulty_within
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.shaping import Length
+from rftlab.shared.config.surrogate import Reinforce
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.cli.train import parse_train
+from tests.support import own_rewards as mine
+from tests.support.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
+
+
+def records(folder):
+    return pd.concat(pd.read_parquet(path) for path in sorted((folder / "rollouts").iterdir()))
+
+
+def asked(texts=("1 2", "a", "33", "b"), prompts=("p", "q"), rows=({}, {}), truths=("5", "77")):
+    group = np.repeat(np.arange(len(prompts)), len(texts) // len(prompts))
+    return RewardBatch("round 3", (40, 41), prompts, truths, rows, group, texts, [[9] * len(text) for text in texts])
+
+
+def called(function, batch=None, seconds=5.0, remark=lambda text: None, columns=()):
+    caller = RewardCaller(loaded(function), columns, seconds, lambda token: str(token), remark)
+    return caller(batch or asked())
+
+
+# --- what is trained on ---
+
+
+def test_several_rewards_are_weighed_and_recorded(tmp_path):
+    run = run_of(rounds=2, eval_every=2, support_rollouts=1)
+    outcome = train(run, tmp_path, reward=[mine.digits, mine.short], reward_weights=[1.0, 0.1])
+    table = records(tmp_path)
+    assert (
+        table.reward_digits.tolist() == mine.digits(table.text) and (table.reward_short == -table.text.str.len()).all()
+    )
+    scored = table[table.role.isin(["trained", "support"])]
+    np.testing.assert_allclose(scored.reward, scored.reward_digits + 0.1 * scored.reward_short, atol=1e-12)
+    trained = table[table.role == "trained"]
+    last = outcome.metrics.iloc[-1]
+    assert outcome.curve.reward[1] == pytest.approx(trained.reward.mean())
+    assert last.reward_digits == pytest.approx(trained.reward_digits.mean())
+    assert {"train_reward", "test_reward_short", "test_greedy_reward", "test_strict"} <= set(outcome.metrics)
+    assert trained.reward.nunique() > 5 and 0 <= outcome.curve.test_pass_at_1[1] <= 1, "Pass@1 is the verifier's"
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        {"sampling": Sampling(tries=3)},
+        {"sampling": Sampling(budget="difficulty")},
+        {"estimator": Estimator(Advantage("moving_average"))},
+        {"estimator": Estimator(Advantage("greedy"))},
+        {"replay_window": 3, "rollouts": 1},
+    ],
+    ids=["dynamic", "difficulty", "moving average", "greedy", "window"],
+)
+def test_rewards_of_any_size_and_sign_go_through_every_choice(design, tmp_path):
+    outcome = train(run_of(**{"rounds": 4, "eval_every": 2} | design), tmp_path, reward=mine.near)
+    table = records(tmp_path)
+    trained = table[table.role == "trained"]
+    assert outcome.diverged_at is None and trained.reward.min() < -1 and (trained.reward == trained.reward_near).all()
+    assert np.isfinite(trained.advantage).all() and trained.advantage.abs().max() > 0
+    for _, group in table[table.role == "dropped"].groupby(["round", "prompt"]):
+        assert group.reward_near.nunique() == 1, "only groups of equal rewards are replaced"
+
+
+def test_it_learns_from_a_graded_reward(tmp_path):
+    run = run_of(rollouts=8, rounds=16, eval_every=8, greedy=False)
+    rewards = train(run, tmp_path, reward=mine.digits).metrics.test_reward
+    assert rewards.iloc[-1] > rewards.iloc[0] + 0.2, list(rewards)
+
+
+def test_rewards_of_tokens_reach_the_advantages(tmp_path):
+    """By tokens each has the sum of the rewards from it on; by responses the sum of all is the reward."""
+    by_token = Estimator(Advantage("none", gamma=0.5), Reinforce())
+    for name, estimator in (("by token", by_token), ("by response", Estimator(Advantage("group_mean")))):
+        train(
+            run_of(rounds=1, eval_every=1, estimator=estimator),
+            tmp_path / name,
+            reward={"s": mine.steps, "d": mine.digits},
+        )
+    table = records(tmp_path / "by response")
+    np.testing.assert_allclose(table.reward, table.reward_s + table.reward_d)
+    means = table.groupby(["round", "prompt"]).reward.transform("mean")
+    np.testing.assert_allclose(table.advantage, table.reward - means, atol=1e-12)
+    table = records(tmp_path / "by token")
+    first = []
+    for row in table.itertuples():
+        own = np.array([float(3 <= token <= 12) - (token <= 2) for token in row.tokens])
+        own[-1] += row.reward_d
+        first.append((own * 0.5 ** np.arange(len(own))).sum())
+    np.testing.assert_allclose(table.advantage, first)
+
+
+def test_a_killed_run_goes_on_and_ends_as_one_that_was_not(tmp_path):
+    run, reward = run_of(rounds=8, sampling=Sampling(budget="difficulty")), {"reward": mine.near}
+    whole = train(run, tmp_path / "whole", **reward)
+
+    def stop(done):
+        if done == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(run, tmp_path / "cut", TrainingCallbacks(rounds=stop), **reward)
+    assert same(train(run, tmp_path / "cut", **reward), whole)
+
+
+# --- identity ---
+
+
+def test_a_folder_never_gives_the_curve_of_another_reward(tmp_path):
+    run = run_of(rounds=2, eval_every=2)
+    train(run, tmp_path, reward=mine.digits)
+    config = json.loads((tmp_path / "config.json").read_bytes())
+    assert config["rewards"] == {"digits": {"sha256": source_sha256(mine.digits), "weight": 1.0}}
+    for other in ({"reward": {"digits": mine.near}}, {"reward": mine.digits, "reward_weights": [2]}, {}):
+        with pytest.raises(UserError, match=r"is of another configuration: rewards\.digits"):
+            train(run, tmp_path, **other)
+    with pytest.raises(UserError, match="the run has rewards and train got none"):
+        train(run_of(rewards=(NamedReward("digits", "0"),)), tmp_path)
+
+
+def test_runs_without_rewards_are_what_they_were():
+    assert not {"rewards", "reward_timeout"} & config_of(run_of()).keys() and "own" not in config_of(run_of())["task"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("len(r)", "len(r) + 1"),
+        ("FACTOR = 2", "FACTOR = 3"),
+        ("return value + 1", "return value - 1"),
+        ('"[a-z]"', '"[a-y]"'),
+        ("more=1", "more=2"),
+        ("twice(2)", "twice(4)"),
+    ],
+)
+def test_a_change_wherever_the_function_leads_is_another_source(change, tmp_path):
+    program = """
+import re
+FACTOR = 2
+WORDS = re.compile("[a-z]")
+
+def twice(n):
+    def around(function):
+        def inner(responses, more=1):
+            return [n * value for value in function(responses)]
+        return inner
+    return around
+
+def helper(value):
+    return value + 1
+
+@twice(2)
+def reward(responses):
+    return [helper(len(r)) * FACTOR + len(WORDS.findall(r)) for r in responses]
+"""
+    texts = {"a": program, "b": program.replace(*change), "c": program + "\n\ndef another():\n    return 5\n"}
+    assert program.count(change[0]) == 1
+    sums = {}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        sums[name] = source_sha256(function_at(f"{tmp_path / name}.py:reward"))
+    assert sums["a"] == sums["c"] != sums["b"]
+
+
+def test_partials_and_methods_have_a_source_and_code_without_one_is_refused():
+    class Judge:
+        def __init__(self, bonus):
+            self.bonus = bonus
+
+        def reward(self, responses):
+            return [self.bonus for _ in responses]
+
+    sums = {source_sha256(partial(Judge(bonus).reward)) for bonus in (1, 2, 2)}
+    assert len(sums) == 2 and source_sha256(np.mean) == source_sha256(np.mean)
+    names: dict = {}
+    exec("def unseen(responses):\n    return [0.0]", names)
+    with pytest.raises(UserError, match=r"the source of .*unseen cannot be read; allowed: a function in a file"):
+        loaded(names["unseen"])
+
+
+# --- what a function gets ---
+
+
+def test_parameters_are_filled_by_name():
+    got = {}
+
+    def reward(responses, truths, completions, level, *, prompts, unused=7, **others):
+        got.update(locals())
+        return [1.0] * len(responses)
+
+    chats = ([{"role": "user", "content": "p"}], "q")
+    batch = asked(prompts=chats, rows=({"level": 1, "prompts": "x"}, {"level": [2]}))
+    called(reward, batch, columns=("level", "prompts"))
+    assert got["truths"] == ["5", "5", "77", "77"] and got["level"] == [1, 1, [2], [2]] and got["unused"] == 7
+    assert got["completions"] == [[{"role": "assistant", "content": text}] for text in ("1 2", "a")] + ["33", "b"]
+    assert got["prompts"] == [chats[0], chats[0], "q", "q"] and got["others"].keys() == {"completion_ids"}
+    assert asked_for("steps", mine.steps, ()) == ("pieces",)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("reward", "reward = 'reward'; allowed: FILE.py:FUNCTION or MODULE:FUNCTION"),
+        ("none.py:f", "reward = 'none.py' is no file"),
+        ("no_such_module_at_all:f", "no_such_module_at_all does not load: ModuleNotFoundError"),
+        ("tests.support.own_rewards:absent", "has no absent; allowed: digits, count, short"),
+        ("{}/broken.py:f", r"broken.py does not load: ZeroDivisionError"),
+        ("{}/exits.py:f", r"exits.py does not load: SystemExit: 4"),
+    ],
+)
+def test_a_place_that_has_no_function_is_one_line(place, message, tmp_path):
+    (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "exits.py").write_text("raise SystemExit(4)")
+    with pytest.raises(UserError, match=message) as error:
+        function_at(place.format(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "weights", "message"),
+    [
+        ([mine.digits], [1, 2], "2 reward weights for 1 rewards"),
+        ([], None, "reward names no function"),
+        ([mine.digits, mine.digits], None, "two rewards are called digits"),
+        (lambda responses: [0], None, "reward name '<lambda>'; allowed: up to 40 letters"),
+        ({"strict": mine.digits}, None, "reward name 'strict'"),
+        ({"a": 3}, None, "reward a: int; allowed: a function"),
+        ([mine.digits], [float("nan")], "weight of the reward digits = nan"),
+    ],
+)
+def test_what_is_handed_over_is_checked(given, weights, message):
+    with pytest.raises(UserError, match=message):
+        loaded(given, weights)
+
+
+# --- rewards that misbehave ---
+
+WRONG = {
+    "nan": "the group of prompt 41: it returned float nan",
+    "words": "the group of prompt 40: it returned str 'good'",
+    "too_few": "the groups of prompts 40, 41: it returned 1 values for 4 responses",
+    "nothing": "the groups of prompts 40, 41: it returned NoneType",
+    "no_number": "the group of prompt 40: it returned NoneType",
+    "raises": "the group of prompt 40: ZeroDivisionError: division by zero",
+    "leaves": "the group of prompt 40: SystemExit: 3",
+    "sleeps": "no answer after 0.2 s for the 4 responses of the groups of prompts 40, 41",
+    "spins": "no answer after 0.2 s",
+    "changes": "the group of prompt 41: it changed its input truths",
+    "mixed": "the group of prompt 40: it returned list beside numbers",
+    "wrong_tokens": "the group of prompt 41: it returned 2 numbers for a response of 1 tokens",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_reward_that_misbehaves_is_named_with_round_and_group(name):
+    batch = asked(("1 2", "a", "x", "33", "b", "c"), ("p", "q")) if name in ("nan", "changes") else asked()
+    with pytest.raises(UserError) as error:
+        called(getattr(mine, name), batch, seconds=0.2)
+    said = str(error.value)
+    assert said.startswith(f"reward {name}, round 3, ") or name in ("sleeps", "spins")
+    assert WRONG[name] in said and f"reward {name}, round 3" in said and "\n" not in said
+
+
+def test_a_column_that_is_not_there_is_named_before_training(tmp_path):
+    with pytest.raises(UserError, match="reward wants_more asks for difficulty; allowed: responses, truths, prompts"):
+        train(run_of(), tmp_path, reward=mine.wants_more)
+
+
+def test_a_run_stops_resumable(tmp_path):
+    run, broken = run_of(rounds=8, greedy=False), []
+
+    def sometimes(responses):
+        if broken and len(responses) == 24:
+            raise ValueError("service\x1b[2J down")
+        return mine.digits(responses)
+
+    def broke(done):
+        if done == 6 and not broken:
+            broken.append(1)
+
+    reward = {"reward": {"digits": sometimes}}
+    with pytest.raises(
+        UserError, match=r"^reward digits, round 7, the groups? of prompts? .*ValueError: service\\x1b\[2J"
+    ):
+        train(run, tmp_path / "run", TrainingCallbacks(rounds=broke), **reward)
+    broken[:] = []
+    assert same(train(run, tmp_path / "run", **reward), train(run, tmp_path / "whole", **reward))
+
+
+def test_a_reward_that_depends_on_the_time_is_named_once(tmp_path):
+    said = []
+    train(run_of(rounds=4, eval_every=2), tmp_path, TrainingCallbacks(remark=said.append), reward=mine.drifts)
+    assert len(said) == 1 and said[0].startswith("reward drifts: asked twice about a response in the group of prompt ")
+    assert "of the evaluation after round 0" in said[0] and "time, on randomness or on earlier calls" in said[0]
+    said.clear()
+    slow = iter([0.0] * 4 + [1.0] * 2)
+    caller = RewardCaller(
+        loaded({"later": lambda responses: [next(slow)] * len(responses)}), (), 5.0, lambda token: "", said.append
+    )
+    caller(asked())
+    assert said == []
+    caller.repeat()
+    caller.repeat()
+    assert len(said) == 1 and "it says 0 and 1" in said[0], "what changes between evaluations is found at the next"
+
+
+def test_a_limit_holds_in_a_thread_and_leaves_no_alarm():
+    raised = []
+
+    def work():
+        with pytest.raises(OutOfTime):
+            within(0.05, threading.Event().wait)
+        raised.append(within(5, lambda: 3))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert raised == [3]
+    with pytest.raises(OutOfTime):
+        within(0.05, threading.Event().wait)
+    with pytest.raises(KeyError):
+        within(0.05, lambda: {}["x"])
+    assert not threading.Event().wait(0.7), "no alarm rings afterwards"
+
+
+# --- around it ---
+
+
+def test_difficulty_of_rewards_in_any_range():
+    sums = np.array([[3.0, 4.0], [-2.0, 4.0], [0.0, 0.0]])
+    assert difficulty_within(sums, 0, 0.0, 1.0) == difficulty_of(sums, 0) == 4 / 6
+    assert difficulty_within(sums, 1, -1.0, 1.0) == (1 + 1) / 6 and difficulty_within(sums, 2, -5.0, 9.0) == 0.5
+    moved = sums * [[10.0, 1.0]] - 7.0 * sums[:, 1:] * [[1.0, 0.0]]
+    for i in range(3):
+        assert difficulty_within(moved, i, -7.0, 3.0) == pytest.approx(difficulty_of(sums, i))
+
+
+def test_a_length_penalty_that_cannot_act_says_so(tmp_path):
+    def of(limit, coef=0.5):
+        penalty = Estimator(length=Length(coef, limit=limit, buffer=8))
+        return run_of(estimator=penalty, rounds=1, eval_every=1)
+
+    said = []
+    train(of(20), tmp_path, TrainingCallbacks(remark=said.append))
+    assert any(text.startswith("the length penalty never acts: it begins beyond 12 tokens") for text in said)
+    assert not without_effect(of(19)) and not without_effect(of(20, 0.0))
+
+
+def test_the_command_takes_functions_by_place(tmp_path):
+    command = parse_train(["--reward", "a.py:f", "b:g", "--reward-weights", "1", "0.5", "--reward-timeout", "3"])
+    assert command.reward == ("a.py:f", "b:g") and command.run.reward_timeout == 3
+    command = parse_train(["--reward", "tests.support.own_rewards:digits"])
+    assert command._rewards() == {"reward": [mine.digits], "reward_weights": None}
+    with pytest.raises(UserError, match="--reward-weights without --reward"):
+        parse_train(["--reward-weights", "1"])._rewards()

@@ -1,0 +1,99 @@
+"""Rewards such as users write; `tests/llm/test_rewards.py` gives them to the trainer."""
+
+import itertools
+import re
+import time
+
+import numpy as np
+
+PATTERN, SCALE = re.compile("[0-9]"), 0.25
+
+
+def digits(responses):
+    """A graded reward: a quarter for each digit."""
+    return [SCALE * count(response) for response in responses]
+
+
+def count(text):
+    return len(PATTERN.findall(text))
+
+
+def short(completions, **others):
+    """As TRL calls it: responses to prompts that are text come as text."""
+    assert {"prompts", "completion_ids", "truths", "responses"} <= others.keys()
+    return [-float(len(completion)) for completion in completions]
+
+
+def near(responses, truths):
+    """A negative reward: minus the distance from the truth."""
+    return -np.array([abs(len(r) - len(t)) for r, t in zip(responses, truths, strict=True)], dtype=np.float32)
+
+
+def steps(pieces):
+    """One number for each token: that of digits, minus one where it has no text."""
+    return [[count(piece) - (piece == "") for piece in tokens] for tokens in pieces]
+
+
+def nan(responses):
+    return [float("nan") if i == 5 else 0.0 for i in range(len(responses))]
+
+
+def words(responses):
+    return ["good" for _ in responses]
+
+
+def too_few(responses):
+    return [1.0]
+
+
+def nothing(responses):
+    return None
+
+
+def no_number(responses):
+    return [None] * len(responses)
+
+
+def raises(responses):
+    return [1 / (response != responses[0]) for response in responses]
+
+
+def leaves(responses):
+    raise SystemExit(3)
+
+
+def sleeps(responses):
+    while True:
+        try:
+            time.sleep(60)
+        except Exception:
+            continue
+
+
+def spins(responses):
+    """One regular expression that does not end."""
+    return [float(bool(re.fullmatch(r"(a|a?)+b", "a" * 60)))] * len(responses)
+
+
+def changes(truths):
+    truths[4] = "42"
+    return [0.0] * len(truths)
+
+
+def mixed(responses):
+    return [0.0, [1.0], *[0.0] * (len(responses) - 2)]
+
+
+def wrong_tokens(completion_ids):
+    return [[0.0] * (len(ids) + (i == 3)) for i, ids in enumerate(completion_ids)]
+
+
+def wants_more(responses, difficulty):
+    return [0.0] * len(responses)
+
+
+TICKS = itertools.count()
+
+
+def drifts(responses):
+    return [float(next(TICKS)) for _ in responses]
