@@ -47,6 +47,7 @@ autodoc_mock_imports = [
     "tensorboard",
     "wandb",
     "yaml",
+    "verl",
     "vllm",
 ]
 
