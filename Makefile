@@ -4,12 +4,15 @@ PYTHON ?= python3
 VENV := .venv$(if $(filter yes,$(NEWEST)),-newest)
 BIN := $(VENV)/bin
 PINS := $(if $(filter yes,$(NEWEST)),,--constraint constraints.txt)
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
+TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
 SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
-.PHONY: study test test-llm test-vllm trainer newest pins reference pilots reference-smollm2 lint docs bench bench-llm clean
+VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
+
+.PHONY: study test test-llm test-vllm test-verl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -22,6 +25,9 @@ test-llm: $(VENV)/installed-llm
 
 test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
+
+test-verl: .venv-verl/installed
+	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py
 
 trainer: $(VENV)/installed-trainer
 
@@ -37,6 +43,13 @@ pins:
 	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' >>constraints.new
 	mv constraints.new constraints.txt
 	rm -rf .venv-newest
+
+pins-verl:
+	rm -rf .venv-verl
+	$(MAKE) NEWEST=yes .venv-verl/installed
+	head -n 1 constraints-verl.txt >constraints.new
+	.venv-verl/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(triton|nvidia-|cuda-)/d; s/\+cpu$$//' >>constraints.new
+	mv constraints.new constraints-verl.txt
 
 reference: $(VENV)/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 tiny-sign97 --seeds 3
@@ -68,7 +81,7 @@ pilots: $(VENV)/installed-llm
 	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:
-	rm -rf .venv .venv-newest build docs/reference/modules *.egg-info
+	rm -rf .venv .venv-newest .venv-verl build docs/reference/modules *.egg-info
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rftlab needs Python 3.11 or newer; name one with: make PYTHON=python3.12")'
@@ -97,6 +110,12 @@ $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
 $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) --editable '.[docs]'
 	touch $@ $(VENV)/installed
+
+# verl wants older versions of some packages than we have: it lives apart
+.venv-verl/installed: pyproject.toml constraints-verl.txt
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check $(if $(filter yes,$(NEWEST)),,--constraint constraints-verl.txt) $(TORCH_CPU) --editable . $(VERL_PACKAGES)
+	touch $@
 
 $(VENV)/installed-bench: $(VENV)/installed-test
 	$(PIP_INSTALL) jax torch

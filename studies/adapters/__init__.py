@@ -1,0 +1,1 @@
+"""rftlab's estimators inside other people's training loops."""
