@@ -202,7 +202,8 @@ def test_a_changed_function_is_another_run():
         prepared(first)
     global HELPER
     sources = set()
-    for HELPER in (0.5, 0.25, 0.5):
+    for number in (0.5, 0.25, 0.5):
+        HELPER = number
         rl.advantage("helped")(helped)
         sources.add(rl.preset("helped").advantage.source)
     assert len(sources) == 2
