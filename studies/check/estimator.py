@@ -207,7 +207,7 @@ def _moments(estimator: Estimator) -> list[Checked]:
         _, other = moments(policy, RLOO, GROUP)
         factor, rest = factor_of(policy, mean)
         factors.append(factor)
-        said = f"mean gradient {factor:.3f} of grad p (off its line: {rest:.1e})"
+        said = f"mean gradient {factor:.3f} of grad p" + (f" (off its line: {rest:.1g})" if rest > CLOSE else "")
         lines.append(Checked(f"pass rate {p:g}", "fact", f"{said}, variance {variance / other:.2f} of RLOO's"))
     unbiased = max(abs(factor - 1.0) for factor in factors) < CLOSE
     constant = max(factors) - min(factors) < CLOSE * max(1.0, abs(factors[0]))
