@@ -107,7 +107,7 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
     return entry
 
 
-def _array(address: int, n: int, number: type = ctypes.c_double) -> np.ndarray:
+def _array(address: int, n: int, number: Any = ctypes.c_double) -> np.ndarray:
     """The numbers at an address, which is only good during a call."""
     found = _arrays.get((address, n, number))
     if found is None:

@@ -131,8 +131,18 @@ def _either_in(dtype: torch.dtype) -> Callable:
     return either
 
 
-_NUMPY = SimpleNamespace(sign=torch.sign, inf=math.inf)
-_MATH = SimpleNamespace(exp=_exp, log=torch.log, inf=math.inf)
+class _Names:
+    """`math` or `np` for tensors: torch's function of that name where it is given one."""
+
+    def __getattr__(self, name: str) -> Any:
+        known = getattr(math, name, None)
+        if known is not None and not callable(known):
+            return known
+
+        def call(value):
+            return getattr(torch, name)(value) if _is_tensor(value) else getattr(math, name)(value)
+
+        return call
 
 
 def _same(value):
@@ -144,7 +154,7 @@ def formulas(dtype: torch.dtype) -> SimpleNamespace:
     """The functions of `SOURCES` for tensors of a number type, under their names."""
     made: dict[str, Any] = {}
     words: dict[str, Any] = {"_smaller": _smaller, "_larger": _larger, "_within": _within, "_either": _either_in(dtype)}
-    words |= {"exp": _exp, "math": _MATH, "np": _NUMPY, "float": _same, "round": torch.round}
+    words |= {"exp": _exp, "math": _Names(), "np": _Names(), "float": _same, "round": torch.round}
     for source in SOURCES:
         function = getattr(source, "py_func", source)
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

@@ -5,13 +5,13 @@ import torch
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.groups import wide
 from rftlab.llm.losses.layout import Layout
-from rftlab.llm.losses.prepare import Frozen
+from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, UNMASKED, MaskRule
 from rftlab.shared.estimator import Rule
 from rftlab.shared.mask import COV_EPS
 
 
-def _covariance(layout: Layout, batch: Frozen, logp: torch.Tensor, eps: float) -> torch.Tensor:
+def _covariance(layout: Layout, batch: FrozenBatch, logp: torch.Tensor, eps: float) -> torch.Tensor:
     """(A - mean)(logp - mean) of each token."""
     count = layout.lengths.sum().to(logp.dtype) + eps
     logp = layout.clean(logp)
@@ -27,7 +27,9 @@ def _first(layout: Layout, keys: torch.Tensor, mask: MaskRule) -> torch.Tensor:
     return (rank < most).reshape(keys.shape)
 
 
-def masked(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor, keys: torch.Tensor | None) -> Frozen:
+def masked(
+    rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, keys: torch.Tensor | None
+) -> FrozenBatch:
     """The batch without the tokens that the estimator's mask drops at `logp`. keys: random numbers of tokens, for
     ClipCov."""
     mask, f = rule.mask, formulas(logp.dtype)

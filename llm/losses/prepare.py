@@ -20,7 +20,7 @@ PER_RESPONSE = ("greedy", "moving_average")
 """Baselines that a response has one of, wherever rewards lie."""
 
 
-class Frozen(NamedTuple):
+class FrozenBatch(NamedTuple):
     """What stays fixed while the policy moves; each entry broadcasts to the tokens."""
 
     advantage: torch.Tensor
@@ -141,7 +141,7 @@ def freeze(
     correction: torch.Tensor | None = None,
     n_tokens: Count = None,
     n_rows: Count = None,
-) -> Frozen:
+) -> FrozenBatch:
     """A frozen batch from advantages that broadcast to the tokens; all in the number type of `old_logp`."""
     kl = estimator.kl
     check(
@@ -155,4 +155,4 @@ def freeze(
         correction = corrections_of(estimator.correction, layout, old_logp, sampler_logp)
     share = plain if correction is None else plain * correction
     kl_share = (kl.coef if kl.place == "loss" else 0.0) * (share if isinstance(estimator.mask, KLCov) else plain)
-    return Frozen(advantage.to(old_logp.dtype), share, kl_share, plain, old_logp, reference)
+    return FrozenBatch(advantage.to(old_logp.dtype), share, kl_share, plain, old_logp, reference)

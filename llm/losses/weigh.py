@@ -8,7 +8,7 @@ import torch
 
 from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.layout import Layout
-from rftlab.llm.losses.prepare import Frozen
+from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
@@ -40,7 +40,7 @@ def _total(layout: Layout, share: torch.Tensor, value) -> torch.Tensor:
     return layout.rows(share * value).sum()
 
 
-def _penalised(rule: Rule, layout: Layout, batch: Frozen, logp, objective, weight) -> tuple[Any, Any, Any]:
+def _penalised(rule: Rule, layout: Layout, batch: FrozenBatch, logp, objective, weight) -> tuple[Any, Any, Any]:
     """Objective and weights minus a KL penalty that no ratio multiplies, and its values."""
     if rule.kl.kind == NONE:
         return objective, weight, 0.0
@@ -48,7 +48,7 @@ def _penalised(rule: Rule, layout: Layout, batch: Frozen, logp, objective, weigh
     return objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * slope, kl
 
 
-def _own(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> list[torch.Tensor]:
+def _own(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> list[torch.Tensor]:
     """Value and derivative of each token by a function of the user's, which works on the CPU."""
     tokens = (part.expand(logp.shape)[layout.shown] for part in (batch.advantage, logp, batch.old_logp))
     found = surrogate_at(rule.surrogate.own, *(part.to("cpu", torch.float64).numpy() for part in tokens))
@@ -58,7 +58,7 @@ def _own(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> list[
     return out
 
 
-def _by_token(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
     """Every token stands for itself."""
     f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
     if rule.surrogate.kind == OWN:
@@ -86,7 +86,7 @@ def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     return low, high
 
 
-def _clip(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
     """`_by_token` for Clip without its flags, the hot case, in a third of the time: min(A r, A clip(r)) is A times a
     ratio that is held between two bounds, which the sign of A chooses."""
     log_ratio = logp - batch.old_logp
@@ -105,7 +105,7 @@ def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
     return layout.spread(layout.rows(gap) / layout.divisor)
 
 
-def _by_response(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
     """The tokens of a response share a ratio; what goes through it reaches all of them."""
     f, gap, share = formulas(logp.dtype), logp - batch.old_logp, batch.share
     alone = rule.ratio.level == SEQUENCE_TOKEN
@@ -135,7 +135,7 @@ def _by_response(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) 
     return Weighed(objective, weight, clipped, dual, kl)
 
 
-def _by_geometric_mean(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor) -> Weighed:
+def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
     """The geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5); the second flag is that of tokens clipped
     from below."""
     gap, side = logp - batch.old_logp, torch.sign(batch.advantage)
@@ -153,7 +153,7 @@ def _by_geometric_mean(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Te
     return Weighed(objective, weight, moved & (side > 0), moved & (side < 0), kl)
 
 
-def weigh(rule: Rule, layout: Layout, batch: Frozen, logp: torch.Tensor, flags: bool = True) -> Weighed:
+def weigh(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True) -> Weighed:
     """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
     `flags` those of Clip are not found."""
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:

@@ -1,7 +1,7 @@
 """From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
@@ -153,7 +153,7 @@ class AdvantageRule(NamedTuple):
     """Address of a function of the user's; 0 where there is none."""
 
 
-def own_address(spec: object) -> int:
+def own_address(spec: Any) -> int:
     """Address of the function that a part of an estimator is; 0 where it is none."""
     if not hasattr(spec, "source"):
         return 0

@@ -7,7 +7,7 @@ logp alone.
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.shared.config.advantage import own_address
 from rftlab.shared.errors import check, check_finite, code_of
@@ -158,4 +158,5 @@ def surrogate_rule(spec: Surrogate) -> SurrogateRule:
     """The numbers that kernels take."""
     if isinstance(spec, OwnSurrogate):
         return SurrogateRule(OWN, own=own_address(spec))
-    return SurrogateRule(code_of(Surrogate, type(spec)), **{name: float(value) for name, value in vars(spec).items()})
+    numbers: dict[str, Any] = {name: float(value) for name, value in vars(spec).items()}
+    return SurrogateRule(code_of(Surrogate, type(spec)), **numbers)

@@ -167,12 +167,11 @@ def _weights(estimator: Estimator, advantage: np.ndarray, logp: np.ndarray, old:
     plain = Estimator(Advantage("none"), estimator.surrogate, ratio=estimator.ratio)
     n = advantage.size
     batch = prepare(plain, advantage, np.arange(n), np.arange(n + 1), old)
-    ones = np.ones(n)
     found = [
         objective_and_weights(plain, type(batch)(*(c[i : i + 1] for c in batch)), logp[i : i + 1]) for i in range(n)
     ]
     value = np.array([one.objective for one in found]) * n
-    return value, np.array([one.weight[0] for one in found]) * n * ones
+    return value, np.array([one.weight[0] for one in found]) * n
 
 
 def _surrogate(estimator: Estimator) -> list[Checked]:
@@ -208,8 +207,8 @@ def _moments(estimator: Estimator) -> list[Checked]:
         _, other = moments(policy, RLOO, GROUP)
         factor, rest = factor_of(policy, mean)
         factors.append(factor)
-        said = f"mean gradient {factor:.3f} of grad p (off its line: {rest:.1e}), variance {variance / other:.2f} of RLOO's"
-        lines.append(Checked(f"pass rate {p:g}", "fact", said))
+        said = f"mean gradient {factor:.3f} of grad p" + (f" (off its line: {rest:.1g})" if rest > CLOSE else "")
+        lines.append(Checked(f"pass rate {p:g}", "fact", f"{said}, variance {variance / other:.2f} of RLOO's"))
     unbiased = max(abs(factor - 1.0) for factor in factors) < CLOSE
     constant = max(factors) - min(factors) < CLOSE * max(1.0, abs(factors[0]))
     said = (

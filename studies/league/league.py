@@ -87,7 +87,7 @@ def points_of(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
 
 
 def scores(rules: Rules, curves: pd.DataFrame, names: Sequence[str] | None = None) -> pd.DataFrame:
-    """Test Pass@1 of every entrant, or of some: columns entrant, budget, pair, seed, value; nan where the run diverged."""
+    """Test Pass@1 of every entrant, or of some: columns entrant, budget, pair, seed, value; nan where one diverged."""
     budget = rules.rounds * rules.batch_size * rules.rollouts
     runs = dict(iter(curves.groupby(["pair", "cell", "seed"])))
     rows = []

@@ -54,7 +54,8 @@ def runs_of(
             given = _known(chosen)
             rounds = given.get("rounds", start.design.rounds)
             every = start.design.eval_every if rounds % start.design.eval_every == 0 else rounds
-            wanted = replace(start.design, **({"eval_every": every} | given))
+            fields_of: dict[str, Any] = {"eval_every": every} | given
+            wanted = replace(start.design, **fields_of)
             run = replace(start, design=wanted, environment=replace(start.environment, **part))
             found.append((run, _said(chosen) | part))
     return found

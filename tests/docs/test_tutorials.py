@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.support.own_cards import shipped_alone  # noqa: F401
 from tests.support.pages import TUTORIALS, blocks_of, commands_of, figures_of, run_page, tutorials
 
 TRAINS = ("05-train-a-small-model", "08-own-task")

@@ -12,24 +12,16 @@ import pytest
 import rftlab as rl
 from rftlab.shared.own import function_of
 from rftlab.sim.environments import build
-from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
+from rftlab.studies.cards import CARDS, SHIPPED
 from rftlab.studies.cards.card import Card
 from rftlab.studies.cards.show import show
 from rftlab.studies.runs.points import Point
+from tests.support.own_cards import shipped_alone  # noqa: F401
 from tests.support.vectors import ROOT
 
 GROUP = np.array([0, 0, 1, 1, 1, 2])
 REWARDS = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
 STARTS, LOGP = np.arange(0, 13, 2), -np.ones(12)
-
-
-@pytest.fixture(autouse=True)
-def cards():
-    """What a test registers is gone after it."""
-    yield
-    for name in set(CARDS) - set(SHIPPED):
-        del CARDS[name]
-        PRESETS.pop(name, None)
 
 
 def centred(rewards):
@@ -202,7 +194,8 @@ def test_a_changed_function_is_another_run():
         prepared(first)
     global HELPER
     sources = set()
-    for HELPER in (0.5, 0.25, 0.5):
+    for number in (0.5, 0.25, 0.5):
+        HELPER = number
         rl.advantage("helped")(helped)
         sources.add(rl.preset("helped").advantage.source)
     assert len(sources) == 2

@@ -11,17 +11,8 @@ torch = pytest.importorskip("torch")
 import rftlab as rl
 from rftlab.llm.config import config_of
 from rftlab.llm.train import train
-from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
+from tests.support.own_cards import shipped_alone  # noqa: F401
 from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
-
-
-@pytest.fixture(autouse=True)
-def cards():
-    """What a test registers is gone after it."""
-    yield
-    for name in set(CARDS) - set(SHIPPED):
-        del CARDS[name]
-        PRESETS.pop(name, None)
 
 
 def clipped(advantage, logp, old_logp):

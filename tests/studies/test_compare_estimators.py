@@ -55,7 +55,7 @@ def test_a_run_that_diverged_leaves_no_difference():
 def test_the_command(tmp_path):
     console = Console(file=StringIO(), width=150)
     command = CompareEstimators(
-        ("dr_grpo", "rloo", "gspo_token"), cell="4x4", seeds=2, rounds=10, results=tmp_path / "r", quiet=True
+        names=("dr_grpo", "rloo", "gspo_token"), cell="4x4", seeds=2, rounds=10, results=tmp_path / "r", quiet=True
     )
     assert command.execute(console) == 0
     text = console.file.getvalue()

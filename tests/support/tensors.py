@@ -12,7 +12,7 @@ from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.layout import Layout, layout_of
 from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import (
-    Frozen,
+    FrozenBatch,
     advantages_of,
     corrections_of,
     freeze,
@@ -78,14 +78,14 @@ def of_pool(pool) -> tuple[torch.Tensor, torch.Tensor]:
     return column(pool.rewards), labels(np.repeat(np.arange(pool.starts.size - 1), np.diff(pool.starts)))
 
 
-def batch_of(place: Place, frozen: Frozen) -> Batch:
+def batch_of(place: Place, frozen: FrozenBatch) -> Batch:
     columns = (frozen.advantage, frozen.share, frozen.kl_share, frozen.old_logp, frozen.ref_logp)
     return Batch(*(place.numbers(part) for part in columns), place.row)
 
 
-def frozen_of(place: Place, batch: Batch) -> Frozen:
+def frozen_of(place: Place, batch: Batch) -> FrozenBatch:
     advantage, share, kl_share, old, ref = (place.tensor(part) for part in batch[:-1])
-    return Frozen(advantage, share, kl_share, share, old, ref)
+    return FrozenBatch(advantage, share, kl_share, share, old, ref)
 
 
 def place_of(batch: Batch, padded: bool) -> Place:
