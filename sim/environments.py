@@ -8,6 +8,9 @@ from rftlab.sim.config import Environment, Linear, Tabular
 from rftlab.sim.policy.style import style_of
 from rftlab.sim.world import NO_ARM, Contexts, Style, World, contexts_of, padded
 
+_EXTRAS = ("answer_tokens", "surprise", "interference", "forgetting", "partial_credit", "reward_noise")
+"""What a world has as the environment says it."""
+
 
 def build(environment: Environment) -> World:
     """The arrays of an environment, drawn from its `world_seed`. Raises UserError where the base policy's logits are
@@ -37,8 +40,7 @@ def _linear(environment: Linear) -> World:
         _linear_contexts(environment, teacher, distractor, rng, n) for n in (environment.n_train, environment.n_test)
     )
     base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
-    extras = {name: getattr(environment, name) for name in ("answer_tokens", "surprise", "interference", "forgetting")}
-    return base._replace(**extras)
+    return base._replace(**{name: getattr(environment, name) for name in _EXTRAS})
 
 
 def _style(environment: Linear) -> Style:
