@@ -68,7 +68,7 @@ def test_the_twin_scores_as_it_says():
 def first_reward(**more):
     """Mean reward of the first round of the linear environment."""
     world = replace(SMALL, answer_tokens=2, base_format=1.0, **more)
-    design = Design(64, 8, rounds=1, eval_every=1, estimator=Estimator(Advantage("group_mean")))
+    design = Design(32, 16, rounds=1, eval_every=1, estimator=Estimator(Advantage("group_mean")))
     return simulate(Simulation(world, design)).curve
 
 
