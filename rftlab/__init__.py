@@ -24,13 +24,15 @@ studies of both.
     Design, Sampling    how a run spends its rollouts, and its estimator
     start_at, PAIRS     the run from which those of a model-dataset pair start, simulated or real
     Simulation          a simulated run: Linear or Tabular environment, Optimizer, Sampler
-    LLMRun              a run of a language model: TaskConfig, Model, AdamW, Evaluation, Compute, LoRA
+    LLMRun              a run of a language model: TaskConfig (OwnData for data of your own), Model, AdamW,
+                        Evaluation, Compute, LoRA
 
 **Running.**
 
     simulate            one simulated run, in seconds
     sweep               simulated runs of several designs and seeds, side by side
-    train               one run of a language model, in a folder from which it goes on (extra `llm`)
+    train               one run of a language model, in a folder from which it goes on (extra `llm`); reward= takes
+                        functions of your own
 
 **Results.**
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from rftlab.llm.config import LLMRun as LLMRun
     from rftlab.llm.config import LoRA as LoRA
     from rftlab.llm.config import Model as Model
+    from rftlab.llm.tasks.config import OwnData as OwnData
     from rftlab.llm.tasks.config import TaskConfig as TaskConfig
     from rftlab.llm.train import train as train
     from rftlab.shared.config.advantage import Advantage as Advantage
@@ -85,7 +88,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "rftlab.llm.config": ("AdamW", "Compute", "Evaluation", "LLMRun", "LoRA", "Model"),
-    "rftlab.llm.tasks.config": ("TaskConfig",),
+    "rftlab.llm.tasks.config": ("OwnData", "TaskConfig"),
     "rftlab.llm.train": ("train",),
     "rftlab.shared.config.advantage": ("Advantage",),
     "rftlab.shared.config.aggregation": ("Aggregation",),

@@ -92,6 +92,11 @@ class Linear:
     """How much longer the last style's responses are, and shorter the first's, relative to the mean."""
     length_jitter: float = 0.0
     """Spread of the number of style tokens: uniform within this fraction of its mean."""
+    partial_credit: float = 0.0
+    """Part of the reward that a well-formed answer gets in proportion to its right tokens, the rest where all are
+    right; Pass@1 asks for all."""
+    reward_noise: float = 0.0
+    """Standard deviation of normal noise on every reward; Pass@1 has none."""
     world_seed: int = 0
     """Seed of the contexts, the teacher and the base policy (the data set and the model; not of a training run)."""
 
@@ -101,15 +106,21 @@ class Linear:
         check_count("environment.correctness_parts", self.correctness_parts, 1, MAX_PARTS)
         arms = "environment.n_answers x environment.n_styles x environment.answer_tokens"
         check(self.n_arms <= MAX_ARMS, f"{arms} = {self.n_arms}; allowed: at most {MAX_ARMS}")
-        for name in ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise"):
+        rates = ("rho", "align", "unsolvable", "length_by_style", "length_jitter", "surprise", "partial_credit")
+        for name in rates:
             check(0 <= getattr(self, name) <= 1, f"environment.{name} = {getattr(self, name)}; allowed: 0 to 1")
         check(0 <= self.margin <= 0.5, f"environment.margin = {self.margin}; allowed: 0 to 0.5")
         check(
             self.margin == 0 or self.n_answers > 1,
             f"environment.margin = {self.margin} with n_answers = 1; allowed: 0, or 2 answers and more",
         )
-        for name in ("kappa", "nuisance", "interference", "forgetting", "format_scale", "sharpening", "correctness"):
+        scales = ("kappa", "nuisance", "interference", "forgetting", "format_scale", "sharpening", "correctness")
+        for name in (*scales, "reward_noise"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
+        check(
+            self.partial_credit == 0 or self.answer_tokens > 1,
+            f"environment.partial_credit = {self.partial_credit} with answer_tokens = 1; allowed: 0, or 2 and more",
+        )
         for name in ("base_format", "familiarity"):
             check_finite(f"environment.{name}", getattr(self, name))
         for name in ("kappa", "base_format", "familiarity"):
@@ -221,6 +232,8 @@ def general_options(run, style_tokens: float) -> list[str]:
 
 
 Evaluation = Literal["exact", "sampled"]
+OF_REWARDS = ("partial_credit", "reward_noise")
+"""Fields of the linear environment that make rewards other numbers than 0 and 1; others are older than they."""
 
 
 @dataclass(frozen=True)
@@ -254,8 +267,20 @@ class Simulation:
             f"advantage.gamma, lam = {advantage.gamma}, {advantage.lam}; allowed: 1 in the simulator",
         )
         check_count("seed", self.seed, 0, MAX_SEED)
+        self._check_rewards()
         contexts = n_train(self.environment)
         check(
             self.design.batch_size <= contexts,
             f"batch_size = {self.design.batch_size} is larger than the training set; allowed: 1 to {contexts}",
+        )
+
+    def _check_rewards(self) -> None:
+        """Raise UserError where something needs rewards that are 0 or 1, and they are not."""
+        advantage, world = self.design.estimator.advantage, self.environment
+        graded = [name for name in OF_REWARDS if isinstance(world, Linear) and getattr(world, name) > 0]
+        exact = f"advantage.baseline = {advantage.baseline}" if advantage.baseline in ("optimal", "greedy") else ""
+        exact = "advantage.credit = pass_at_k" if advantage.credit == "pass_at_k" else exact
+        check(
+            not graded or not exact,
+            f"environment.{', '.join(graded)} with {exact}, which takes rewards for 0 or 1; allowed: one of them",
         )

@@ -16,6 +16,8 @@ _EXTRAS = (
     "sharpening",
     "correctness",
     "correctness_parts",
+    "partial_credit",
+    "reward_noise",
 )
 """Numbers of a linear environment that its world has under the same names."""
 

@@ -25,7 +25,7 @@ from rftlab.sim.world import World
 
 def is_general(run, world: World) -> bool:
     """Whether a run asks for anything that only `rftlab.sim.round.general` does."""
-    return bool(general_options(run, world.style.tokens))
+    return bool(general_options(run, world.style.tokens)) or max(world.partial_credit, world.reward_noise) > 0
 
 
 def plan_of(run, world: World) -> RunNumbers:
@@ -131,6 +131,8 @@ def choices_of(run, world: World) -> GeneralNumbers:
         averages=by_difficulty or advantage.baseline == "moving_average",
         decay=float(advantage.decay),
         critic_learning_rate=float(run.critic_learning_rate),
+        partial_credit=float(world.partial_credit),
+        reward_noise=float(world.reward_noise),
     )
 
 

@@ -164,6 +164,8 @@ class GeneralNumbers(NamedTuple):
     averages: bool
     decay: float
     critic_learning_rate: float
+    partial_credit: float
+    reward_noise: float
 
 
 class GeneralState(NamedTuple):

@@ -56,6 +56,10 @@ class World(NamedTuple):
     """Weight of what a context teaches another one (sim/round/noise.py)."""
     forgetting: float = 0.0
     """How fast the base policy fades (sim/policy/forgetting.py)."""
+    partial_credit: float = 0.0
+    """Part of a reward that is in proportion to an answer's right tokens (sim/round/rewards.py)."""
+    reward_noise: float = 0.0
+    """Standard deviation of the noise on a reward (sim/round/rewards.py)."""
     sharpening: float = 0.0
     """How much a learnt number sharpens the base policy (sim/policy/common.py)."""
     correctness: float = 0.0

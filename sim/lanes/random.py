@@ -29,7 +29,7 @@ from rftlab.sim.lanes.vectormath import F, U, cos_turns, log
 from rftlab.sim.lanes.words import merge_words, upper_words, wide_product
 
 ROLLOUT, NUISANCE, EVALUATION, STYLE, LENGTH, MISMATCH, MASKING, INTERFERENCE = (U(stream) for stream in range(8))
-COMMON = U(8)
+COMMON, REWARDING = U(8), U(9)
 _MULTIPLY_0, _MULTIPLY_1 = U(0xD2511F53), U(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = U(0x9E3779B9), U(0xBB67AE85)
 _UNIT = F(2.0**-24)

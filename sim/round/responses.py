@@ -29,6 +29,7 @@ from rftlab.sim.policy.style import (
 from rftlab.sim.round.answers import N, answer_logp, base_answer_logp, draw_answer
 from rftlab.sim.round.plain import find_logits
 from rftlab.sim.round.ragged import INT, MARK, NUMBER, ROW, TOKEN
+from rftlab.sim.round.rewards import add_noise, partial_credit
 
 UNIT = 2.0**-24
 
@@ -97,6 +98,8 @@ def respond(contexts, plan, choices, trainer, sampler, round_index, row, context
         plan, contexts.correct[context], sampler.formed[row], ragged.cdf, ragged.uniform, N(at * tokens), first, arms
     )
     form = int(formed)
+    if choices.partial_credit > 0.0:
+        reward = partial_credit(plan, choices.partial_credit, contexts.correct[context], form, reward, arms, first)
     ragged.ints[INT.form, i], ragged.numbers[NUMBER.reward, i], ragged.marks[MARK.response, t] = form, reward, i
     ragged.tokens[TOKEN.old_logp, t] = answer_logp(plan, trainer, row, arms, first, form)
     ragged.tokens[TOKEN.sampler_logp, t] = answer_logp(plan, sampler, row, arms, first, form)
@@ -138,6 +141,8 @@ def roll_out_rows(contexts, plan, choices, averages, trainer, sampler, round_ind
                 contexts, plan, choices, trainer, sampler, round_index, row, batch[row], j, row * count + j, ragged, i
             )
             i += 1
+    if choices.reward_noise > 0.0:
+        add_noise(plan, choices, round_index, batch, at, ragged)
     return i
 
 

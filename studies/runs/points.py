@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from rftlab import sim
 from rftlab.llm.config import LLMRun, config_of
 from rftlab.shared.design import Design
-from rftlab.sim.config import Simulation
+from rftlab.sim.config import OF_REWARDS, Simulation
 from rftlab.studies.paper.experiments import Experiment, cells_of, label
 from rftlab.studies.paper.pairs import Level, start_at
 from rftlab.studies.paper.questions import on_whole_sets
@@ -70,7 +70,11 @@ def _simulated_config(pair: str, run: Simulation) -> dict:
     estimator = run.design.estimator
     unions = {"environment": run.environment, "surrogate": estimator.surrogate, "mask": estimator.mask}
     kinds = {name: type(value).__name__ for name, value in unions.items()}
-    return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **asdict(run)}
+    facts = asdict(run)
+    for name in OF_REWARDS:  # runs without them keep the identity that they had before
+        if not facts["environment"].get(name):
+            facts["environment"].pop(name, None)
+    return {"level": "sim", "version": sim.VERSION, "pair": pair, "kinds": kinds, **facts}
 
 
 def _simulated_cost(run: Simulation) -> float:

@@ -17,7 +17,7 @@ from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
-from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, ROLLOUT, normals, uniforms
+from rftlab.sim.lanes.random import LENGTH, MASKING, MISMATCH, NUISANCE, REWARDING, ROLLOUT, normals, uniforms
 from rftlab.sim.lanes.simd import LANES
 from rftlab.sim.policy.style import WORDS, words_into
 from rftlab.sim.run import batches
@@ -194,10 +194,20 @@ class NaiveGeneral(NaiveRun):
         response.old, response.sampler, response.ref = (
             self.logps(policy, response) for policy in (trainer, sampler, base)
         )
-        response.scored = float(response.form * self.right_answer(context, arms))
+        response.scored = self.scored(key, context, draw, response)
         starts = offsets([len(response.old)])
         response.reward = shaped_rewards(self.e, [response.scored], starts, response.old, response.ref)[0]
         return response
+
+    def scored(self, key, context, draw, response):
+        """Credit for the whole and for its parts, then the noise of who gives it."""
+        part, bits = (
+            self.world.partial_credit,
+            (self.world.train.correct[context] >> response.arms.astype(np.uint32)) & 1,
+        )
+        credit = response.form * ((1 - part) * float(self.right_answer(context, response.arms)) + part * bits.mean())
+        u, v = self.pair(REWARDING, key, context, draw)
+        return credit + self.world.reward_noise * np.sqrt(-2 * np.log(1 - u)) * np.cos(2 * np.pi * v)
 
     def given(self, context, policy):
         """The baseline of a context, before its rewards; the last one by enumeration of all responses."""
