@@ -147,7 +147,7 @@ class View(NamedTuple):
     base_scale: np.ndarray
     """(1,) factor of the base policy's logits (`rftlab.sim.policy.common`)."""
     common: np.ndarray
-    """(2,) float64: `slope` and `lift` of `rftlab.sim.policy.common.Base`."""
+    """(2,) float64: `slope` and `lift` of `rftlab.sim.policy.common.BasePolicy`."""
 
 
 class GeneralNumbers(NamedTuple):

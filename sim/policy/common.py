@@ -23,7 +23,7 @@ _MIN = 1e-6
 """The least factor that a policy which got less sharp keeps, as with forgetting."""
 
 
-class Base(NamedTuple):
+class BasePolicy(NamedTuple):
     """What has become of the base policy at some parameters."""
 
     kept: float
@@ -48,7 +48,7 @@ def base_of(plan, theta):
         at += 1
     for m in range(at, stop):
         lift += np.float64(theta[m])
-    return Base(kept, scale, slope, plan.correctness * lift)
+    return BasePolicy(kept, scale, slope, plan.correctness * lift)
 
 
 @for_linear

@@ -17,7 +17,7 @@ from rftlab.sim.policy.policy import F
 from rftlab.sim.policy.versions import for_linear
 
 
-class Noise(NamedTuple):
+class CommonNoise(NamedTuple):
     """Of a context."""
 
     spread: float
@@ -57,8 +57,8 @@ def _(contexts, plan, row, context, spread, noise, scores):
 def teach_common(contexts, plan, slope, row, context, noise, common_noise, nuisance, scores, grad):
     """Add to grad what a context, `row` of the batch, teaches the parameters in common.
 
-    slope: of the base policy's factor (`rftlab.sim.policy.common.Base`); noise: a `Noise`; common_noise and nuisance
-    (rows, LANES) standard normals, those of these parameters and those of the scores.
+    slope: of the base policy's factor (`rftlab.sim.policy.common.BasePolicy`); noise: a `CommonNoise`; common_noise and
+    nuisance (rows, LANES) standard normals, those of these parameters and those of the scores.
     """
     of_base, of_correct, squares = score_products(contexts, plan, row, context, noise.spread, nuisance, scores)
     spread = math.sqrt(noise.variance + plan.interference**2 * squares)

@@ -22,7 +22,7 @@ from rftlab.sim.policy.common import base_of, raise_correct
 from rftlab.sim.policy.probabilities import find_probabilities
 from rftlab.sim.policy.products import backward, forward, whole_blocks
 from rftlab.sim.round.answers import N, answer_logp
-from rftlab.sim.round.common import Noise, teach_common
+from rftlab.sim.round.common import CommonNoise, teach_common
 from rftlab.sim.round.groups import add_baseline_set, count_group
 from rftlab.sim.round.noise import interfere
 from rftlab.sim.round.optimizer import ascend
@@ -88,7 +88,7 @@ def set_scores(contexts, plan, round_index, batch, first, rows, slope, work, gra
         formed, spread = score_answers(plan, work, row, weights, forms, arms, plan.nuisance, work.noise, work.scores)
         format_grad += formed
         if plan.n_common > 0:
-            noise = Noise(spread, spread * spread)
+            noise = CommonNoise(spread, spread * spread)
             teach_common(
                 contexts, plan, slope, row, batch[row], noise, work.common_noise, work.noise, work.scores, grad
             )
@@ -109,7 +109,7 @@ def find_logp_again(plan, n, first, work):
 @kernel(inline="always")
 def accumulate_gradient(contexts, plan, rule, state, work, logp, round_index, batch, first, slope, totals):
     """Add to the gradient what the contexts of `batch` teach; `logp` is that of their trained rollouts, the first of
-    them `first`. slope: as of `common.Base`."""
+    them `first`. slope: as of `common.BasePolicy`."""
     n, rows = batch.shape[0] * plan.rollouts, work.rows[: whole_blocks(batch.shape[0])]
     part = slice(first, first + n)
     fixed = Batch(

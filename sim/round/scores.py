@@ -6,7 +6,7 @@ import math
 from rftlab.shared.jit import inner, kernel
 from rftlab.sim.policy.policy import add_arms, start_score, weight_sums
 from rftlab.sim.policy.style import style_probability
-from rftlab.sim.round.common import Noise
+from rftlab.sim.round.common import CommonNoise
 from rftlab.sim.round.noise import squared_weights
 from rftlab.sim.round.ragged import INT, MARK, ROW, TOKEN
 
@@ -57,12 +57,12 @@ def noise_of(choices, spread, first, last, ragged):
     A style token has a random sign there, as in each arm, so style tokens have the variance of the nuisance.
     """
     if choices.style.slope == 0.0:
-        return Noise(spread, spread * spread)
+        return CommonNoise(spread, spread * spread)
     starts, weights, squares = ragged.ints[INT.start], ragged.tokens[TOKEN.weight], 0.0
     for i in range(first, last):
         for t in range(starts[i] + 1, starts[i + 1]):
             squares += weights[t] ** 2
-    return Noise(0.0, 0.25 * choices.style.slope**2 * squares)
+    return CommonNoise(0.0, 0.25 * choices.style.slope**2 * squares)
 
 
 @inner

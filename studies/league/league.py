@@ -72,12 +72,19 @@ def seeds_of(rules: Rules, place: int) -> range:
     return range(place * rules.seeds, (place + 1) * rules.seeds)
 
 
+def _style(rules: Rules) -> dict[str, float]:
+    """What responses are like. Style tokens take the place of the Gaussian nuisance, whose variance surprise
+    divides."""
+    style = {"style_tokens": rules.style_tokens, "length_by_style": 0.5, "length_jitter": 0.3}
+    return style | {"surprise": 0.0} if rules.style_tokens else style
+
+
 def points_of(rules: Rules, names: Sequence[str] | None = None) -> list[Point]:
     """Every run of the league, or of some entrants, once, although entrants may share it."""
     points, chosen = [], entrants(rules, names)
     for place, name in enumerate(rules.pairs):
         known = start_at(name, "sim")
-        environment = replace(linear_of(known), style_tokens=rules.style_tokens, length_by_style=0.5, length_jitter=0.3)
+        environment = replace(linear_of(known), **_style(rules))
         for seed in seeds_of(rules, place):
             for design in dict.fromkeys(design for entrant in chosen for design in entrant.designs.values()):
                 points.append(
