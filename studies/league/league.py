@@ -14,7 +14,7 @@ pairs: pairs are not a sample.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,7 +72,7 @@ def seeds_of(rules: Rules, place: int) -> range:
     return range(place * rules.seeds, (place + 1) * rules.seeds)
 
 
-def _style(rules: Rules) -> dict[str, float]:
+def _style(rules: Rules) -> dict[str, Any]:
     """What responses are like. Style tokens take the place of the Gaussian nuisance, whose variance surprise
     divides."""
     style = {"style_tokens": rules.style_tokens, "length_by_style": 0.5, "length_jitter": 0.3}

@@ -10,7 +10,7 @@ says how far off the presets are. What it prints goes into `studies/paper/pairs.
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import minimize
@@ -75,7 +75,7 @@ def encode(run: Simulation) -> np.ndarray:
 def decode(run: Simulation, x: np.ndarray) -> Simulation:
     """A run at coordinates x."""
     rate, *values = (knob.decode(float(at)) for knob, at in zip(KNOBS, x, strict=True))
-    changes = {knob.name: value for knob, value in zip(KNOBS[1:], values, strict=True)}
+    changes: dict[str, Any] = {knob.name: value for knob, value in zip(KNOBS[1:], values, strict=True)}
     return replace(
         run,
         environment=replace(linear_of(run), **changes),
