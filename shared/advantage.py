@@ -258,7 +258,8 @@ def advantages(
     given = rewards if baseline is None else np.ascontiguousarray(baseline, dtype=np.float64)
     check(given.shape == rewards.shape, f"baseline {given.shape} must have one entry per response {rewards.shape}")
     out, own = np.empty(rewards.shape[0]), is_own(spec)
-    if own:
+    if own:  # what is called gets addresses
+        rewards, group = np.ascontiguousarray(rewards, np.float64), np.ascontiguousarray(group, np.int64)
         begin()
     advantages_into(advantage_rule(spec), rewards, starts, group, pool.rewards, pool.starts, given, out)
     if own:

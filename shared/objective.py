@@ -273,7 +273,8 @@ def objective_and_weights(estimator: Estimator, batch: Batch, logp: np.ndarray) 
     """J = sum_t share_t j_t - kl_share_t kl_t and w = dJ/dlogp at the current log-probabilities `logp` (T,)."""
     logp = _current(batch, logp)
     weight, own = np.empty_like(logp), is_own(estimator.surrogate)
-    if own:
+    if own:  # what is called gets addresses
+        batch = Batch(*map(np.ascontiguousarray, batch))
         begin()
     objective, clipped, dual_clipped, kl = objective_and_weights_into(rule_of(estimator), batch, logp, weight)
     if own:

@@ -54,6 +54,7 @@ class _State(threading.local):
 
     calls = 0
     failure: str | None = None
+    interrupt: BaseException | None = None
     round: int | None = None
 
 
@@ -64,15 +65,17 @@ _arrays: dict[tuple[int, int, type], np.ndarray] = {}
 
 def begin() -> None:
     """Forget what went wrong and count calls from here."""
-    _state.calls, _state.failure = 0, None
+    _state.calls, _state.failure, _state.interrupt = 0, None, None
 
 
 def check_own(calls_of_round: int = 0, first_round: int = 0) -> None:
     """Raise UserError where a function failed since `begin`: its name, the round where calls tell, the group."""
-    failure, number = _state.failure, _state.round
+    failure, interrupt, number = _state.failure, _state.interrupt, _state.round
     if calls_of_round:
         number = first_round + (_state.calls - 1) // calls_of_round
     begin()
+    if interrupt is not None:
+        raise interrupt
     if failure is not None:
         place = "" if number is None else f"round {number}, "
         raise UserError(failure.replace("PLACE", place))
@@ -100,9 +103,11 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
             call(*arguments)
             if time.monotonic() - began > LIMIT:
                 raise UserError(f"PLACEtook {time.monotonic() - began:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
-        except BaseException as error:
+        except Exception as error:
             said = str(error) if isinstance(error, UserError) else f"PLACE{type(error).__name__}: {error}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
+        except BaseException as error:  # an interrupt
+            _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
 
     return entry
 

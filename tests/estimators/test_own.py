@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import rftlab as rl
+from rftlab.shared.advantage import advantages
 from rftlab.shared.own import function_of
+from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
 from rftlab.studies.cards import CARDS, SHIPPED
 from rftlab.studies.cards.card import Card
@@ -67,6 +69,29 @@ def test_an_advantage_is_the_one_of_its_formula(compiled):
             assert curve(rl.preset("mine"), **choices).equals(curve(same, **choices))
         else:
             assert not curve(rl.preset("mine"), **choices).equals(curve(same, **choices))  # it takes no pool
+
+
+def test_arrays_may_lie_anywhere():
+    """Compiled code hands over addresses; numbers of another type and every second number are the same numbers."""
+    rl.advantage("mine")(centred)
+    wide, groups = np.repeat(REWARDS, 2)[::2], np.repeat(GROUP.astype(np.int32), 2)[::2]
+    pool = pool_of(3, (REWARDS, GROUP))
+    found = [advantages(rl.preset("mine").advantage, *columns, pool) for columns in ((REWARDS, GROUP), (wide, groups))]
+    np.testing.assert_array_equal(*found)
+    rl.surrogate("held")(clipped)
+    batch, logp = prepared(rl.preset("held")), LOGP + 0.1
+    strided = type(batch)(*(np.repeat(column, 3)[::3] for column in batch))
+    weights = [rl.objective_and_weights(rl.preset("held"), one, logp).weight for one in (batch, strided)]
+    np.testing.assert_array_equal(*weights)
+
+
+def test_an_interrupt_stays_one():
+    def interrupted(rewards):
+        raise KeyboardInterrupt
+
+    rl.advantage("mine")(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepared(rl.preset("mine"))
 
 
 def test_the_pool_is_the_baseline_set():
