@@ -308,6 +308,18 @@ class LLMRun:
         return self.max_mismatch or {"fp32": 1e-3, "bf16": 0.06}[self.compute.precision]
 
     @property
+    def idle_penalty(self) -> str:
+        """What to say of a length penalty that no response is long enough for; empty where one is."""
+        length, longest = self.design.estimator.length, self.model.max_response_length
+        first = length.limit - length.buffer
+        if length.coef == 0 or longest > first:
+            return ""
+        return (
+            f"the length penalty never acts: it begins beyond {first:g} tokens (length.limit - length.buffer), and "
+            f"responses end at model.max_response_length = {longest}"
+        )
+
+    @property
     def interval(self) -> int:
         """Rounds between two checkpoints."""
         return self.checkpoint_every or self.design.eval_every

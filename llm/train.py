@@ -126,8 +126,8 @@ def _train(
                 f"{run.model.max_prompt_length} tokens"
             )
     caller = caller_of(run, rewards, data, codec, report.remark)
-    if without_effect(run):
-        report.remark(without_effect(run))
+    if run.idle_penalty:
+        report.remark(run.idle_penalty)
     with MathPool() as pool:
         engine = engine_of(policy, codec) if engine_of else engine_for(run, policy, codec)
         trainer = Trainer(run, policy, engine, codec, data, pool, caller)
@@ -147,18 +147,6 @@ def caller_of(
         return None
     columns = list(dict.fromkeys(name for row in data.train.rows for name in row))
     return RewardCaller(rewards, columns, run.reward_timeout, lambda token: codec.decode([token]), remark)
-
-
-def without_effect(run: LLMRun) -> str:
-    """What to say of a length penalty that no response is long enough for; empty where one is."""
-    length, longest = run.design.estimator.length, run.model.max_response_length
-    first = length.limit - length.buffer
-    if length.coef == 0 or longest > first:
-        return ""
-    return (
-        f"the length penalty never acts: it begins beyond {first:g} tokens (length.limit - length.buffer), and "
-        f"responses end at model.max_response_length = {longest}"
-    )
 
 
 def engine_for(run: LLMRun, policy: Policy, codec: Codec) -> Engine:

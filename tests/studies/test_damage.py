@@ -17,7 +17,7 @@ from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_file
-from rftlab.studies.cli import reproduce, status
+from rftlab.studies.cli.execute import reproduce, status
 from rftlab.studies.compare import compare, levels
 from rftlab.studies.forecast.forecast import pilot_of
 from rftlab.studies.forecast.posterior import calibrated

@@ -16,7 +16,7 @@ from rftlab.shared.files import WRITING
 from rftlab.sim.config import Optimizer
 from rftlab.sim.run import simulate
 from rftlab.studies.cards import preset
-from rftlab.studies.cli import reproduce
+from rftlab.studies.cli.execute import reproduce
 from rftlab.studies.results.provenance import provenance
 from rftlab.studies.runs import runner, store
 from rftlab.studies.runs.points import points_of

@@ -10,7 +10,8 @@ from rftlab.llm.budget.devices import device_of
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
-from rftlab.llm.config import LLMRun
+from rftlab.llm.config import TINY, LLMRun
+from rftlab.llm.tasks.config import OWN
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.paper.questions import evaluated_on, questions_of
@@ -28,7 +29,8 @@ _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "up
 
 def assumed_of(run: LLMRun, flags: PlanFlags) -> Assumed:
     """Mean lengths and numbers of questions of a run."""
-    prompt, response = LENGTHS.get(run.task.name, SUMS)
+    text = run.task.name == OWN and run.model.source != TINY
+    prompt, response = LENGTHS["gsm8k"] if text else LENGTHS.get(run.task.name, SUMS)
     there = (split.there for split in questions_of(run).values())
     prompt = min(flags.prompt_tokens or prompt, run.model.max_prompt_length)
     return Assumed(prompt, min(flags.response_tokens or response, run.model.max_response_length), *there)
@@ -191,6 +193,8 @@ def _notes(console: Console, plan: CostPlan) -> None:
     )
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
     console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
+    if plan.run.idle_penalty:
+        console.print(plan.run.idle_penalty, style="yellow", markup=False, highlight=False, soft_wrap=True)
     disk = (
         f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no "
         "weights of a finished one."

@@ -14,7 +14,7 @@ from rftlab.llm.rewards.config import NamedReward
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import asked_for, function_at, loaded
 from rftlab.llm.rewards.source import source_sha256
-from rftlab.llm.train import TrainingCallbacks, train, without_effect
+from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.averages import difficulty_of, difficulty_within
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.sampling import Sampling
@@ -363,7 +363,7 @@ def test_a_length_penalty_that_cannot_act_says_so(tmp_path):
     said = []
     train(of(20), tmp_path, TrainingCallbacks(remark=said.append))
     assert any(text.startswith("the length penalty never acts: it begins beyond 12 tokens") for text in said)
-    assert not without_effect(of(19)) and not without_effect(of(20, 0.0))
+    assert not of(19).idle_penalty and not of(20, 0.0).idle_penalty
 
 
 def test_the_command_takes_functions_by_place(tmp_path):
