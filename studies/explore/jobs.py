@@ -12,9 +12,12 @@ from rftlab.sim.config import Environment, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import Stopped, simulate
 from rftlab.sim.world import World
+from rftlab.studies.explore.heat import HeatCell
 from rftlab.studies.explore.measures import GradientSignal, signal_of
 
 SEEDS = 3
+PAUSE = 0.005
+"""Seconds between two looks whether a map may go on."""
 KEPT = 3
 """Worlds that are kept: a few megabytes each."""
 
@@ -56,6 +59,23 @@ class Job:
             return [self.curves[seed] for seed in sorted(self.curves)]
 
 
+@dataclass
+class HeatJob:
+    """The map over (B, K) while it fills."""
+
+    cells: list[HeatCell]
+    values: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Test Pass@1 by (B, K); 0 for a run that diverged."""
+    failed: str = ""
+    stop: Event = field(default_factory=Event)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        whole = sum(cell.run is not None for cell in self.cells)
+        return len(self.values) >= whole or bool(self.failed) or self.stop.is_set()
+
+
 class KeptWorlds:
     """The last few worlds, each built by one thread while those that need it wait."""
 
@@ -81,6 +101,9 @@ class Bench:
     def __init__(self, threads: int):
         self.worlds = KeptWorlds()
         self._pool = ThreadPoolExecutor(threads, "simulate")
+        self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
+        self._quick = 0
+        self._count = Lock()
 
     def start(self, run: Simulation, seeds: int = SEEDS) -> Job:
         """Begin the runs of a design."""
@@ -94,8 +117,33 @@ class Bench:
         world = self.worlds.get(job.run.environment, job.stop.is_set)
         job.signal = signal_of(job.run, world, job.stop.is_set)
 
-    def _submit(self, job: Job, work: Callable[[], None]) -> Future:
-        return self._pool.submit(_guarded, job, work)
+    def fill(self, cells: list[HeatCell]) -> HeatJob:
+        """Begin a map. Its cells wait while somebody's curve runs."""
+        job = HeatJob(cells)
+        for cell in cells:
+            if cell.run is not None:
+                self._slow.submit(_guarded, job, partial(self._fill_one, job, cell, cell.run))
+        return job
+
+    def _fill_one(self, job: HeatJob, cell: HeatCell, run: Simulation) -> None:
+        def stopped() -> bool:
+            """Whether to stop; asked between pieces of a run, and answered when it is this one's turn."""
+            while self._quick > 0 and not job.stop.wait(PAUSE):
+                pass
+            return job.stop.is_set()
+
+        found = simulate(run, self.worlds.get(run.environment, stopped), stopped=stopped)
+        ended = found.diverged_at is None
+        job.values[cell.batch, cell.group] = float(found.curve.test_pass_at_1[-1]) if ended else 0.0
+
+    def _submit(self, job: Job, work: Callable[[], None]) -> None:
+        with self._count:
+            self._quick += 1
+        self._pool.submit(_guarded, job, work).add_done_callback(self._one_less)
+
+    def _one_less(self, _: Future) -> None:
+        with self._count:
+            self._quick -= 1
 
     def _one(self, job: Job, seed: int) -> None:
         """One seed from beginning to end."""
@@ -113,7 +161,7 @@ class Bench:
             job.ended += 1
 
 
-def _guarded(job: Job, work: Callable[[], None]) -> None:
+def _guarded(job: Job | HeatJob, work: Callable[[], None]) -> None:
     """Work of a job: what goes wrong ends the job with a line, and the thread goes on with other jobs."""
     try:
         if not job.stop.is_set():

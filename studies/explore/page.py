@@ -13,7 +13,9 @@ from rftlab.studies.explore.chart import AXES, Look, ShownCurve, curve_chart
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
 from rftlab.studies.explore.controls import sliders
-from rftlab.studies.explore.jobs import Bench, Job
+from rftlab.studies.explore.heat import cells_of
+from rftlab.studies.explore.heat_panel import HeatPanel
+from rftlab.studies.explore.jobs import Bench, HeatJob, Job
 from rftlab.studies.explore.measures import RunCost, cost_of
 from rftlab.studies.explore.panels import CopyBox, NumberTiles, PinTable, heading, paragraph
 from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
@@ -34,6 +36,7 @@ class ExplorerPage:
         self.bench = bench
         self.scene, told = restored(query)
         self.job: Job | None = None
+        self.map: HeatJob | None = None
         self.pinned: list[Job] = [bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
         self.drawn: object = None
         self._build()
@@ -82,6 +85,8 @@ class ExplorerPage:
             self.bar = ui.linear_progress(value=0, show_value=False).props("aria-label='part simulated'")
             self.status = ui.label().classes("status").props("role=status id=status")
             self.table = PinTable(self._remove)
+        with ui.element("div").classes("card"):
+            self.heat = HeatPanel(self._fill, self._stop_map, self._show_cell)
         with ui.element("div").classes("card"):
             heading("What a round teaches, and what it costs")
             self.tiles = NumberTiles()
@@ -184,9 +189,32 @@ class ExplorerPage:
         if self.job is not None:
             self.job.stop.set()
 
+    def _fill(self) -> None:
+        """Fill the map for what the sliders say."""
+        self._stop_map()
+        try:
+            cells = cells_of(self.scene.choices, self.scene.axis, self._round_seconds)
+            self.map = self.bench.fill(cells)
+        except UserError as error:
+            self.complain(str(error))
+        self.timer.activate()
+
+    def _round_seconds(self, choices: Choices) -> float | None:
+        cost = self._cost(choices)
+        return cost.round_seconds if cost else None
+
+    def _stop_map(self) -> None:
+        if self.map is not None:
+            self.map.stop.set()
+
+    def _show_cell(self, batch: int, group: int) -> None:
+        """The curve of a cell."""
+        self.scene = replace(self.scene, choices=self.scene.choices.moving("B", batch).moving("K", group))
+        self._reset()
+
     def leave(self) -> None:
         """Nobody looks any more."""
-        for job in (self.job, *self.pinned):
+        for job in (self.job, self.map, *self.pinned):
             if job is not None:
                 job.stop.set()
 
@@ -212,7 +240,8 @@ class ExplorerPage:
         if state != self.drawn:
             self.drawn = state
             self._draw(curves)
-        if all(job.done for _, _, job in jobs):
+        self.heat.show(self.map)
+        if all(job.done for _, _, job in jobs) and (self.map is None or self.map.done):
             self.timer.deactivate()
 
     def _draw(self, curves: list[ShownCurve]) -> None:
