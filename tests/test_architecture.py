@@ -28,6 +28,7 @@ DRAWING = (
     "studies/compare/figures.py",
     "studies/forecast/figures.py",
     "studies/law/figures.py",
+    "studies/explore/export.py",
 )
 CONFINED = {
     "torch": ("llm/",),
@@ -41,9 +42,9 @@ CONFINED = {
     "verl": ("studies/adapters/verl.py",),
     "tensorboard": ("studies/logs/formats/tensorboard.py",),
     "wandb": ("studies/logs/formats/wandb_offline.py",),
-    "nicegui": ("studies/explore/",),
-    "fastapi": ("studies/explore/server.py",),
-    "uvicorn": ("studies/explore/server.py",),
+    "nicegui": ("studies/explore/page/",),
+    "fastapi": ("studies/explore/page/server.py",),
+    "uvicorn": ("studies/explore/page/server.py",),
     "seaborn": DRAWING,
     "matplotlib": DRAWING,
 }

@@ -45,18 +45,21 @@ class Explore:
 
     def execute(self, console: Console) -> int:
         """Serve the page until Ctrl-C."""
-        from rftlab.studies.explore.server import check_installed, serve
-
-        check_installed()
-        from rftlab.studies.explore.jobs import Bench
-        from rftlab.studies.explore.page import pages
+        from rftlab.studies.explore.page.server import check_installed, serve
         from rftlab.studies.explore.scene import from_address
-        from rftlab.studies.runs.runner import available_threads
+        from rftlab.studies.explore.starts import take_calibrations
         from rftlab.studies.runs.store import check_format
 
-        from_address(self.state)
+        check_installed()
         if self.results is not None:
             check_format(self.results)
+            for line in take_calibrations(self.results):
+                console.print(f"left out: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        from_address(self.state)
+        from rftlab.studies.explore.jobs import Bench
+        from rftlab.studies.explore.page.page import pages
+        from rftlab.studies.explore.page.setting import Setting
+        from rftlab.studies.runs.runner import available_threads
 
         def ready(address: str) -> None:
             whole = f"{address}?{self.state}" if self.state else address
@@ -65,6 +68,6 @@ class Explore:
             if self.browser:
                 webbrowser.open(whole)
 
-        bench = Bench(self.threads or available_threads())
-        serve(pages(bench), self.port, ready, threading.Event())
+        setting = Setting(Bench(self.threads or available_threads()), self.results)
+        serve(pages(setting), self.port, ready, threading.Event())
         return 0

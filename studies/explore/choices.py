@@ -10,7 +10,7 @@ from rftlab.shared.errors import UserError, check, check_choice
 from rftlab.sim.config import Simulation
 from rftlab.studies.cards import CARDS, PRESETS, preset
 from rftlab.studies.explore.knobs import BY_NAME, KNOBS, read
-from rftlab.studies.paper.pairs import pairs_at, start_at
+from rftlab.studies.explore.starts import start_named, start_names
 
 BATCH, ROLLOUTS = 32, 8
 """The design that the explorer opens with."""
@@ -30,14 +30,14 @@ class Choices:
     """One curve's choices: where it starts, its estimator, and the sliders that were moved."""
 
     start: str = "qwen-gsm8k"
-    """A pair of the simulator."""
+    """A pair of the simulator, or a calibration."""
     estimator: str = "paper_text"
     """A card that can run."""
     moved: tuple[tuple[str, float], ...] = ()
     """Names of knobs and their values, in the order of KNOBS."""
 
     def __post_init__(self):
-        check_choice("start", self.start, pairs_at("sim"))
+        check_choice("start", self.start, start_names())
         check_choice("estimator", self.estimator, tuple(PRESETS))
         for name, _ in self.moved:
             check_choice("knob", name, tuple(BY_NAME))
@@ -59,7 +59,7 @@ class Choices:
 
 def origin_of(start: str, estimator: str) -> Simulation:
     """The pair's simulation with the explorer's first design and an estimator, as its card runs it."""
-    own, card = start_at(start, "sim"), CARDS[estimator]
+    own, card = start_named(start), CARDS[estimator]
     check_choice("estimator", estimator, tuple(PRESETS))
     window = max(card.replay_window, ROLLOUTS) if card.replay_window else 0
     design = Design(BATCH, ROLLOUTS, 0, window, preset(estimator), card.sampling, own.design.rounds)

@@ -16,7 +16,7 @@ class ComparedCurve(NamedTuple):
     end: float
     """Test Pass@1 there."""
     equal: float
-    """Test Pass@1 where the shortest of all curves ends."""
+    """Test Pass@1 where the shortest of all curves ends; nan of a curve that begins later."""
     train: float
     """The same on training contexts."""
 
@@ -38,5 +38,5 @@ def compared(curves: list[ShownCurve], axis: Axis) -> EqualSpending:
 
 
 def _row(name: str, mean: MeanCurve, at: float) -> ComparedCurve:
-    equal, train = (float(np.interp(at, mean.x, values)) for values in (mean.test, mean.train))
+    equal, train = (float(np.interp(at, mean.x, values, left=np.nan)) for values in (mean.test, mean.train))
     return ComparedCurve(name, float(mean.x[-1]), float(mean.test[-1]), equal, train)

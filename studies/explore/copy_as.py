@@ -14,6 +14,7 @@ from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.jobs import SEEDS
 from rftlab.studies.explore.knobs import read
+from rftlab.studies.explore.starts import model_of, plain_pair
 from rftlab.studies.paper.pairs import start_at
 
 TOLD = ("paper_text", "paper_code", "grpo", "minimalist")
@@ -23,12 +24,22 @@ TOLD = ("paper_text", "paper_code", "grpo", "minimalist")
 def command_of(choices: Choices) -> str:
     """The `rftlab run` line that makes the same curves."""
     run, card = simulation_of(choices), CARDS[choices.estimator]
-    own = start_at(choices.start, "sim")
+    own = start_at(plain_pair(choices.start), "sim")
     design = Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=preset(choices.estimator),
                     sampling=card.sampling, rounds=own.design.rounds, eval_every=own.design.eval_every)  # fmt: skip
     flags = [*_flags(run.design, design, ""), *_flags(run.optimizer, own.optimizer, "optimizer."),
              *_flags(run.environment, own.environment, "environment.")]  # fmt: skip
-    words = ["rftlab", "run", "cell", "--pair", choices.start, "--preset", choices.estimator, "--seeds", str(SEEDS)]
+    words = [
+        "rftlab",
+        "run",
+        "cell",
+        "--pair",
+        plain_pair(choices.start),
+        "--preset",
+        choices.estimator,
+        "--seeds",
+        str(SEEDS),
+    ]
     return shlex.join([*words, *flags])
 
 
@@ -46,7 +57,8 @@ def _flags(part: Any, usual: Any, path: str) -> list[str]:
 
 def python_of(choices: Choices) -> str:
     """Lines that make the same curves."""
-    run, own = simulation_of(choices), start_at(choices.start, "sim")
+    pair = plain_pair(choices.start)
+    run, own = simulation_of(choices), start_at(pair, "sim")
     estimator = _changed_text(f'rl.preset("{choices.estimator}")', run.design.estimator, preset(choices.estimator))
     sampling = CARDS[choices.estimator].sampling
     given = {"estimator": estimator}
@@ -63,7 +75,7 @@ def python_of(choices: Choices) -> str:
         "from dataclasses import replace",
         "import rftlab as rl",
         "",
-        f'start = rl.start_at("{choices.start}", "sim")',
+        f'start = rl.start_at("{pair}", "sim")',
         f"design = rl.Design({designed})",
         f"run = replace(start, design=design{changed})",
         f"curves = rl.sweep(run, [design], seeds={SEEDS})",
@@ -83,7 +95,9 @@ def _changed_text(text: str, part: Any, usual: Any) -> str:
 
 def trainer_of(choices: Choices, engine: EngineChoice) -> str:
     """The configuration of a trainer of the pair's language model. Raises UserError where it cannot be told."""
-    run, real = simulation_of(choices), start_at(choices.start, "llm")
+    run, real = simulation_of(choices), model_of(choices.start)
+    if real is None:
+        raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
     estimator = run.design.estimator
     plain = replace(estimator, kl=Estimator().kl) in [replace(preset(name), kl=Estimator().kl) for name in TOLD]
     check(plain, f"estimator = {choices.estimator}: not what a trainer's grpo is; allowed: {', '.join(TOLD)}")

@@ -12,16 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.llm.budget.devices import GPUS
-from rftlab.llm.budget.duration import LENGTHS, Assumed
+from rftlab.llm.budget.duration import LENGTHS, SUMS, Assumed
 from rftlab.llm.budget.plan import plan_of
 from rftlab.shared.callbacks import never
 from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.run import General, Plain, Stopped
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World
-from rftlab.studies.paper.pairs import SIZES, pair, start_at
+from rftlab.studies.explore.starts import model_of
+from rftlab.studies.paper.questions import questions_of
 
 DRAWS, MOST_VISITS = 24, 8
 """Rounds whose gradients are compared; and most visits of each context that fill a replay window first."""
@@ -92,16 +94,18 @@ class RunCost(NamedTuple):
     """What was assumed."""
 
 
-def cost_of(pair_name: str, run: Simulation, gpu: str) -> RunCost:
+def cost_of(start: str, run: Simulation, gpu: str) -> RunCost:
     """The cost on one GPU of that name. Raises UserError where it cannot be told."""
-    known, real = pair(pair_name), start_at(pair_name, "llm")
-    prompt, response = LENGTHS.get(real.task.name, (1, 1))
+    real = model_of(start)
+    if real is None:
+        raise UserError(f"start = {start}: no model of ours is behind it; allowed: a pair")
+    prompt, response = LENGTHS.get(real.task.name, SUMS)
     every = max(run.design.rounds // EVALUATED, 1)
     design = replace(run.design, eval_every=every if run.design.rounds % every == 0 else run.design.rounds)
-    assumed = Assumed(prompt, response, *SIZES[known.dataset])
+    assumed = Assumed(prompt, response, *(split.there for split in questions_of(real).values()))
     duration = plan_of(replace(real, design=design), GPUS[gpu], assumed).duration
     rollouts = run.design.rounds * duration.rollouts
-    told = f"{known.model} on one {gpu}, responses of {response} tokens; an estimate, not measured"
+    told = f"{real.model.source} on one {gpu}, responses of {response} tokens; an estimate, not measured"
     return RunCost(rollouts, rollouts * response, duration.round_seconds, duration.seconds, told)
 
 

@@ -4,8 +4,8 @@ from rftlab.shared.design import Design
 from rftlab.studies.cards import name_of
 from rftlab.studies.explore.choices import Choices, own_value
 from rftlab.studies.explore.knobs import BY_NAME, read
+from rftlab.studies.explore.starts import start_named
 from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import start_at
 
 PRESETS_BY_NAME: dict[str, Design] = {
     f"{one.title}: {tick}": cell
@@ -18,7 +18,7 @@ PRESETS_BY_NAME: dict[str, Design] = {
 def choices_of_cell(start: str, cell: Design) -> Choices:
     """The choices that mean a cell, with the pair's own rounds."""
     found = Choices(start, name_of(cell.estimator))
-    run = start_at(start, "sim")
+    run = start_named(start)
     for name, field in (("B", "batch_size"), ("K", "rollouts"), ("M", "support_rollouts"), ("window", "replay_window")):
         if own_value(found.origin, name) != getattr(cell, field):
             found = found.moving(name, float(getattr(cell, field)))

@@ -30,8 +30,9 @@ class Scene:
     pins: tuple[Pin, ...] = ()
     axis: Axis = "rounds"
     gpu: GpuName = "H100"
-    dark: bool | None = None
-    """None as the browser likes it."""
+    over: str = "published"
+    """Real runs that are laid over."""
+    dark: bool = False
 
     def __post_init__(self):
         check_choice("axis", self.axis, AXES)
@@ -59,9 +60,9 @@ def tidy(name: str) -> str:
 
 def to_address(scene: Scene) -> str:
     """The part of an address behind the question mark."""
-    more: list[tuple[str, str]] = [("axis", scene.axis), ("gpu", scene.gpu)]
-    if scene.dark is not None:
-        more.append(("dark", str(int(scene.dark))))
+    more: list[tuple[str, str]] = [("axis", scene.axis), ("gpu", scene.gpu), ("over", scene.over)]
+    if scene.dark:
+        more.append(("dark", "1"))
     more += [part for pin in scene.pins for part in (("pin", to_query(pin.choices)), ("name", pin.name))]
     return f"{to_query(scene.choices)}&{urlencode(more)}"
 
@@ -77,11 +78,16 @@ def from_address(text: str) -> Scene:
     axis, gpu = given.get("axis", "rounds"), given.get("gpu", "H100")
     check_choice("axis", axis, AXES)
     check_choice("gpu", gpu, GPU_NAMES)
-    dark = {"1": True, "0": False}.get(given.get("dark", ""))
-    scene = Scene(from_query(text), (), next(one for one in AXES if one == axis),
-                  next(one for one in GPU_NAMES if one == gpu), dark)  # fmt: skip
+    shown = Scene(
+        from_query(text),
+        axis=next(one for one in AXES if one == axis),
+        gpu=next(one for one in GPU_NAMES if one == gpu),
+        over=tidy(given.get("over", Scene().over)),
+        dark=given.get("dark") == "1",
+    )
+    scene = shown
     for name, choices in zip(names, pinned, strict=True):
-        scene = replace(replace(scene, choices=choices).pinning(name), choices=scene.choices)
+        scene = replace(replace(scene, choices=choices).pinning(name), choices=shown.choices)
     for choices in (scene.choices, *pinned):
         simulation_of(choices)
     return scene

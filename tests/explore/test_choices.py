@@ -19,6 +19,7 @@ from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
 from rftlab.studies.explore.scene import LONGEST, MOST_PINS, Pin, Scene, from_address, restored, to_address
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import pairs_at, start_at
+from tests.explore.hostile import HOSTILE
 
 QUERIES = (
     "",
@@ -27,18 +28,6 @@ QUERIES = (
     "estimator=minimalist&K=1&kl=0.1",
     "start=llama-math&estimator=rloo&kl=0&noise=0.2&base=3",
     "B=2048&K=4&M=3&epochs=2&minibatches=4",
-)
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "{{constructor.constructor('alert(1)')()}}",
-    "javascript:alert(1)",
-    "\u202egpj.exe",
-    "👩‍🔬🔥",
-    "a" * 10_000,
-    "&amp;&pin=B%3D1&name=x",
-    "\x00\x1b[2J\r\n\t",
-    "${7*7} %s %n ../../etc/passwd",
 )
 
 

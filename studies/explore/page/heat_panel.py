@@ -6,7 +6,7 @@ from nicegui import ui
 
 from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours
 from rftlab.studies.explore.jobs import HeatJob
-from rftlab.studies.explore.panels import heading, paragraph
+from rftlab.studies.explore.page.panels import heading, paragraph
 
 
 class HeatPanel:

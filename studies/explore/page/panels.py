@@ -65,9 +65,25 @@ class NumberTiles:
                 self.values[name].text = text
 
 
+def progress_of(job: Job) -> str:
+    """How far the runs are, in words."""
+    design = job.run.design
+    what = f"{job.seeds} seeds of {design.rounds:,} rounds"
+    if job.diverged:
+        return f"{what}; seed {', '.join(map(str, sorted(job.diverged)))} diverged: the curve ends before"
+    if job.ended >= job.seeds:
+        return f"{what}, done"
+    return f"{what}: {'stopped' if job.stop.is_set() else 'running'}, {job.share:.0%}"
+
+
 def number(value: float) -> str:
     """Three digits; … for none."""
     return f"{value:.3g}" if isfinite(value) else "…"
+
+
+def three(value: float) -> str:
+    """Three decimals; – for none."""
+    return f"{value:.3f}" if isfinite(value) else "–"
 
 
 def percent(value: float) -> str:
@@ -125,7 +141,7 @@ class PinTable:
                     values = (
                         row.name,
                         spent(row.reached, axis),
-                        *(f"{v:.3f}" for v in (row.end, row.equal, row.train)),
+                        *(three(v) for v in (row.end, row.equal, row.train)),
                     )
                     self._row(values, pins.index(row.name) if row.name in pins else None)
 

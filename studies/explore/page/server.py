@@ -5,6 +5,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from rftlab.shared.errors import UserError, check
@@ -57,12 +58,8 @@ async def _refuse(scope: Any, send: Any) -> None:
 
 def check_installed() -> None:
     """Raise UserError where the extra is missing."""
-    try:
-        import nicegui  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "rftlab explore needs NiceGUI; allowed: with the extra, pip install 'rftlab[explore]'"
-        ) from None
+    there = find_spec("nicegui") is not None
+    check(there, "rftlab explore needs NiceGUI; allowed: with the extra, pip install 'rftlab[explore]'")
 
 
 def listening(port: int) -> socket.socket:
