@@ -45,6 +45,7 @@ class Explore:
 
     def execute(self, console: Console) -> int:
         """Serve the page until Ctrl-C."""
+        from rftlab.studies.explore.choices import simulation_of
         from rftlab.studies.explore.page.server import check_installed, serve
         from rftlab.studies.explore.scene import from_address
         from rftlab.studies.explore.starts import take_calibrations
@@ -55,7 +56,7 @@ class Explore:
             check_format(self.results)
             for line in take_calibrations(self.results):
                 console.print(f"left out: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-        from_address(self.state)
+        scene = from_address(self.state)
         from rftlab.studies.explore.jobs import Bench
         from rftlab.studies.explore.page.page import pages
         from rftlab.studies.explore.page.setting import Setting
@@ -69,5 +70,6 @@ class Explore:
                 webbrowser.open(whole)
 
         setting = Setting(Bench(self.threads or available_threads()), self.results)
+        setting.bench.warm(simulation_of(scene.choices))
         serve(pages(setting), self.port, ready, threading.Event())
         return 0

@@ -100,7 +100,7 @@ class Bench:
 
     def __init__(self, threads: int):
         self.worlds = KeptWorlds()
-        self._pool = ThreadPoolExecutor(threads, "simulate")
+        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
         self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
         self._quick = 0
         self._count = Lock()
@@ -112,6 +112,10 @@ class Bench:
             self._submit(job, partial(self._one, job, seed))
         self._submit(job, partial(self._measure, job))
         return job
+
+    def warm(self, run: Simulation) -> None:
+        """Build a run's world and load the compiled code, before somebody waits for them."""
+        self.start(replace(run, design=replace(run.design, rounds=1, eval_every=1)), 1)
 
     def _measure(self, job: Job) -> None:
         world = self.worlds.get(job.run.environment, job.stop.is_set)

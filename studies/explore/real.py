@@ -1,27 +1,34 @@
-"""Runs of language models with the same design, to be laid over simulated curves."""
+"""Runs of language models with the same design, to be laid over simulated curves.
+
+What reads tables is imported where it is asked for: the page is to be there soon.
+"""
 
 import hashlib
 import io
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check, plain
 from rftlab.shared.folders import below, folders_in, read_file, read_json
 from rftlab.studies.explore.chart import ShownCurve
-from rftlab.studies.imported.groups import Group, groups_of
-from rftlab.studies.imported.level import PREFIX, parse_imported, runs_of
-from rftlab.studies.logs.store import collections
 from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import pair, pairs_at
 from rftlab.studies.paper.published import published
-from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.seal import read_sealed
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rftlab.studies.imported.groups import Group
+
 NONE, PAPER, SHIPPED = "none", "published", "reference"
+REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words")
+"""Pairs of the runs that come with rftlab."""
 PAPER_ROUNDS = 2000
 """Of the paper's runs."""
 MOST = 12
@@ -30,9 +37,12 @@ MOST = 12
 
 def sources_in(root: Path | None) -> tuple[str, ...]:
     """What can be laid over: the paper's endpoints, reference runs, pairs and collections of a results folder."""
-    references = [f"{SHIPPED}:{name}" for name in shipped()["pair"].unique()]
+    references = [f"{SHIPPED}:{name}" for name in REFERENCES]
     if root is None:
         return (NONE, PAPER, *references)
+    from rftlab.studies.imported.level import PREFIX
+    from rftlab.studies.logs.store import collections
+
     runs = [folder.name for folder in folders_in(below(root, "llm")) if folder.name in pairs_at("llm")]
     return (
         NONE,
@@ -51,10 +61,17 @@ def real_runs(source: str, start: str, design: Design, root: Path | None) -> lis
         return _published(start, design)
     kind, _, name = source.partition(":")
     if kind == SHIPPED:
-        return _of_frame(source, shipped(), name, label(design))
+        return _of_frame(source, _shipped(), name, label(design))
     if root is not None and kind == "runs":
         return _stored(source, below(root, "llm", name), label(design))
     return _imported(source, design, root) if root is not None and source != NONE else []
+
+
+@cache
+def _shipped() -> "pd.DataFrame":
+    from rftlab.studies.results.reference import shipped
+
+    return shipped()
 
 
 def _point(rounds: int, design: Design, train: float, test: float) -> Curve:
@@ -77,14 +94,14 @@ def _published(start: str, design: Design) -> list[ShownCurve]:
     return [ShownCurve(PAPER, [_point(PAPER_ROUNDS, design, *ends)], measured=True)]
 
 
-def _of_frame(source: str, frame: pd.DataFrame, name: str, cell: str) -> list[ShownCurve]:
+def _of_frame(source: str, frame: "pd.DataFrame", name: str, cell: str) -> list[ShownCurve]:
     """Seeds of a cell in a table of curves."""
     own = frame[(frame["pair"] == name) & (frame["cell"] == cell)]
     curves = [_curve(rows) for _, rows in own.groupby("seed")]
     return [ShownCurve(source, curves, measured=True)] if curves else []
 
 
-def _curve(rows: pd.DataFrame) -> Curve:
+def _curve(rows: "pd.DataFrame") -> Curve:
     return Curve(*(rows[name].to_numpy() for name in Curve._fields))
 
 
@@ -97,6 +114,8 @@ def _stored(source: str, folder: Path, cell: str) -> list[ShownCurve]:
 
 def _read(place: Path) -> Curve | None:
     """The curve of a run; None where it is not finished. Raises UserError where it was changed."""
+    import pandas as pd
+
     try:
         facts = read_sealed(place / "done.json", read_json(place / "config.json"))
         data = read_file(place / "curve.parquet")
@@ -111,6 +130,9 @@ def _read(place: Path) -> Curve | None:
 
 def _imported(source: str, design: Design, root: Path) -> list[ShownCurve]:
     """Imported runs with the same B and K, whatever else they did."""
+    from rftlab.studies.imported.groups import groups_of
+    from rftlab.studies.imported.level import parse_imported, runs_of
+
     runs = runs_of(parse_imported(source), root)
     groups = groups_of(runs, ("test", "pass_at_1"))
     alike = [group for group in groups if (group.design.prompts, group.design.rollouts) == _spent(design)]
@@ -121,7 +143,7 @@ def _spent(design: Design) -> tuple[int, int]:
     return design.batch_size, design.rollouts
 
 
-def _of_group(source: str, group: Group, design: Design) -> list[ShownCurve]:
+def _of_group(source: str, group: "Group", design: Design) -> list[ShownCurve]:
     """Each run by itself: their evaluations need not be at the same rounds."""
     return [
         ShownCurve(f"{source} {plain(group.label)} {plain(str(run))}", [_logged(rows, design)], measured=True)
@@ -129,7 +151,7 @@ def _of_group(source: str, group: Group, design: Design) -> list[ShownCurve]:
     ]
 
 
-def _logged(rows: pd.DataFrame, design: Design) -> Curve:
+def _logged(rows: "pd.DataFrame", design: Design) -> Curve:
     """The curve of an imported run, of which the test Pass@1 is known."""
     rounds, one = rows["round"].to_numpy(), _point(0, design, float("nan"), float("nan"))
     whole = {name: np.repeat(values, len(rounds)) for name, values in one._asdict().items()}

@@ -1,21 +1,21 @@
 """Where a curve may begin: pairs of the simulator, and simulations that were calibrated to a pilot or to imported runs.
 
 A calibration is many parameter sets; the explorer takes the one with the largest weight. One that is not finished is
-left out, because finishing it takes minutes.
+left out, because finishing it takes minutes. What reads them is imported where a results folder is named: the page is
+to be there soon.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.errors import UserError, check_choice
 from rftlab.shared.folders import below, folders_in, kind_of, read_file
 from rftlab.sim.config import Simulation
-from rftlab.studies.forecast.evidence import Evidence, evidence_of
-from rftlab.studies.forecast.forecast import pilot_of
-from rftlab.studies.forecast.imported import imported_evidence
-from rftlab.studies.forecast.posterior import calibrated, identity
-from rftlab.studies.imported.level import PREFIX
 from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
+
+if TYPE_CHECKING:
+    from rftlab.studies.forecast.evidence import Evidence
 
 CALIBRATED = "calibrated:"
 PLAIN = "qwen-gsm8k"
@@ -65,7 +65,12 @@ def take_calibrations(root: Path) -> list[str]:
     return wrong
 
 
-def _evidence(root: Path, name: str) -> Evidence:
+def _evidence(root: Path, name: str) -> "Evidence":
+    from rftlab.studies.forecast.evidence import evidence_of
+    from rftlab.studies.forecast.forecast import pilot_of
+    from rftlab.studies.forecast.imported import imported_evidence
+    from rftlab.studies.imported.level import PREFIX
+
     if name in PAIRS:
         return evidence_of(pilot_of(root, name))
     return imported_evidence(PREFIX + name.removeprefix("imported-"), root).evidence
@@ -73,6 +78,8 @@ def _evidence(root: Path, name: str) -> Evidence:
 
 def _best(root: Path, name: str) -> Simulation | None:
     """The parameter set with the largest weight; None where the calibration is not finished."""
+    from rftlab.studies.forecast.posterior import calibrated, identity
+
     evidence = _evidence(root, name)
     path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
     if not kind_of(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:

@@ -149,6 +149,7 @@ def test_published_ends_are_laid_over_designs_that_have_them():
 
 
 def test_reference_runs_are_laid_over_by_their_design():
+    assert {f"reference:{name}" for name in shipped()["pair"]} < set(sources_in(None))
     (found,) = real_runs("reference:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
     frame = shipped()
     own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
