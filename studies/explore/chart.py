@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.design import Design
 
 Axis = Literal["rounds", "rollouts", "seconds"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -36,6 +37,8 @@ class ShownCurve(NamedTuple):
     """Whether a language model made it: drawn with marks."""
     alone: bool = False
     """Whether each seed has a line of its own."""
+    design: Design | None = None
+    """Where runs are still to come, so that the axis is as long as they will be."""
 
 
 class MeanCurve(NamedTuple):
@@ -78,7 +81,24 @@ def curve_chart(curves: list[ShownCurve], look: Look) -> dict[str, Any]:
     """Learning curves: test solid, train dashed, seeds thin. Colours go with the order of `curves`."""
     colours = DARK if look.dark else LIGHT
     series = [line for place, shown in enumerate(curves) for line in _lines(shown, look, colours[place % len(colours)])]
-    return _frame(look) | {"series": series, "legend": _legend(curves, look)}
+    frame = _frame(look) | {"series": series, "legend": _legend(curves, look)}
+    ends = [point[0] for line in series for point in line["data"]] + [end_of(shown, look.axis) for shown in curves]
+    known = [end for end in ends if np.isfinite(end)]
+    frame["xAxis"] = frame["xAxis"] | {"max": max(known, default=1.0)}
+    return frame
+
+
+def end_of(shown: ShownCurve, axis: Axis) -> float:
+    """Where on an axis the runs are to end; nan where that is not known."""
+    design = shown.design
+    if design is None:
+        return float("nan")
+    a_round: dict[Axis, float | None] = {
+        "rounds": 1.0,
+        "rollouts": design.batch_size * (design.rollouts + design.support_rollouts),
+        "seconds": shown.seconds,
+    }
+    return design.rounds * float(a_round[axis] or "nan")
 
 
 def _lines(shown: ShownCurve, look: Look, colour: str) -> list[dict[str, Any]]:

@@ -91,6 +91,9 @@ KNOBS = (
         "kappa", Linear, "environment.kappa", "Sharpness of the base", "problem",
         (0.25, 0.5, 0.75, 1, 1.25, 1.5, 2), "times"
     ),
+    ExplorerKnob(
+        "sharpening", Linear, "environment.sharpening", "Sharpening", "problem", (0, 0.25, 0.5, 1, 2, 4, 8, 16)
+    ),
 )  # fmt: skip
 BY_NAME = {knob.name: knob for knob in KNOBS}
 

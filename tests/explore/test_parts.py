@@ -130,6 +130,14 @@ def test_a_chart_shows_means_where_all_seeds_are():
     assert curve_chart(shown, Look("seconds"))["series"][0]["data"] == []  # nobody can say how long a round takes
 
 
+@pytest.mark.parametrize(("axis", "end"), [("rounds", 2000), ("rollouts", 512_000), ("seconds", 4000)])
+def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
+    begun = ShownCurve("now", [curve([0.1, 0.2])], 2.0, design=simulation_of(Choices()).design)
+    assert curve_chart([begun], Look(axis))["xAxis"]["max"] == end
+    assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], Look("rounds"))["xAxis"]["max"] == 9000
+    assert curve_chart([], Look(axis))["xAxis"]["max"] == 1
+
+
 def test_curves_are_compared_where_the_shortest_ends():
     shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
              ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip

@@ -275,7 +275,8 @@ class ExplorerPage:
         found = []
         for name, choices, job in self._jobs():
             cost = self.costs.get(choices)
-            found.append(ShownCurve(name, job.snapshot(), cost.round_seconds if cost else None, alone=name == NOW))
+            seconds = cost.round_seconds if cost else None
+            found.append(ShownCurve(name, job.snapshot(), seconds, alone=name == NOW, design=job.run.design))
         return [shown for shown in found if shown.seeds] + self.real
 
     def _tick(self) -> None:
