@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study test test-llm test-vllm test-verl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
+.PHONY: study test test-llm test-explore test-vllm test-verl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -22,6 +22,9 @@ test: $(VENV)/installed-test
 
 test-llm: $(VENV)/installed-llm
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py $(TRAINER_PAGE)
+
+test-explore: $(VENV)/installed-explore
+	$(BIN)/python -m pytest -rs tests/explore
 
 test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
@@ -38,7 +41,7 @@ newest:
 
 pins:
 	rm -rf .venv-newest
-	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-docs
+	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-docs
 	head -n 1 constraints.txt >constraints.new
 	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' >>constraints.new
 	mv constraints.new constraints.txt
@@ -101,6 +104,10 @@ $(VENV)/installed-test: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/installed-llm: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,llm,lora,ray]'
+	touch $@
+
+$(VENV)/installed-explore: $(VENV)/installed-test
+	$(PIP_INSTALL) --editable '.[test,explore]'
 	touch $@
 
 $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py

@@ -50,6 +50,9 @@ autodoc_mock_imports = [
     "yaml",
     "verl",
     "vllm",
+    "nicegui",
+    "fastapi",
+    "uvicorn",
 ]
 
 # `torch.Tensor | None` is evaluated where a module is read

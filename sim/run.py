@@ -136,12 +136,13 @@ def simulate(
     world: World | None = None,
     progress: Callable[[int], None] = noop,
     stopped: Callable[[], bool] = never,
+    watch: Callable[[Curve], None] = noop,
 ) -> SimulationResult:
     """Train and evaluate; `progress` is told the rounds done after each evaluation. Equal arguments give equal curves,
     bit for bit.
 
-    world: what `build` makes of the run's environment, made here if left out. Raises Stopped soon after `stopped`
-    begins to return True.
+    world: what `build` makes of the run's environment, made here if left out; watch: is handed the curve so far after
+    each evaluation. Raises Stopped soon after `stopped` begins to return True.
     """
     world = build(run.environment) if world is None else world
     design, began = run.design, time.perf_counter()
@@ -160,6 +161,8 @@ def simulate(
         rows.append(
             (run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores))
         )
+        if watch is not noop:
+            watch(curve_of(rows))
         if done == design.rounds:
             return SimulationResult(curve_of(rows), None)
         totals = no_totals()

@@ -28,6 +28,7 @@ DRAWING = (
     "studies/compare/figures.py",
     "studies/forecast/figures.py",
     "studies/law/figures.py",
+    "studies/explore/export.py",
 )
 CONFINED = {
     "torch": ("llm/",),
@@ -41,6 +42,9 @@ CONFINED = {
     "verl": ("studies/adapters/verl.py",),
     "tensorboard": ("studies/logs/formats/tensorboard.py",),
     "wandb": ("studies/logs/formats/wandb_offline.py",),
+    "nicegui": ("studies/explore/page/",),
+    "fastapi": ("studies/explore/page/server.py",),
+    "uvicorn": ("studies/explore/page/server.py",),
     "seaborn": DRAWING,
     "matplotlib": DRAWING,
 }
@@ -140,6 +144,7 @@ FLOORS = (
     ("studies/law",),
     ("studies/forecast", "studies/signal"),
     ("studies/advise", "studies/check"),
+    ("studies/explore",),
     ("studies/cli",),
 )
 """Rooms, from the ground up: each may import itself and what lies on lower floors. A file beside rooms is a room."""
@@ -236,7 +241,7 @@ def test_a_lambda_in_a_signature_is_found(source):
 
 
 def test_the_simulator_path_never_imports_torch():
-    extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray")
+    extra = ("torch", "transformers", "safetensors", "datasets", "math_verify", "vllm", "peft", "ray", "nicegui")
     parts = (
         "cli.commands",
         "cli.train",

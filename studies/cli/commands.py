@@ -13,6 +13,7 @@ from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.compare_estimators import CompareEstimators
+from rftlab.studies.cli.explore import Explore
 from rftlab.studies.cli.export import Export
 from rftlab.studies.cli.law import Law
 from rftlab.studies.cli.pilot import Pilot
@@ -244,6 +245,7 @@ COMMANDS = {
         Power,
         Advise,
         Diagnose,
+        Explore,
     )
 } | {"rollouts": ShowRollouts}
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rftlab.llm.budget.devices import device_of
-from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
+from rftlab.llm.budget.duration import LENGTHS, SUMS, TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
@@ -19,11 +19,6 @@ from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.study import Study
 
-LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
-"""Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a
-factor of 1.5 or so."""
-SUMS = (8, 8)
-"""The same of arithmetic."""
 _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 
 

@@ -129,9 +129,8 @@ class Advise:
 
     def _assumed(self):
         """Mean lengths and numbers of questions."""
-        from rftlab.llm.budget.duration import Assumed
+        from rftlab.llm.budget.duration import LENGTHS, Assumed
         from rftlab.studies.advise.runs import QUESTIONS
-        from rftlab.studies.cli.execute.plan import LENGTHS
 
         given = self.prompt_tokens, self.response_tokens
         check(

@@ -1,0 +1,1 @@
+"""The explorer: designs under the mouse, in a browser (`rftlab explore`)."""

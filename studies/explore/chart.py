@@ -1,0 +1,163 @@
+"""Curves as the options of a chart (echarts.apache.org): pure, so that tests read what a browser draws."""
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.design import Design
+
+Axis = Literal["rounds", "rollouts", "seconds"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+TITLES = {"rounds": "training rounds", "rollouts": "rollouts sampled", "seconds": "estimated seconds on the GPU"}
+LIGHT = ("#0b5cad", "#b23a00", "#00705a", "#8a2a87", "#7a5c00", "#a3154a", "#3d4f5c", "#3f6f00", "#5a3fc0")
+DARK = ("#6cb6ff", "#ff9e64", "#4fd6b0", "#e79bdf", "#e5c04b", "#ff8fab", "#b7c4cf", "#a8d94a", "#b3a2ff")
+"""Colours of curves on a white and on a dark page: at least 4.5 : 1 against it."""
+NAME = 60
+"""Letters of a name that a chart shows."""
+
+
+class Look(NamedTuple):
+    """How a chart is to look."""
+
+    axis: Axis = "rounds"
+    dark: bool = False
+    narrow: bool = False
+    """On a telephone."""
+
+
+class ShownCurve(NamedTuple):
+    """Runs of one design, to be drawn together."""
+
+    name: str
+    seeds: list[Curve]
+    seconds: float | None = None
+    """Estimated for a round; None where nobody can say."""
+    measured: bool = False
+    """Whether a language model made it: drawn with marks."""
+    alone: bool = False
+    """Whether each seed has a line of its own."""
+    design: Design | None = None
+    """Where runs are still to come, so that the axis is as long as they will be."""
+
+
+class MeanCurve(NamedTuple):
+    """Mean over seeds where all have a value."""
+
+    x: np.ndarray
+    train: np.ndarray
+    test: np.ndarray
+
+
+def short(name: str) -> str:
+    """A name as a chart shows it."""
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
+
+
+def along(curve: Curve, axis: Axis, seconds: float | None) -> np.ndarray:
+    """A curve's places on an axis."""
+    if axis == "rollouts":
+        return curve.rollouts
+    return curve.round * (seconds if seconds is not None else np.nan) if axis == "seconds" else curve.round
+
+
+def mean_of(shown: ShownCurve, axis: Axis) -> MeanCurve:
+    """The mean of the seeds, as far as all of them are."""
+    length = min((len(curve.round) for curve in shown.seeds), default=0)
+    if length == 0:
+        return MeanCurve(np.empty(0), np.empty(0), np.empty(0))
+    splits = (np.mean([getattr(curve, f"{split}_pass_at_1")[:length] for curve in shown.seeds], axis=0)
+              for split in SPLITS)  # fmt: skip
+    return MeanCurve(along(shown.seeds[0], axis, shown.seconds)[:length], *splits)
+
+
+def points(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
+    """Pairs as JSON takes them; those without a number are left out."""
+    kept = np.isfinite(x) & np.isfinite(y)
+    return [[float(f"{a:.6g}"), round(float(b), 4)] for a, b in zip(x[kept], y[kept], strict=True)]
+
+
+def curve_chart(curves: list[ShownCurve], look: Look) -> dict[str, Any]:
+    """Learning curves: test solid, train dashed, seeds thin. Colours go with the order of `curves`."""
+    colours = DARK if look.dark else LIGHT
+    series = [line for place, shown in enumerate(curves) for line in _lines(shown, look, colours[place % len(colours)])]
+    frame = _frame(look) | {"series": series, "legend": _legend(curves, look)}
+    ends = [point[0] for line in series for point in line["data"]] + [end_of(shown, look.axis) for shown in curves]
+    known = [end for end in ends if np.isfinite(end)]
+    frame["xAxis"] = frame["xAxis"] | {"max": max(known, default=1.0)}
+    return frame
+
+
+def end_of(shown: ShownCurve, axis: Axis) -> float:
+    """Where on an axis the runs are to end; nan where that is not known."""
+    design = shown.design
+    if design is None:
+        return float("nan")
+    a_round: dict[Axis, float | None] = {
+        "rounds": 1.0,
+        "rollouts": design.batch_size * (design.rollouts + design.support_rollouts),
+        "seconds": shown.seconds,
+    }
+    return design.rounds * float(a_round[axis] or "nan")
+
+
+def _lines(shown: ShownCurve, look: Look, colour: str) -> list[dict[str, Any]]:
+    mean, name = mean_of(shown, look.axis), short(shown.name)
+    found = [
+        _line(f"{name}, test", points(mean.x, mean.test), colour, 2.6, "solid", shown.measured),
+        _line(f"{name}, train", points(mean.x, mean.train), colour, 1.8, "dashed", shown.measured),
+    ]
+    if shown.alone and len(shown.seeds) > 1:
+        for curve in shown.seeds:
+            x = along(curve, look.axis, shown.seconds)
+            thin = _line(f"{name}, test, seed {curve.seed[0]}", points(x, curve.test_pass_at_1), colour, 1, "solid")
+            found.append(thin | {"silent": True, "lineStyle": thin["lineStyle"] | {"opacity": 0.45}})
+    return found
+
+
+def _line(
+    name: str, data: list[list[float]], colour: str, width: float, kind: str, marked: bool = False
+) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "id": name,
+        "name": name,
+        "data": data,
+        "showSymbol": marked or len(data) == 1,
+        "symbolSize": 7,
+        "symbol": "diamond" if marked else "circle",
+        "itemStyle": {"color": colour},
+        "lineStyle": {"color": colour, "width": width, "type": kind},
+        "emphasis": {"disabled": True},
+    }
+
+
+def _legend(curves: list[ShownCurve], look: Look) -> dict[str, Any]:
+    names = [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")]
+    text = {"color": ink(look.dark), "width": 240, "overflow": "truncate"}
+    return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(look.dark)},
+            "pageIconColor": ink(look.dark)}  # fmt: skip
+
+
+def ink(dark: bool) -> str:
+    """The colour of text."""
+    return "#e6e9ec" if dark else "#1c2329"
+
+
+def _frame(look: Look) -> dict[str, Any]:
+    text = {"color": ink(look.dark)}
+    axis = {
+        "axisLabel": text | {"hideOverlap": True},
+        "nameTextStyle": text,
+        "axisLine": {"show": True, "lineStyle": {"color": "#8a949e"}},
+        "splitLine": {"lineStyle": {"color": "#3a4046" if look.dark else "#e2e6ea"}},
+    }
+    return {
+        "animation": False,
+        "backgroundColor": "transparent",
+        "aria": {"enabled": True},
+        "grid": {"left": 52, "right": 16 if look.narrow else 28, "top": 44, "bottom": 52},
+        "tooltip": {"trigger": "axis", "confine": True, "order": "valueDesc"},
+        "xAxis": axis | {"type": "value", "name": TITLES[look.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
+        "yAxis": axis | {"type": "value", "name": "Pass@1", "min": 0},
+    }

@@ -1,0 +1,131 @@
+"""A design as text that another tool takes: a command line, lines of Python, the configuration of a trainer."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from rftlab.llm.budget.duration import LENGTHS, TAIL
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.advise.engines import EngineChoice, EngineSettings, told
+from rftlab.studies.cards import CARDS, preset
+from rftlab.studies.explore.choices import Choices, simulation_of
+from rftlab.studies.explore.jobs import SEEDS
+from rftlab.studies.explore.knobs import read
+from rftlab.studies.explore.starts import model_of, plain_pair
+from rftlab.studies.paper.pairs import start_at
+
+TOLD = ("paper_text", "paper_code", "grpo", "minimalist")
+"""Estimators that are what a trainer's `grpo` is."""
+
+
+def command_of(choices: Choices) -> str:
+    """The `rftlab run` line that makes the same curves."""
+    run, card = simulation_of(choices), CARDS[choices.estimator]
+    own = start_at(plain_pair(choices.start), "sim")
+    design = Design(rollouts=card.rollouts, replay_window=card.replay_window, estimator=preset(choices.estimator),
+                    sampling=card.sampling, rounds=own.design.rounds, eval_every=own.design.eval_every)  # fmt: skip
+    flags = [*_flags(run.design, design, ""), *_flags(run.optimizer, own.optimizer, "optimizer."),
+             *_flags(run.environment, own.environment, "environment.")]  # fmt: skip
+    words = [
+        "rftlab",
+        "run",
+        "cell",
+        "--pair",
+        plain_pair(choices.start),
+        "--preset",
+        choices.estimator,
+        "--seeds",
+        str(SEEDS),
+    ]
+    return shlex.join([*words, *flags])
+
+
+def _flags(part: Any, usual: Any, path: str) -> list[str]:
+    """Flags of the fields that differ."""
+    found: list[str] = []
+    for name in (field.name for field in fields(part)):
+        own, default = getattr(part, name), getattr(usual, name)
+        if is_dataclass(own):
+            found += _flags(own, default, f"{path}{name}.")
+        elif own != default:
+            found += [f"--{path}{name}".replace("_", "-"), str(own)]
+    return found
+
+
+def python_of(choices: Choices) -> str:
+    """Lines that make the same curves."""
+    pair = plain_pair(choices.start)
+    run, own = simulation_of(choices), start_at(pair, "sim")
+    estimator = _changed_text(f'rl.preset("{choices.estimator}")', run.design.estimator, preset(choices.estimator))
+    sampling = CARDS[choices.estimator].sampling
+    given = {"estimator": estimator}
+    if run.design.sampling == sampling and sampling != Design().sampling:
+        given["sampling"] = f'rl.CARDS["{choices.estimator}"].sampling'
+    others = [field for field in fields(Design) if field.name not in ("estimator", "sampling")]
+    values = {field.name: getattr(run.design, field.name) for field in others}
+    plain = {field.name: repr(values[field.name]) for field in others if values[field.name] != field.default}
+    designed = ", ".join(f"{name}={text}" for name, text in (plain | given).items())
+    parts = [_changed_text(f"start.{name}", getattr(run, name), getattr(own, name))
+             for name in ("environment", "optimizer")]  # fmt: skip
+    changed = "".join(f", {text[len('replace(start.') :].split(',')[0]}={text}" for text in parts if "(" in text)
+    return "\n".join([
+        "from dataclasses import replace",
+        "import rftlab as rl",
+        "",
+        f'start = rl.start_at("{pair}", "sim")',
+        f"design = rl.Design({designed})",
+        f"run = replace(start, design=design{changed})",
+        f"curves = rl.sweep(run, [design], seeds={SEEDS})",
+    ])  # fmt: skip
+
+
+def _changed_text(text: str, part: Any, usual: Any) -> str:
+    """An expression for `part`, which differs from what `text` means in some fields."""
+    changed = []
+    for name in (field.name for field in fields(part)):
+        own, default = getattr(part, name), getattr(usual, name)
+        if own != default:
+            inner = _changed_text(f"{text}.{name}", own, default) if is_dataclass(own) else repr(own)
+            changed.append(f"{name}={inner}")
+    return f"replace({text}, {', '.join(changed)})" if changed else text
+
+
+def trainer_of(choices: Choices, engine: EngineChoice) -> str:
+    """The configuration of a trainer of the pair's language model. Raises UserError where it cannot be told."""
+    run, real = simulation_of(choices), model_of(choices.start)
+    if real is None:
+        raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
+    estimator = run.design.estimator
+    plain = replace(estimator, kl=Estimator().kl) in [replace(preset(name), kl=Estimator().kl) for name in TOLD]
+    check(plain, f"estimator = {choices.estimator}: not what a trainer's grpo is; allowed: {', '.join(TOLD)}")
+    check(run.design.sampling == Design().sampling, "sampling of groups is not told to a trainer; allowed: none")
+    factor = run.optimizer.learning_rate / read(choices.origin, "optimizer.learning_rate")
+    prompt, response = LENGTHS.get(real.task.name, (256, 256))
+    rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
+    wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1)
+    found = told(engine, wanted)
+    check(not found.refused, found.refused)
+    notes = [
+        *found.notes,
+        f"learning rate: the pair's {real.optimizer.learning_rate:g} times {factor:.3g}, the slider's",
+    ]
+    return "\n".join([f"# {note}" for note in notes] + [f"{name}={value}" for name, value in found.flags.items()])
+
+
+FORMS: dict[str, Callable[[Choices], str]] = {
+    "rftlab run": command_of,
+    "Python": python_of,
+    "verl": lambda choices: trainer_of(choices, "verl"),
+    "TRL": lambda choices: trainer_of(choices, "trl"),
+}
+
+
+def text_as(form: str, choices: Choices) -> str:
+    """The text of a form, or why there is none."""
+    try:
+        return FORMS[form](choices)
+    except UserError as error:
+        return f"# {error}"

@@ -1,0 +1,178 @@
+"""Simulations for people who wait: each change cancels what the last one began, and nobody waits for anybody else."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event, Lock
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError, plain
+from rftlab.sim.config import Environment, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import Stopped, simulate
+from rftlab.sim.world import World
+from rftlab.studies.explore.heat import HeatCell
+from rftlab.studies.explore.measures import GradientSignal, signal_of
+
+SEEDS = 3
+PAUSE = 0.005
+"""Seconds between two looks whether a map may go on."""
+KEPT = 3
+"""Worlds that are kept: a few megabytes each."""
+
+
+@dataclass
+class Job:
+    """The runs of one set of choices. Threads write its curves; a page reads them."""
+
+    run: Simulation
+    seeds: int = SEEDS
+    curves: dict[int, Curve] = field(default_factory=dict)
+    """So far, by seed."""
+    diverged: dict[int, int] = field(default_factory=dict)
+    """Rounds at which seeds diverged."""
+    failed: str = ""
+    """Why nothing more comes; "" where all is well."""
+    ended: int = 0
+    """Seeds that are done."""
+    signal: GradientSignal | None = None
+    """Of the gradient; None until it is measured."""
+    stop: Event = field(default_factory=Event)
+    lock: Lock = field(default_factory=Lock)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        whole = self.ended >= self.seeds and self.signal is not None
+        return whole or bool(self.failed) or self.stop.is_set()
+
+    @property
+    def share(self) -> float:
+        """Part of the rounds that is done."""
+        rounds = sum(curve.round[-1] for curve in self.snapshot())
+        return 1.0 if self.ended >= self.seeds else rounds / (self.seeds * self.run.design.rounds)
+
+    def snapshot(self) -> list[Curve]:
+        """The curves so far, in the order of their seeds."""
+        with self.lock:
+            return [self.curves[seed] for seed in sorted(self.curves)]
+
+
+@dataclass
+class HeatJob:
+    """The map over (B, K) while it fills."""
+
+    cells: list[HeatCell]
+    values: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Test Pass@1 by (B, K); 0 for a run that diverged."""
+    failed: str = ""
+    stop: Event = field(default_factory=Event)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        whole = sum(cell.run is not None for cell in self.cells)
+        return len(self.values) >= whole or bool(self.failed) or self.stop.is_set()
+
+
+class KeptWorlds:
+    """The last few worlds, each built by one thread while those that need it wait."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Environment, World] = {}
+        self._lock = Lock()
+
+    def get(self, environment: Environment, stopped: Callable[[], bool]) -> World:
+        """The world of an environment. Raises Stopped where nobody wants it any more."""
+        with self._lock:
+            if stopped():
+                raise Stopped
+            world = self._kept.pop(environment, None) or build(environment)
+            self._kept[environment] = world
+            while len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+            return world
+
+
+class Bench:
+    """Threads that simulate, and the worlds that they share."""
+
+    def __init__(self, threads: int):
+        self.worlds = KeptWorlds()
+        self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
+        self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
+        self._quick = 0
+        self._count = Lock()
+
+    def start(self, run: Simulation, seeds: int = SEEDS) -> Job:
+        """Begin the runs of a design."""
+        job = Job(run, seeds)
+        for seed in range(seeds):
+            self._submit(job, partial(self._one, job, seed))
+        self._submit(job, partial(self._measure, job))
+        return job
+
+    def warm(self, run: Simulation) -> None:
+        """Build a run's world and load the compiled code, before somebody waits for them."""
+        self.start(replace(run, design=replace(run.design, rounds=1, eval_every=1)), 1)
+
+    def _measure(self, job: Job) -> None:
+        world = self.worlds.get(job.run.environment, job.stop.is_set)
+        job.signal = signal_of(job.run, world, job.stop.is_set)
+
+    def fill(self, cells: list[HeatCell]) -> HeatJob:
+        """Begin a map. Its cells wait while somebody's curve runs."""
+        job = HeatJob(cells)
+        for cell in cells:
+            if cell.run is not None:
+                self._slow.submit(_guarded, job, partial(self._fill_one, job, cell, cell.run))
+        return job
+
+    def _fill_one(self, job: HeatJob, cell: HeatCell, run: Simulation) -> None:
+        def stopped() -> bool:
+            """Whether to stop; asked between pieces of a run, and answered when it is this one's turn."""
+            while self._quick > 0 and not job.stop.wait(PAUSE):
+                pass
+            return job.stop.is_set()
+
+        found = simulate(run, self.worlds.get(run.environment, stopped), stopped=stopped)
+        ended = found.diverged_at is None
+        job.values[cell.batch, cell.group] = float(found.curve.test_pass_at_1[-1]) if ended else 0.0
+
+    def _submit(self, job: Job, work: Callable[[], None]) -> None:
+        with self._count:
+            self._quick += 1
+        self._pool.submit(_guarded, job, work).add_done_callback(self._one_less)
+
+    def _one_less(self, _: Future) -> None:
+        with self._count:
+            self._quick -= 1
+
+    def _one(self, job: Job, seed: int) -> None:
+        """One seed from beginning to end."""
+        world = self.worlds.get(job.run.environment, job.stop.is_set)
+
+        def keep(curve: Curve) -> None:
+            with job.lock:
+                job.curves[seed] = curve
+
+        found = simulate(replace(job.run, seed=seed), world, stopped=job.stop.is_set, watch=keep)
+        with job.lock:
+            job.curves[seed] = found.curve
+            if found.diverged_at is not None:
+                job.diverged[seed] = found.diverged_at
+            job.ended += 1
+
+
+def _guarded(job: Job | HeatJob, work: Callable[[], None]) -> None:
+    """Work of a job: what goes wrong ends the job with a line, and the thread goes on with other jobs."""
+    try:
+        if not job.stop.is_set():
+            work()
+    except Stopped:
+        job.stop.set()
+    except UserError as error:
+        job.failed = str(error)
+    except Exception as error:  # a defect of ours: the page says it, the server stays
+        job.failed = plain(f"{type(error).__name__}: {error}")[:300]

@@ -1,0 +1,319 @@
+"""The page: one for each visitor, with a state of its own."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from nicegui import run, ui
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.cards import CARDS, PRESETS
+from rftlab.studies.explore.chart import AXES, Look, ShownCurve, curve_chart
+from rftlab.studies.explore.choices import Choices, simulation_of
+from rftlab.studies.explore.comparison import compared
+from rftlab.studies.explore.heat import cells_of
+from rftlab.studies.explore.jobs import HeatJob, Job
+from rftlab.studies.explore.measures import RunCost, cost_of
+from rftlab.studies.explore.page.controls import sliders
+from rftlab.studies.explore.page.heat_panel import HeatPanel
+from rftlab.studies.explore.page.panels import CopyBox, NumberTiles, PinTable, heading, paragraph, progress_of
+from rftlab.studies.explore.page.setting import Setting
+from rftlab.studies.explore.page.tour import Tour
+from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
+from rftlab.studies.explore.real import NONE, real_runs, sources_in, with_seconds
+from rftlab.studies.explore.scene import GPU_NAMES, restored, to_address
+from rftlab.studies.explore.starts import start_names
+
+TICK = 0.04
+"""Seconds between two looks at what is being simulated."""
+STYLE = (files("rftlab.studies") / "data" / "explore.css").read_text(encoding="utf-8")
+NOW = "now"
+"""Name of the curve that follows the sliders."""
+
+
+class ExplorerPage:
+    """What one visitor sees."""
+
+    def __init__(self, setting: Setting, query: str):
+        self.setting, self.bench = setting, setting.bench
+        self.real: list[ShownCurve] = []
+        self.scene, told = restored(query)
+        self.job: Job | None = None
+        self.map: HeatJob | None = None
+        self.pinned: list[Job] = [self.bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
+        self.drawn: object = None
+        self._build()
+        self.timer = ui.timer(TICK, self._tick)
+        self._reset()
+        if told:
+            self.complain(told)
+        elif not query:
+            self.tour.begin_once()
+
+    def _build(self) -> None:
+        ui.add_css(STYLE)
+        ui.colors(primary="#0b5cad")
+        self.dark = ui.dark_mode(self.scene.dark)
+        with ui.element("div").classes("page"):
+            self._head()
+            self.tour = Tour(self.setting)
+            with ui.element("div").classes("columns"):
+                with ui.element("section").classes("controls card").props("aria-label=Controls"):
+                    self.sliders = sliders(self._moved)
+                with ui.element("section").classes("results").props("aria-label=Results"):
+                    self._results()
+
+    def _head(self) -> None:
+        with ui.element("div").classes("bar"):
+            heading("rftlab explore", 1)
+            self.start = ui.select(list(start_names()), label="Pair or calibration", value=self.scene.choices.start)
+            titles = {name: f"{name}: {CARDS[name].title}" for name in PRESETS}
+            self.estimator = ui.select(titles, label="Estimator", value=self.scene.choices.estimator, with_input=True)
+            self.estimator.classes("wide")
+            self.preset = ui.select(list(PRESETS_BY_NAME), label="Design of an experiment", clearable=True).classes(
+                "wide"
+            )
+            dark = ui.switch("Dark", value=self.scene.dark)
+            ui.button("Tour", on_click=lambda: self.tour.begin()).props("no-caps flat dense id=tour")
+        self.start.on_value_change(lambda event: self._chosen(start=event.value))
+        self.estimator.on_value_change(lambda event: self._chosen(estimator=event.value))
+        self.preset.on_value_change(lambda event: self._take(event.value))
+        dark.on_value_change(lambda event: self._show(dark=bool(event.value)))
+
+    def _results(self) -> None:
+        self.error = ui.label().classes("error").props("role=alert id=error")
+        with ui.element("div").classes("card chart-card"):
+            with ui.element("div").classes("row"):
+                axis = ui.toggle(list(AXES), value=self.scene.axis).props("no-caps unelevated dense aria-label='Equal'")
+                self.name = ui.input("Name").props("dense maxlength=80")
+                ui.button("Pin", on_click=self._pin).props("no-caps outline dense id=pin")
+                over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
+                ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
+            self.chart = ui.echart(curve_chart([], Look())).classes("chart")
+            self.bar = ui.linear_progress(value=0, show_value=False).props("aria-label='part simulated'")
+            self.status = ui.label().classes("status").props("role=status id=status")
+            self.table = PinTable(self._remove)
+            with ui.element("div").classes("row"):
+                for kind in ("png", "svg", "csv"):
+                    ui.button(kind.upper(), on_click=partial(self._export, kind)).props(
+                        f"no-caps flat dense id=export-{kind} aria-label='Export {kind.upper()}'"
+                    )
+        with ui.element("div").classes("card heat-card"):
+            self.heat = HeatPanel(self._fill, self._stop_map, self._show_cell)
+        with ui.element("div").classes("card"):
+            heading("What a round teaches, and what it costs")
+            self.tiles = NumberTiles()
+            gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
+            self.told = paragraph("")
+        with ui.element("div").classes("card"):
+            heading("Copy as")
+            self.copy = CopyBox()
+            heading("Link")
+            self.link = ui.link("this page, as it is", "?").props("id=link")
+            paragraph("The address lasts as long as this server. The same page another day:")
+            with ui.element("pre").classes("copy").props("tabindex=0 role=region aria-label='Command of this page'"):
+                self.again = ui.label().props("id=again")
+        over.on_value_change(lambda event: self._show(over=event.value))
+        axis.on_value_change(lambda event: self._show(axis=event.value))
+        gpu.on_value_change(lambda event: self._show(gpu=event.value))
+
+    def complain(self, text: str) -> None:
+        """Say what is wrong, in a line."""
+        self.error.text = text
+
+    def _show(self, **parts: Any) -> None:
+        """Show the same otherwise."""
+        self.scene = replace(self.scene, **parts)
+        self._describe()
+
+    def _chosen(self, **parts: str | None) -> None:
+        """Another pair or estimator: its own numbers, but the sliders of the design stay."""
+        given = {name: value for name, value in parts.items() if value}
+        choices = self.scene.choices
+        if given and any(getattr(choices, name) != value for name, value in given.items()):
+            kept = tuple((name, value) for name, value in choices.moved if name in ("B", "K", "M", "rounds"))
+            fresh = Choices(given.get("start", choices.start), given.get("estimator", choices.estimator), kept)
+            self.scene = replace(self.scene, choices=fresh)
+            self._reset()
+
+    def _take(self, name: str | None) -> None:
+        """The design of an experiment."""
+        if name:
+            self.scene = replace(self.scene, choices=choices_of_cell(self.scene.choices.start, PRESETS_BY_NAME[name]))
+            self.estimator.value = self.scene.choices.estimator
+            self._reset()
+
+    def _reset(self) -> None:
+        """Put all sliders where the choices are."""
+        choices = self.scene.choices
+        origin = choices.origin
+        for slider in self.sliders.values():
+            slider.show(choices, origin)
+        self._run()
+
+    def _moved(self, name: str, value: float) -> None:
+        self.scene = replace(self.scene, choices=self.scene.choices.moving(name, value))
+        self._run()
+
+    def _run(self) -> None:
+        """Simulate the choices; what ran before is stopped."""
+        self._stop()
+        try:
+            self.job = self.bench.start(simulation_of(self.scene.choices))
+            self.complain("")
+        except UserError as error:
+            self.job = None
+            self.complain(str(error))
+        self.status.text = progress_of(self.job) if self.job else "nothing runs"
+        self._describe()
+
+    def _describe(self) -> None:
+        """What goes with the choices, and needs no simulation."""
+        self.costs = {
+            choices: self._cost(choices) for choices in (self.scene.choices, *(p.choices for p in self.scene.pins))
+        }
+        cost = self.costs[self.scene.choices]
+        self.told.text = cost.told if cost else ""
+        self.copy.show(self.scene.choices)
+        address = to_address(self.scene)
+        self.link.props["href"] = f"?{address}"
+        self.again.text = f"rftlab explore --state {shlex.quote(address)}"
+        self.real = self._real()
+        self.dark.value = self.scene.dark
+        self.drawn = None
+        self.timer.activate()
+
+    def _over(self) -> str:
+        """The real runs of the scene, or none where they are not there."""
+        return self.scene.over if self.scene.over in sources_in(self.setting.results) else NONE
+
+    def _real(self) -> list[ShownCurve]:
+        """Real runs of the present design."""
+        try:
+            design = simulation_of(self.scene.choices).design
+            found = real_runs(self.scene.over, self.scene.choices.start, design, self.setting.results)
+        except UserError as error:
+            self.complain(str(error))
+            return []
+        cost = self.costs[self.scene.choices]
+        return with_seconds(found, cost.round_seconds if cost else None)
+
+    async def _export(self, kind: str) -> None:
+        """Hand the browser what the chart shows as a file."""
+        curves = self._curves()
+        if not curves:
+            return self.complain("there is no curve yet")
+        content = await run.io_bound(self.setting.file_of, curves, self.scene.axis, kind)
+        ui.download.content(content, f"rftlab-explore.{kind}")
+
+    def _cost(self, choices: Choices) -> RunCost | None:
+        try:
+            return cost_of(choices.start, simulation_of(choices), self.scene.gpu)
+        except UserError:
+            return None
+
+    def _pin(self) -> None:
+        try:
+            if self.job is None:
+                raise UserError("nothing runs that could be pinned")
+            self.scene = self.scene.pinning(self.name.value or "")
+        except UserError as error:
+            return self.complain(str(error))
+        self.pinned.append(self.job)
+        self.name.value = ""
+        self.job = self.bench.start(self.job.run)
+        self._describe()
+
+    def _remove(self, place: int) -> None:
+        self.pinned.pop(place).stop.set()
+        self.scene = self.scene.without(place)
+        self._describe()
+
+    def _stop(self) -> None:
+        if self.job is not None:
+            self.job.stop.set()
+
+    def _fill(self) -> None:
+        """Fill the map for what the sliders say."""
+        self._stop_map()
+        try:
+            cells = cells_of(self.scene.choices, self.scene.axis, self._round_seconds)
+            self.map = self.bench.fill(cells)
+        except UserError as error:
+            self.complain(str(error))
+        self.timer.activate()
+
+    def _round_seconds(self, choices: Choices) -> float | None:
+        cost = self._cost(choices)
+        return cost.round_seconds if cost else None
+
+    def _stop_map(self) -> None:
+        if self.map is not None:
+            self.map.stop.set()
+
+    def _show_cell(self, batch: int, group: int) -> None:
+        """The curve of a cell."""
+        self.scene = replace(self.scene, choices=self.scene.choices.moving("B", batch).moving("K", group))
+        self._reset()
+
+    def leave(self) -> None:
+        """Nobody looks any more."""
+        for job in (self.job, self.map, *self.pinned):
+            if job is not None:
+                job.stop.set()
+
+    def _jobs(self) -> list[tuple[str, Choices, Job]]:
+        """Names, choices and runs of what is shown, the present ones first."""
+        now = [(NOW, self.scene.choices, self.job)] if self.job else []
+        pins = [(pin.name, pin.choices, job) for pin, job in zip(self.scene.pins, self.pinned, strict=True)]
+        return [*now, *pins]
+
+    def _curves(self) -> list[ShownCurve]:
+        found = []
+        for name, choices, job in self._jobs():
+            cost = self.costs.get(choices)
+            seconds = cost.round_seconds if cost else None
+            found.append(ShownCurve(name, job.snapshot(), seconds, alone=name == NOW, design=job.run.design))
+        return [shown for shown in found if shown.seeds] + self.real
+
+    def _tick(self) -> None:
+        """Show what came since the last look."""
+        jobs = self._jobs()
+        done = [job.done for _, _, job in jobs]  # before the curves: what ends in between is drawn the next time
+        curves = self._curves()
+        seen = tuple(sum(len(curve.round) for curve in shown.seeds) for shown in curves)
+        state = (seen, self.scene, done)
+        if state != self.drawn:
+            self.drawn = state
+            self._draw(curves)
+        self.heat.show(self.map)
+        if all(done) and (self.map is None or self.map.done):
+            self.timer.deactivate()
+
+    def _draw(self, curves: list[ShownCurve]) -> None:
+        options = curve_chart(curves, Look(self.scene.axis, self.scene.dark))
+        self.chart.options.clear()
+        self.chart.options.update(options)
+        self.chart.update()
+        self.table.show(compared(curves, self.scene.axis), self.scene.axis, [pin.name for pin in self.scene.pins])
+        self.tiles.show(self.job, self.costs[self.scene.choices])
+        job = self.job
+        if job is not None:
+            self.bar.value = job.share
+            self.status.text = progress_of(job)
+            if job.failed:
+                self.complain(job.failed)
+
+
+def pages(setting: Setting) -> Callable[[], None]:
+    """What builds a page for each visitor."""
+
+    def root() -> None:
+        client = ui.context.client
+        page = ExplorerPage(setting, client.request.url.query)
+        client.on_delete(page.leave)
+
+    return root

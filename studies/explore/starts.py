@@ -1,0 +1,88 @@
+"""Where a curve may begin: pairs of the simulator, and simulations that were calibrated to a pilot or to imported runs.
+
+A calibration is many parameter sets; the explorer takes the one with the largest weight. One that is not finished is
+left out, because finishing it takes minutes. What reads them is imported where a results folder is named: the page is
+to be there soon.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rftlab.llm.config import LLMRun
+from rftlab.shared.errors import UserError, check_choice
+from rftlab.shared.folders import below, folders_in, kind_of, read_file
+from rftlab.sim.config import Simulation
+from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
+
+if TYPE_CHECKING:
+    from rftlab.studies.forecast.evidence import Evidence
+
+CALIBRATED = "calibrated:"
+PLAIN = "qwen-gsm8k"
+"""The pair whose flags a copied command starts from where the start is none."""
+SEED = 0
+"""Of the calibrations that are looked for: that of `rftlab calibrate` without --seed."""
+_found: dict[str, Simulation] = {}
+"""Calibrations of the results folder that was named; set once, before pages are served."""
+
+
+def start_names() -> tuple[str, ...]:
+    """All starts there are."""
+    return (*pairs_at("sim"), *_found)
+
+
+def start_named(name: str) -> Simulation:
+    """The simulation of that name. Raises UserError for another."""
+    check_choice("start", name, start_names())
+    return _found[name] if name in _found else start_at(name, "sim")
+
+
+def plain_pair(name: str) -> str:
+    """The pair of the simulator whose flags come nearest to a start."""
+    return PLAIN if name in _found else name
+
+
+def model_of(name: str) -> LLMRun | None:
+    """The run of a language model behind a start; None where it is no pair of ours."""
+    pair = PAIRS.get(name.removeprefix(CALIBRATED))
+    return pair.llm if pair else None
+
+
+def take_calibrations(root: Path) -> list[str]:
+    """Make the finished calibrations of a results folder starts; returns what is wrong with the others."""
+    wrong = []
+    _found.clear()
+    for folder in folders_in(below(root, "calibrate")):
+        try:
+            found = _best(root, folder.name)
+        except UserError as error:
+            wrong.append(f"{folder.name}: {error}")
+            continue
+        if found is None:
+            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab calibrate` goes on with it")
+        else:
+            _found[f"{CALIBRATED}{folder.name}"] = found
+    return wrong
+
+
+def _evidence(root: Path, name: str) -> "Evidence":
+    from rftlab.studies.forecast.evidence import evidence_of
+    from rftlab.studies.forecast.forecast import pilot_of
+    from rftlab.studies.forecast.imported import imported_evidence
+    from rftlab.studies.imported.level import PREFIX
+
+    if name in PAIRS:
+        return evidence_of(pilot_of(root, name))
+    return imported_evidence(PREFIX + name.removeprefix("imported-"), root).evidence
+
+
+def _best(root: Path, name: str) -> Simulation | None:
+    """The parameter set with the largest weight; None where the calibration is not finished."""
+    from rftlab.studies.forecast.posterior import calibrated, identity
+
+    evidence = _evidence(root, name)
+    path = below(root, "calibrate", name, f"{identity(evidence, SEED)}.bin")
+    if not kind_of(path) or len(read_file(path)) < 32 + 8 * evidence.facts.family.effort.total:
+        return None
+    posterior = calibrated(root, name, evidence, SEED, 1, lambda *_: None, lambda _: None)
+    return posterior.simulation(int(posterior.weights.argmax()))

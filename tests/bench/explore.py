@@ -1,0 +1,114 @@
+"""The explorer as its user waits for it: `python -m tests.bench.explore`; needs Chromium, the extras explore and test.
+
+From the start of the process to the page's first whole curve; the server's memory at rest; and from a change of a
+slider, in the browser, to the first points of the new curve and to all of it, medians over changes of the learning
+rate. Compiled before: a first server fills the cache.
+"""
+
+import argparse
+import io
+import os
+import statistics
+import time
+from pathlib import Path
+
+from rftlab.sim.lanes.target import TARGET
+from tests.support.browser import chromium, explorer, settled, text_of, until
+
+DESIGNS = ((32, 8), (256, 8), (2048, 1))
+WATCH = """
+    const chart = getElement(Number(document.querySelector('.chart').id.slice(1))).chart;
+    const line = () => chart.getOption().series.find(s => s.name === 'now, test')?.data ?? [];
+    const old = line()[1][1], slider = document.querySelector('#knob-rate'), seen = [];
+    const began = performance.now();
+    window.watched = null;
+    const look = () => {
+        const points = line();
+        if (points.length > 1 && points[1][1] !== old) {
+            if (!seen.length) seen.push(performance.now() - began);
+            if (points[points.length - 1][0] === arguments[1]) {
+                chart.off('rendered', look);
+                window.watched = [seen[0], performance.now() - began];
+            }
+        }
+    };
+    chart.on('rendered', look);
+    slider.value = arguments[0];
+    slider.dispatchEvent(new Event('input'));
+"""
+
+
+def changes(driver, address: str, batch: int, group: int, count: int, rounds: int) -> list[list[float]]:
+    """Milliseconds to first points and to all of them, of each change."""
+    driver.get(f"{address}?B={batch}&K={group}&rounds={rounds}")
+    settled(driver)
+    found = []
+    for turn in range(count):
+        driver.execute_script(WATCH, str(3 + turn % 2 * 2), rounds)
+        found.append(until(lambda: driver.execute_script("return window.watched"), "the new curve"))
+        settled(driver)
+    return found
+
+
+def memory(pid: int) -> float:
+    """Resident megabytes of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
+
+
+def pictures(folder: Path) -> None:
+    """Wide and narrow, light and dark, with a pinned curve and a map."""
+    from PIL import Image
+
+    state = "B=32&K=8&pin=B%3D256%26K%3D1&name=%28256%2C+1%29&axis=rollouts"
+    with explorer() as (address, _):
+        for name, width, height in (("wide", 1400, 1130), ("narrow", 390, 1100)):
+            for dark in (0, 1):
+                with chromium(width, height) as driver:
+                    driver.get(f"{address}?{state}&dark={dark}")
+                    settled(driver)
+                    driver.execute_script("document.querySelector('#heat-fill').click()")
+                    until(lambda driver=driver: "done" in text_of(driver, "#heat-status"), "the map")
+                    image = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+                place = folder / f"explore-{name}-{'dark' if dark else 'light'}.png"
+                image.quantize(96).save(place, optimize=True)
+                print(f"{place}: {place.stat().st_size:,} bytes")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--changes", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--pictures", type=Path, help="make the pictures of docs/explore.md in this folder instead")
+    arguments = parser.parse_args()
+    if arguments.pictures:
+        pictures(arguments.pictures)
+        return
+    print(f"{TARGET.name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    with chromium(1400) as driver:
+        with explorer() as (address, _):
+            driver.get(f"{address}?rounds=200")
+            settled(driver)
+        began = time.perf_counter()
+        with explorer() as (address, process):
+            listening = time.perf_counter() - began
+            driver.get(f"{address}?rounds={arguments.rounds}")
+            until(lambda: driver.execute_script("return !!document.querySelector('.chart canvas')"), "the page")
+            drawn = time.perf_counter() - began
+            settled(driver)
+            whole = time.perf_counter() - began
+            time.sleep(2)
+            print(f"address after {listening:.2f} s, page after {drawn:.2f} s, first curve whole after {whole:.2f} s")
+            print(f"server at rest: {memory(process.pid):.0f} MB")
+            for batch, group in DESIGNS:
+                times = changes(driver, address, batch, group, arguments.changes, arguments.rounds)
+                first, last = (statistics.median(column) / 1000 for column in zip(*times, strict=True))
+                worst = max(row[0] for row in times) / 1000
+                print(f"({batch}, {group}): first points {first:.2f} s (worst {worst:.2f}), whole curve {last:.2f} s; "
+                      f"load {os.getloadavg()[0]:.1f}")  # fmt: skip
+            print(f"server afterwards: {memory(process.pid):.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

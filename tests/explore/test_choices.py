@@ -1,0 +1,150 @@
+"""Choices, addresses, and the texts that a design is copied as: without a browser."""
+
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.cards import PRESETS
+from rftlab.studies.cli.run import parse_run
+from rftlab.studies.explore.choices import Choices, from_query, own_value, simulation_of, to_query
+from rftlab.studies.explore.copy_as import FORMS, command_of, python_of, text_as
+from rftlab.studies.explore.helptext import sentences_of
+from rftlab.studies.explore.knobs import BY_NAME, KNOBS
+from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
+from rftlab.studies.explore.scene import LONGEST, MOST_PINS, Pin, Scene, from_address, restored, to_address
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import pairs_at, start_at
+from tests.explore.hostile import HOSTILE
+
+QUERIES = (
+    "",
+    "B=256&K=1&window=8&kl=0.01",
+    "estimator=dapo&kappa=4.5&rate=0.01&rounds=1000",
+    "estimator=minimalist&K=1&kl=0.1",
+    "start=llama-math&estimator=rloo&kl=0&noise=0.2&base=3",
+    "B=2048&K=4&M=3&epochs=2&minibatches=4",
+)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_an_address_restores_what_wrote_it(query):
+    choices = from_query(query)
+    assert from_query(to_query(choices)) == choices
+    assert simulation_of(from_query(to_query(choices))) == simulation_of(choices)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_command_runs_the_same(query):
+    choices = from_query(query)
+    command, run = parse_run(shlex.split(command_of(choices))[2:]), simulation_of(choices)
+    assert (command.design, command.start()) == (run.design, replace(run, design=command.start().design))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_lines_of_python_make_the_same_run(query):
+    choices, names = from_query(query), {}
+    exec(python_of(choices).rpartition("\n")[0], names)
+    assert names["run"] == simulation_of(choices)
+
+
+@pytest.mark.parametrize("estimator", PRESETS)
+def test_every_card_that_runs_has_a_run(estimator):
+    assert simulation_of(Choices(estimator=estimator)).design.estimator == PRESETS[estimator]
+
+
+@pytest.mark.parametrize("start", pairs_at("sim"))
+def test_every_cell_of_the_experiments_is_a_preset(start):
+    assert len(PRESETS_BY_NAME) == sum(len(one.cells) for one in EXPERIMENTS.values())
+    for cell in PRESETS_BY_NAME.values():
+        run = simulation_of(choices_of_cell(start, cell))
+        assert replace(run.design, eval_every=cell.eval_every) == replace(cell, rounds=run.design.rounds)
+        assert (run.environment, run.optimizer) == (
+            start_at(start, "sim").environment,
+            start_at(start, "sim").optimizer,
+        )
+
+
+def test_every_knob_says_what_it_is_and_stops_where_the_run_is():
+    for knob in KNOBS:
+        assert knob.help == sentences_of(knob.kind)[knob.path.rsplit(".", 1)[-1]] and len(knob.help) > 10
+        for start in pairs_at("sim"):
+            origin = Choices(start).origin
+            stops = knob.stops_at(origin, own_value(origin, knob.name))
+            assert own_value(origin, knob.name) in stops and stops == sorted(set(stops)) and len(stops) > 3
+
+
+def test_every_knob_reaches_the_run():
+    """The last stop that is not where the run starts; a window of 64 holds the rollouts."""
+    origin = Choices().origin
+    for knob in KNOBS:
+        value = next(v for v in reversed(knob.stops_at(origin)) if v != own_value(origin, knob.name))
+        assert own_value(simulation_of(Choices().moving(knob.name, value)), knob.name) == value, knob.name
+
+
+def test_a_kl_coefficient_gives_a_penalty_to_an_estimator_without_one():
+    without = simulation_of(from_query("estimator=dr_grpo&kl=0")).design.estimator.kl
+    given = simulation_of(from_query("estimator=dr_grpo&kl=0.01")).design.estimator.kl
+    assert (without.kind, given.kind, given.coef, given.place) == ("none", "k3", 0.01, "loss")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "B=0", "B=nan", "B=1e400", "B=2.5", "B=" + "9" * 500, "start=x", "estimator=<b>", "window=4&K=8",
+        "B=4096&K=128", "epochs=40&minibatches=2", "rate=-1", "kappa=inf", "axis=time", "gpu=abacus", "x" * 20_001,
+        "&".join(["pin=B%3D32&name=a"] * (MOST_PINS + 1)), "pin=B%3D32", "pin=B%3D0&name=a", "B=9000", "noise=-1",
+    ],
+)  # fmt: skip
+def test_an_address_that_means_nothing_is_a_line(query):
+    with pytest.raises(UserError) as error:
+        from_address(query)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+    assert restored(query) == (Scene(), str(error.value))
+
+
+def test_a_scene_comes_back_from_its_address():
+    scene = Scene(from_query(QUERIES[1]), axis="rollouts", gpu="A100-80", dark=True).pinning("first").pinning("")
+    scene = replace(scene, choices=from_query(QUERIES[4]))
+    assert from_address(to_address(scene)) == scene
+    assert [pin.name for pin in scene.pins] == ["first", "pinned"]
+
+
+def test_hostile_names_are_one_short_line_each_and_come_back():
+    scene = Scene()
+    for name in HOSTILE[:MOST_PINS]:
+        scene = scene.pinning(name)
+    names = [pin.name for pin in scene.pins]
+    assert len(set(names)) == MOST_PINS and all(name.isprintable() and len(name) <= LONGEST for name in names)
+    assert from_address(to_address(scene)) == scene
+
+
+def test_two_pins_of_one_name_are_told_apart():
+    scene = Scene().pinning("a").pinning("a").pinning("a")
+    assert [pin.name for pin in scene.pins] == ["a", "a 2", "a 3"]
+    assert scene.without(1).pins == (Pin("a", Choices()), Pin("a 3", Choices()))
+
+
+def test_what_a_trainer_cannot_do_is_said():
+    assert "num_generations=8" in text_as("TRL", Choices()).splitlines()
+    assert text_as("verl", from_query("window=8&K=1")).startswith("# none of these engines has support rollouts")
+    assert text_as("verl", from_query("estimator=gspo")).startswith("# estimator = gspo: not what a trainer's grpo is")
+    assert all(text_as(form, from_query("B=0")).startswith("# batch_size = 0") for form in FORMS)
+
+
+def test_a_watcher_sees_the_curve_grow_and_more_evaluations_change_none():
+    run = simulation_of(from_query("rounds=200&B=8&K=4"))
+    run = replace(run, environment=replace(run.environment, n_train=200, n_test=100))
+    world, seen = build(run.environment), []
+    whole = simulate(run, world, watch=seen.append).curve
+    assert [len(curve.round) for curve in seen] == list(range(1, len(whole.round) + 1))
+    finer = simulate(replace(run, design=replace(run.design, eval_every=2)), world).curve
+    assert np.array_equal(finer.test_pass_at_1[::5], whole.test_pass_at_1)
+
+
+def test_names_of_knobs_and_of_the_page_do_not_meet():
+    assert not set(BY_NAME) & {"start", "estimator", "axis", "gpu", "dark", "pin", "name"}

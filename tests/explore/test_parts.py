@@ -1,0 +1,230 @@
+"""What stands behind the explorer's page: signal, map, comparison, real runs, files. Without a browser."""
+
+import io
+import time
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.curve import Curve
+from rftlab.shared.errors import UserError
+from rftlab.sim.config import Linear, Simulation
+from rftlab.sim.environments import build, tabular_world
+from rftlab.studies.explore import jobs
+from rftlab.studies.explore.chart import DARK, LIGHT, Look, ShownCurve, curve_chart, short
+from rftlab.studies.explore.choices import Choices, from_query, simulation_of
+from rftlab.studies.explore.comparison import compared
+from rftlab.studies.explore.export import csv_of, picture_of
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, luminance
+from rftlab.studies.explore.jobs import Bench
+from rftlab.studies.explore.measures import cost_of, groups_of, signal_of
+from rftlab.studies.explore.real import real_runs, sources_in
+from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS
+from rftlab.studies.paper.published import published
+from rftlab.studies.results.reference import shipped
+from tests.explore.hostile import HOSTILE
+from tests.support.browser import until
+
+SMALL = Linear(n_train=96, n_test=40, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
+
+
+def small(query="", **more):
+    """A run of the explorer in a small world."""
+    return replace(simulation_of(from_query(query)), environment=replace(SMALL, **more))
+
+
+def curve(values, rounds=None, spent=8):
+    rounds = np.arange(len(values)) * 10 if rounds is None else np.array(rounds)
+    columns = dict.fromkeys(Curve._fields, np.full(len(values), 0.25))
+    columns |= {"seed": np.zeros(len(values), int), "round": rounds, "rollouts": rounds * spent}
+    return Curve(**columns | {"test_pass_at_1": np.array(values), "train_pass_at_1": np.array(values) + 0.1})
+
+
+def test_the_signal_of_one_arm_bandits_is_exact():
+    """Raw reward, K = 1, two arms of which one is right, p = 1/2 everywhere: the score of an answer is +-1/2 in its
+    two logits, and only right answers count."""
+    world = tabular_world(np.zeros((64, 2)), np.array([[1, 0]] * 64, dtype=bool))
+    run = Simulation(design=replace(BASELINE, batch_size=8))
+    ratios = [signal_of(replace(run, seed=seed), world) for seed in range(40)]
+    signal, noise = (np.mean([getattr(one, name) for one in ratios]) for name in ("signal", "noise"))
+    whole = signal + noise  # E|g|^2: 8 contexts in a mean, each with p |s|^2 / 64 = (1/2) (1/2) / 64
+    assert abs(whole - 8 * 0.25 / 64) < 0.05 * whole
+    # contexts share nothing: the mean gradient of a context drawn with chance 1/8 is p (1 - p) (1, -1) / 8 of a round
+    exact = 64 * (0.25**2 * 2) / 64 / 64
+    assert abs(signal - exact) < 0.25 * exact
+
+
+def test_more_contexts_make_a_clearer_gradient_and_a_full_window_another_one():
+    world = build(SMALL)
+    few, many = (np.mean([signal_of(replace(small(f"B={b}&K=4"), seed=s), world).ratio for s in range(6)])
+                 for b in (4, 48))  # fmt: skip
+    assert many > 4 * few
+    windowed = signal_of(small("B=16&K=1&window=8"), world)
+    assert windowed.signal + windowed.noise > 0  # an empty window would leave a group of one without an advantage
+
+
+def test_silent_groups_are_those_of_the_curves():
+    one = curve([0.1, 0.2, 0.3])._replace(zero_signal_fraction=np.array([np.nan, 0.5, 0.7]))
+    two = one._replace(zero_signal_fraction=np.array([np.nan, 0.3, 0.9]))
+    found = groups_of([one, two], 10)
+    assert (round(found.first, 9), round(found.last, 9), round(found.effective, 9)) == (0.4, 0.8, 4.0)
+    assert np.isnan(groups_of([curve([0.1])], 10).first) and np.isnan(groups_of([], 1).effective)
+
+
+def test_costs_count_support_rollouts_and_grow_with_the_batch():
+    queries = ("B=256&K=8", "B=256&K=8&M=24")
+    plain, more = (cost_of("qwen-gsm8k", simulation_of(from_query(query)), "H100") for query in queries)
+    assert (plain.rollouts, more.rollouts) == (2000 * 2048, 2000 * 8192) and more.tokens == 200 * more.rollouts
+    assert more.seconds > plain.seconds > 2000 * plain.round_seconds > 0
+    slower = cost_of("qwen-gsm8k", simulation_of(from_query(queries[0])), "A100-40")
+    assert slower.seconds > plain.seconds
+
+
+def test_the_map_has_every_cell_once_the_coarse_ones_first():
+    cells = cells_of(Choices(), "rounds", lambda _: 1.0)
+    assert {(c.batch, c.group) for c in cells} == {(b, k) for b in BATCHES for k in GROUPS} and len(cells) == 56
+    coarse = {(b, k) for b in BATCHES[::2] for k in GROUPS[::2]}
+    assert {(c.batch, c.group) for c in cells[: len(coarse)]} == coarse
+    assert all(c.run.design.rounds == 2000 for c in cells if c.run)
+    equal = cells_of(Choices(), "rollouts", lambda _: 1.0)
+    left = [2000 * 32 * 8 - c.run.design.rounds * c.batch * c.group for c in equal if c.run]
+    assert (
+        all(0 <= rest < 1024 * 64 for rest in left)
+        and left.count(0) > 40
+        and any(c.run is None and "rounds" in c.why for c in equal)
+    )
+    seconds = cells_of(Choices(), "seconds", lambda choices: choices.value("B") / 32)
+    assert {c.run.design.rounds for c in seconds if c.run and c.batch == 64} == {1000}
+
+
+def test_an_estimator_that_cannot_run_a_cell_leaves_it_out():
+    cells = cells_of(Choices(estimator="dapo"), "rounds", lambda _: 1.0)
+    assert {c.group for c in cells if c.run is None and "sampling.tries" in c.why} == {1}
+
+
+@pytest.mark.parametrize("value", np.linspace(0, 1, 21))
+def test_a_cell_can_be_read(value):
+    back, ink = (tuple(int(c[i : i + 2], 16) for i in (1, 3, 5)) for c in colours(value, 0, 1))
+    light, dark = sorted((luminance(back), luminance(ink)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize(("palette", "page"), [(LIGHT, "#ffffff"), (DARK, "#1b1f23")])
+def test_lines_stand_out_from_the_page(palette, page):
+    for colour in palette:
+        light, dark = sorted(
+            (luminance(tuple(int(c[i : i + 2], 16) for i in (1, 3, 5))) for c in (colour, page)), reverse=True
+        )
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, colour
+    assert len(set(palette)) == 9
+
+
+def test_a_chart_shows_means_where_all_seeds_are():
+    shown = [ShownCurve("now", [curve([0.1, 0.2, 0.4]), curve([0.3, 0.4])], alone=True), ShownCurve("x" * 99, [])]
+    chart = curve_chart(shown, Look("rollouts"))
+    lines = {line["name"]: line["data"] for line in chart["series"]}
+    assert lines["now, test"] == [[0.0, 0.2], [80.0, 0.3]] and lines["now, train"] == [[0.0, 0.3], [80.0, 0.4]]
+    assert lines[f"{'x' * 59}…, test"] == [] and len(short("x" * 99)) == 60
+    assert curve_chart(shown, Look("seconds"))["series"][0]["data"] == []  # nobody can say how long a round takes
+
+
+@pytest.mark.parametrize(("axis", "end"), [("rounds", 2000), ("rollouts", 512_000), ("seconds", 4000)])
+def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
+    begun = ShownCurve("now", [curve([0.1, 0.2])], 2.0, design=simulation_of(Choices()).design)
+    assert curve_chart([begun], Look(axis))["xAxis"]["max"] == end
+    assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], Look("rounds"))["xAxis"]["max"] == 9000
+    assert curve_chart([], Look(axis))["xAxis"]["max"] == 1
+
+
+def test_curves_are_compared_where_the_shortest_ends():
+    shown = [ShownCurve("a", [curve([0.1, 0.2, 0.4])]), ShownCurve("b", [curve([0.1, 0.3], rounds=[0, 15])]),
+             ShownCurve("late", [curve([0.5], rounds=[20])]), ShownCurve("none", [])]  # fmt: skip
+    found = compared(shown, "rounds")
+    assert (found.at, [row.name for row in found.rows]) == (15, ["a", "b", "late"])
+    a, b, late = found.rows
+    assert (round(a.equal, 9), a.end, b.equal, np.isnan(late.equal), late.end) == (0.3, 0.4, 0.3, True, 0.5)
+
+
+def test_published_ends_are_laid_over_designs_that_have_them():
+    cell = EXPERIMENTS["batch"].cells[0]
+    (found,) = real_runs("published", "qwen-gsm8k", cell, None)
+    assert found.seeds[0].test_pass_at_1[0] == published("Qwen2.5-0.5B-Instruct", "gsm8k", "test", cell)
+    assert (found.seeds[0].round[0], found.seeds[0].rollouts[0], found.measured) == (2000, 2000 * 32 * 8, True)
+    assert real_runs("published", "qwen-gsm8k", replace(cell, batch_size=48), None) == []
+    assert real_runs("none", "qwen-gsm8k", cell, None) == []
+
+
+def test_reference_runs_are_laid_over_by_their_design():
+    assert {f"reference:{name}" for name in shipped()["pair"]} < set(sources_in(None))
+    (found,) = real_runs("reference:tiny-mix97", "qwen-gsm8k", EXPERIMENTS["batch"].cells[0], None)
+    frame = shipped()
+    own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
+    assert len(found.seeds) == own["seed"].nunique() == 3
+    assert sum(len(one.round) for one in found.seeds) == len(own)
+
+
+@pytest.mark.parametrize("source", ["reference:x", "imported:mine", "runs:../..", *HOSTILE])
+def test_runs_that_are_not_there_are_a_line(source):
+    with pytest.raises(UserError) as error:
+        real_runs(source, "qwen-gsm8k", BASELINE, None)
+    assert "allowed: none, published, reference:" in str(error.value) and str(error.value).isprintable()
+    assert source not in sources_in(None)
+
+
+def test_files_hold_what_is_shown():
+    shown = [ShownCurve("=1+1", [curve([0.1, 0.2])]), *(ShownCurve(tidied, [curve([0.3])]) for tidied in ("$x", "<b>"))]
+    table = pd.read_csv(io.BytesIO(csv_of(shown, "rounds")))
+    assert list(table["curve"]) == ["'=1+1", "'=1+1", "$x", "<b>"] and list(table["test_pass_at_1"]) == [
+        0.1,
+        0.2,
+        0.3,
+        0.3,
+    ]
+    assert picture_of(shown, "rounds", "svg") == picture_of(shown, "rounds", "svg")
+    assert picture_of(shown, "rounds", "png").startswith(b"\x89PNG") and csv_of([], "rounds").count(b"\n") == 1
+
+
+def test_a_newer_change_cancels_the_older_one():
+    bench, long = Bench(1), small("B=64&K=8&rounds=4000")
+    old = [bench.start(long) for _ in range(20)]
+    for job in old:
+        job.stop.set()
+    began = time.perf_counter()
+    last = bench.start(small("B=8&K=2&rounds=200"))
+    until(lambda: last.done, "the last job")
+    whole = [one for one in old if one.ended]
+    assert last.ended == 3 and last.signal is not None and whole == [] and all(job.done for job in old)
+    assert time.perf_counter() - began < 60 and last.share == 1.0
+
+
+@pytest.mark.parametrize("error", [UserError("kappa is too large"), ValueError("a\nb"), MemoryError()])
+def test_what_goes_wrong_ends_a_job_with_a_line_and_not_the_bench(error, monkeypatch):
+    bench, good = Bench(1), small("rounds=200")
+
+    def fail(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "simulate", fail)
+        bad, filling = bench.start(good), bench.fill([HeatCell(8, 1, good)])
+        until(lambda: bad.done and filling.done, "the bad jobs")
+    assert bad.failed and bad.failed.isprintable() and filling.failed == bad.failed
+    after = bench.start(good)
+    until(lambda: after.done, "the job after it")
+    assert after.ended == 3 and not after.failed
+
+
+def test_a_map_waits_for_curves_and_stops():
+    bench = Bench(2)
+    cells = [cell._replace(run=cell.run and replace(cell.run, environment=SMALL))
+             for cell in cells_of(from_query("rounds=200"), "rounds", lambda _: 1.0) if cell.batch <= 64]  # fmt: skip
+    job = bench.fill(cells)
+    until(lambda: len(job.values) > 2, "three cells")
+    job.stop.set()
+    known = dict(job.values)
+    assert job.done and set(known) <= {(cell.batch, cell.group) for cell in cells}
+    again = bench.fill(cells)
+    until(lambda: again.done, "the whole map")
+    assert len(again.values) == len(cells) and known.items() <= again.values.items()

@@ -1,0 +1,55 @@
+"""The explorer's server: who is answered, and how it ends."""
+
+import signal
+import time
+from importlib.util import find_spec
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.support.browser import explorer
+from tests.support.command import rftlab
+
+needs_nicegui = pytest.mark.skipif(find_spec("nicegui") is None, reason="needs nicegui: the extra explore")
+
+
+def answered(address, **headers):
+    try:
+        with urlopen(Request(address, headers=headers), timeout=30) as found:
+            return found.status, dict(found.headers)
+    except HTTPError as error:
+        return error.code, {}
+
+
+@needs_nicegui
+def test_strangers_are_refused_and_ctrl_c_ends_it_at_once():
+    with explorer() as (address, process):
+        root = f"http://{urlsplit(address).netloc}"
+        status, headers = answered(address)
+        assert status == 200 and "default-src 'self'" in headers["content-security-policy"]
+        assert len(urlsplit(address).path.strip("/")) >= 22
+        assert answered(f"{root}/")[0] == 404 and answered(f"{root}/{'x' * 22}/")[0] == 404
+        assert answered(address, Host="evil.example")[0] == 403
+        assert answered(address, Origin="http://evil.example")[0] == 403
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.wait(timeout=20) == 130 and time.monotonic() - began < 20
+
+
+@needs_nicegui
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--state", "B=0"], "batch_size = 0; allowed: 1 or more"),
+        (["--state", "estimator=x"], "estimator = 'x' is unknown"),
+        (["--port", "80"], "port = 80; allowed: 0 for any, or 1024 to 65535"),
+        (["--threads", "-1"], "threads = -1"),
+        (["nowhere"], "nowhere is not a results folder of rftlab"),
+    ],
+)
+def test_bad_input_is_a_line(arguments, said, tmp_path):
+    done = rftlab("explore", "--no-browser", *arguments, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("rftlab: ") and said in done.stderr
+    assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
