@@ -89,10 +89,10 @@ def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
 
 def _side(part: ClaimPart, drawn: ClaimPart, own: CurveSet) -> Side:
     known = set(own.finals.test.columns)
-    if part.with_itself:
-        return _absent("")._replace(cells=part.cells[:1])
     if part.values.empty or not set(part.among) <= known:
         return _absent(part.name)
+    if part.with_itself:
+        return _absent("")._replace(cells=part.cells[:1])
     picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
     low, high = np.quantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     measured = Estimate(float(part.values.mean()) - picked, float(low) - picked, float(high) - picked)

@@ -177,13 +177,15 @@ def _series(
         sides = np.stack([values, values], axis=1)
         sides[:, :, along] = bounds
         band = _fractions(ax, sides.reshape(-1, 2)).reshape(-1, 2, 2)
-    name = " · ".join(_names_of(look, entries)) or _own_label(line)
+    name = " · ".join(_names_of(look, entries)) or _own_label(ax, line)
     facts = {"name": name} | _NOTED.get(line, {})
     return DrawnSeries(look, places, values, facts, band, bounds if band is not None else None, along, ends is not None)
 
 
-def _own_label(line: Line2D) -> str:
-    label = str(line.get_label())
+def _own_label(ax: Axes, line: Line2D) -> str:
+    """The label of a line, or of the error bars that it belongs to."""
+    bars = [bar for bar in ax.containers if isinstance(bar, ErrorbarContainer) and bar.lines[0] is line]
+    label = str((bars or [line])[0].get_label())
     return "" if label.startswith(_NO_NAME) else plain_text(label)
 
 

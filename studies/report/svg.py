@@ -142,7 +142,7 @@ def _axes(panel: ChartPanel, box: tuple, height: float, turned: bool) -> list[Ma
 def _text(x: float, y: float, text: str, more: Markup) -> Markup:
     """A label in one line; a long one is cut, and whole in its title."""
     room = 44 if "axis" in more else _MAX_LABEL
-    first = text.splitlines()[0] if text.splitlines() else ""
+    first = " · ".join(text.split("\n")) if len(text) < 200 else text[:200]
     shown = first if len(first) <= room else first[: room - 1] + "…"
     whole = Markup("<title>{}</title>").format(text[:400]) if shown != text else Markup("")
     return Markup('<text x="{}" y="{}"{}>{}{}</text>').format(round(x, 1), round(y, 1), more, shown, whole)

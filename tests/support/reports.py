@@ -7,7 +7,7 @@ import pandas as pd
 
 from rftlab.shared.curve import Curve
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.report.report import VERDICTS, ReportPart, write_report
+from rftlab.studies.report.report import VERDICTS, ReportPart, script, write_report
 from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.language import PHASES
@@ -65,3 +65,10 @@ def findings_of(pairs, text="a < b"):
 
 def write(folder, curves, text="plain"):
     return write_report(folder, CHOSEN, part(curves, text), None, {"command": text, text: "1"}, [text])
+
+
+def without_script(page: str) -> str:
+    """A page without the one script that all share. Raises AssertionError where it has none, or two."""
+    own = f"<script>{script()}</script>"
+    assert page.count(own) == 1
+    return page.replace(own, "")
