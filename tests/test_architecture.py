@@ -21,6 +21,7 @@ FRAMES = ("shared/curve.py",)
 """Where `shared` may ask for pandas: results as data frames."""
 DRAWING = (
     "studies/report/figures.py",
+    "studies/report/panels.py",
     "studies/public/figures.py",
     "studies/imported/figures.py",
     "studies/league/figure.py",

@@ -92,7 +92,8 @@ class Reproduce(Common):
 class Report:
     """Make the report of a results folder again, without running anything; or that of imported runs.
 
-        rftlab report                          # of the study of --level
+        rftlab report                          # of the study of --level, or of what `rftlab run` left there
+        rftlab report --results results/train  # of the folder of a run of `rftlab train`
         rftlab report imported:mine            # what `rftlab import` keeps; also imported:NAME/TASK, imported:NAME#RUN
         rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
@@ -103,7 +104,7 @@ class Report:
     source: tyro.conf.Positional[str | None] = None
     """imported:NAME, or a part of it, or train:FOLDER; the study of --level if left out."""
     results: Path = Path("results")
-    """Results folder of `rftlab reproduce`."""
+    """Results folder, or the folder of one run. Without a study, the report is of the runs that are there."""
     level: Level = "sim"
     """Which of its studies."""
     quiet: bool = False
@@ -117,8 +118,15 @@ class Report:
             report(console, self.source, self.results, self.quiet)
             return 0
         from rftlab.studies.cli.execute.reproduce import write
-        from rftlab.studies.runs.study import read_study
+        from rftlab.studies.runs.study import has_study, read_study
 
+        if not has_study(self.results, self.level):
+            from rftlab.studies.imported.own import folders_of
+            from rftlab.studies.imported.report import report_own
+
+            if folders_of(self.results):
+                report_own(console, self.results, self.quiet)
+                return 0
         write(console, read_study(self.results, self.level), self.results, self.quiet)
         return 0
 

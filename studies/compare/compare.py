@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.folders import folder_below
 from rftlab.studies.compare import figures as compare_figures
 from rftlab.studies.compare.agreement import DRAWS, Agreement, Best, Estimate, agree, best, common_cells, resample
@@ -23,7 +25,6 @@ from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.compare.signs import (
     AGREE,
     DISAGREE,
-    MISSING,
     OPEN,
     SINGLE,
     UNDECIDED,
@@ -170,7 +171,7 @@ def _named(disagreements: list[tuple[ClaimRow, list[str]]]) -> dict[str, tuple[C
     return {f"why-{i}": one for i, one in enumerate(disagreements, 1)}
 
 
-def _context(found: Comparison, figures: dict[str, str], axis: str, seed: int) -> dict:
+def _context(found: Comparison, figures: dict[str, Markup], axis: str, seed: int) -> dict:
     verdicts = found.verdicts
     return {
         "levels": found.levels,
@@ -187,7 +188,11 @@ def _context(found: Comparison, figures: dict[str, str], axis: str, seed: int) -
         "axis": AXES[axis],
         "estimate": estimate_text,
         "short": short,
-        "missing": MISSING,
+        "facets": {
+            "experiment": {e.name: e.title for e in _experiments(found.levels)},
+            "level": {own.name: own.title for own in found.levels},
+            "split": {split: split for split in SPLITS},
+        },
         "open": OPEN,
         "draws": DRAWS,
         "about": {"axis": axis, "seed of the resampling": seed, "commit": commit(), **versions()},
@@ -303,7 +308,7 @@ def _signs(found: Comparison) -> Table:
 
 
 def _side_text(side: Side) -> Text:
-    if side.sign == MISSING:
-        return Text("not reported", "dim")
+    if side.missing:
+        return Text(side.missing, "dim")
     value = signed(side.measured.value)
     return Text(f"({value})", "dim") if side.sign == OPEN else Text(value)

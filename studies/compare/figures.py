@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,6 +32,7 @@ from rftlab.studies.report.figures import (
     name_axis,
     styled,
 )
+from rftlab.studies.report.panels import note
 from rftlab.studies.results.claims import short
 from rftlab.studies.results.stats import interval
 
@@ -61,18 +63,16 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
     for ax, cell, tick in zip(axes.flat, experiment.cells, experiment.ticks, strict=False):
         ax.set_title(tick)
         for (level, split), line in numbers[numbers["cell"] == label(cell)].groupby(["level", "split"], sort=False):
-            ax.plot(line["x"], line["mean"], color=colours[level], linestyle=DASHES[split])
+            (drawn,) = ax.plot(line["x"], line["mean"], color=colours[level], linestyle=DASHES[split])
+            note(drawn, level=level, split=split)
             ax.fill_between(line["x"], line["low"], line["high"], color=colours[level], alpha=0.2, linewidth=0)
         for own in levels:
             if not len(own.curves) and label(cell) in own.cells:
                 ax.axhline(own.finals.test[label(cell)].iloc[0], color=colours[own.name], linewidth=1, linestyle=":")
-                ax.plot(
-                    1,
-                    own.finals.test[label(cell)].iloc[0],
-                    color=colours[own.name],
-                    transform=ax.get_yaxis_transform(),
-                    clip_on=False,
-                    **HOLLOW,
+                published = own.finals.test[label(cell)].iloc[0]
+                at_edge = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+                note(
+                    ax.plot(1, published, color=colours[own.name], **at_edge, **HOLLOW)[0], level=own.name, split="test"
                 )
     for ax in axes.flat[len(experiment.cells) :]:
         ax.set_axis_off()
@@ -102,24 +102,25 @@ def tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn
     axes = figure.subplots(1, 2, sharey=True)
     for ax, split in zip(axes, SPLITS[::-1], strict=True):
         ax.set(title=f"{split} Pass@1", ylim=(0, 1))
+        note(ax, split=split)
         for own in levels:
             rows = (
                 numbers[(numbers["level"] == own.name) & (numbers["split"] == split)]
                 .set_index("tick")
                 .reindex(list(experiment.ticks))
             )
-            _ends(ax, rows, colours_of(levels)[own.name], joined=bool(len(own.curves)))
+            note(_ends(ax, rows, colours_of(levels)[own.name], joined=bool(len(own.curves))), level=own.name)
         name_axis(ax, experiment, width=5.0)
     axes[0].set_ylabel(AXES[axis].ends)
     _legend(figure, _level_keys(levels), numbers, BAR)
     return figure, numbers
 
 
-def _ends(ax: Axes, rows: pd.DataFrame, colour: str, joined: bool) -> None:
+def _ends(ax: Axes, rows: pd.DataFrame, colour: str, joined: bool) -> Artist:
+    """The line or the marks of one level."""
     if joined:
-        ax.errorbar(np.arange(len(rows)), rows["mean"], bar_lengths(rows), color=colour, **BARS)
-    else:
-        ax.plot(np.arange(len(rows)), rows["mean"], color=colour, **HOLLOW)
+        return ax.errorbar(np.arange(len(rows)), rows["mean"], bar_lengths(rows), color=colour, **BARS)[0]
+    return ax.plot(np.arange(len(rows)), rows["mean"], color=colour, **HOLLOW)[0]
 
 
 @styled

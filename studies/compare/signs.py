@@ -25,6 +25,11 @@ class Side(NamedTuple):
     cells: tuple[str, ...]
     """The designs that it compares."""
 
+    @property
+    def missing(self) -> str:
+        """In words why there is no number; "" where there is one."""
+        return "" if self.sign != MISSING else "best itself" if self.cells else "not reported"
+
 
 class ClaimRow(NamedTuple):
     """A quantity of a claim at all levels, in their order."""
@@ -86,6 +91,8 @@ def _side(part: ClaimPart, drawn: ClaimPart, own: CurveSet) -> Side:
     known = set(own.finals.test.columns)
     if part.values.empty or not set(part.among) <= known:
         return _absent(part.name)
+    if part.with_itself:
+        return _absent("")._replace(cells=part.cells[:1])
     picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
     low, high = np.quantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     measured = Estimate(float(part.values.mean()) - picked, float(low) - picked, float(high) - picked)

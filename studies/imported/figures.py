@@ -14,6 +14,7 @@ from rftlab.studies.imported.ends import Ends, table_of
 from rftlab.studies.imported.groups import Group, RunGroups
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.report.figures import BAR, BARS, GREY, PALETTE, Drawn, key, styled
+from rftlab.studies.report.panels import note
 
 AXES = {
     "rounds": "training round",
@@ -66,6 +67,11 @@ def safe(text: str, longest: int = 90) -> str:
     return (text if len(text) <= longest else text[: longest - 2] + "..").replace("$", r"\$")
 
 
+def place_of(model: str, task: str) -> str:
+    """Model and task, as a page's filter calls them."""
+    return " · ".join(filter(None, (model, task))) or "not named"
+
+
 def panels_of(sides: list[RunGroups]) -> list[Panel]:
     """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
     found: dict[tuple[str, str, str], list[Group]] = {}
@@ -94,6 +100,7 @@ def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[*map(_height, panels)])[:, 0]
     for ax, panel in zip(axes, panels, strict=True):
         _curves(ax, panel, _rows(numbers, panel))
+        note(ax, level=panel.side, pair=place_of(panel.model, panel.task))
         ax.set_title(panel.title, loc="left")
         ax.set_ylabel(named(sides[0].measure))
         if axis == "rollouts":
@@ -126,7 +133,7 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
         line = lines[group.label]
         look: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
         look |= {} if group.drawn else {"linestyle": ":"}
-        ax.plot(line["x"], line["mean"], color=colour, **look)
+        note(ax.plot(line["x"], line["mean"], color=colour, **look)[0], name=group.label)
         ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
@@ -190,10 +197,11 @@ def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
     for ax, (place, own) in zip(axes, panels.items(), strict=True):
         places = np.arange(len(own))
         base, end = ([getattr(one, name).value for one in own] for name in ("base", "end"))
+        note(ax, level=place[0], pair=place_of(*place[1:]))
         ax.hlines(places, base, end, color=PALETTE[0], alpha=0.35, linewidth=2)
-        ax.plot(base, places, color=GREY, **BAR)
+        note(ax.plot(base, places, color=GREY, **BAR)[0], name="untrained")
         halves = np.nan_to_num([one.end.half for one in own])
-        ax.errorbar(end, places, xerr=halves, color=PALETTE[0], linestyle="none", **BARS)
+        note(ax.errorbar(end, places, xerr=halves, color=PALETTE[0], linestyle="none", **BARS)[0], name="at the end")
         ax.set_yticks(places, [safe(one.group.label, 72) for one in own], fontsize=7.5)
         ax.set_title(safe(" · ".join(filter(None, place))), loc="left")
         ax.set_ylim(len(own) - 0.4, -0.6)
@@ -222,7 +230,8 @@ def training_figure(runs: list[ImportedRun]) -> Drawn:
         pieces = [(run, p) for run in runs for p in run.pieces if (p.split, p.metric) == ("train", metric)]
         for run, piece in pieces:
             rounds, values = smoothed(piece.rounds, piece.values)
-            ax.plot(rounds, values, color=colours[run.design.model or ""], linewidth=1.0, alpha=0.7)
+            (drawn,) = ax.plot(rounds, values, color=colours[run.design.model or ""], linewidth=1.0, alpha=0.7)
+            note(drawn, name=run.name)
             row = {"metric": metric, "run": run.name, "model": run.design.model or "", "round": rounds, "value": values}
             parts.append(pd.DataFrame(row))
         ax.set(title=NAMED.get(metric, metric.replace("_", " ")), xlabel="training round")

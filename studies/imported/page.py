@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +18,7 @@ from rich.text import Text
 from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
 from rftlab.studies.imported import figures
+from rftlab.studies.imported.advice import advice_on
 from rftlab.studies.imported.ends import (
     CommonDesign,
     Ends,
@@ -39,6 +41,9 @@ from rftlab.studies.runs.scratch import check_writable
 
 MAX_ROWS = 40
 """Of a table in the terminal; files and page have all."""
+
+
+SEVERAL = "Levels of evidence side by side, whatever their designs"
 
 
 class CollectionView(NamedTuple):
@@ -94,7 +99,7 @@ def _plans(view: CollectionView) -> dict[str, Plan]:
     return plans
 
 
-def _context(view: CollectionView, drawn: dict[str, str], title: str) -> dict[str, Any]:
+def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict[str, Any]:
     return {
         "title": title,
         "view": view,
@@ -104,11 +109,22 @@ def _context(view: CollectionView, drawn: dict[str, str], title: str) -> dict[st
         "terms": TERMS,
         "facts": FACTS,
         "designs": [(side, designs_of(side.runs)) for side in view.sides],
+        "facets": {
+            "pair": {name: name for one in view.ends for name in [_pair(one)]},
+            "level": {side.name: side.name for side in view.sides},
+        },
+        "pair": _pair,
+        "advice": advice_on(view.ends),
+        "subtitle": SEVERAL if len(view.sides) > 1 else "Runs in our terms",
         "text": measured_text,
         "number": number_text,
         "left": left_to_compare,
         "about": {"axis": view.axis, "commit": commit(), **versions()},
     }
+
+
+def _pair(one: Ends) -> str:
+    return figures.place_of(one.group.model, one.group.task)
 
 
 class ImportedDesign(NamedTuple):

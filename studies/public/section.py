@@ -11,14 +11,12 @@ from rftlab.studies.public.pictures import PICTURES
 from rftlab.studies.public.show import FLOOR, noise_lines, signed_text
 from rftlab.studies.public.sources import SOURCES
 from rftlab.studies.public.store import curves
-from rftlab.studies.report.figures import save
-from rftlab.studies.report.report import template
+from rftlab.studies.report.report import draw, template
 
 
 def public_section(folder: Path) -> Markup:
     """HTML of the section; its figure and the numbers drawn go into the folder."""
-    figure, numbers = figures.pods(curves())
-    svg = save(figure, folder, "public-pods", numbers).read_bytes()
+    pods = draw(folder, "public-pods", figures.pods(curves()))
     pictures = [
         {"uri": _uri("png", picture.read()), "alt": picture.alt, "caption": picture.caption} for picture in PICTURES
     ]
@@ -26,7 +24,7 @@ def public_section(folder: Path) -> Markup:
         noise=noise_lines(),
         findings=findings(),
         sources=SOURCES,
-        pods=_uri("svg+xml", svg),
+        pods=pods,
         pictures=pictures,
         floor=FLOOR,
         points=f"{sum(source.points for source in SOURCES):,}",

@@ -27,6 +27,7 @@ from scipy.special import stdtrit
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.report.panels import note
 from rftlab.studies.results.stats import CONFIDENCE
 from rftlab.studies.runs.scratch import sweep
 
@@ -209,6 +210,7 @@ def learning_curves(experiment: Experiment, curves: pd.DataFrame, endpoints: pd.
                 row[pairs.index(pair)].tick_params(labelleft=False)
         row[0].set_ylabel(f"{split} Pass@1")
         for ax, pair in zip(row, pairs, strict=True):
+            note(ax, pair=pair, split=split)
             panel = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
             for cell, line in panel.groupby("cell", sort=False):
                 ax.plot(line["round"], line["mean"], color=colours[cell])
@@ -253,10 +255,10 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
         row[0].set_ylabel("Pass@1 after training")
         for ax, pair in zip(row, group, strict=False):
             ax.set_title(pretty(pair))
+            note(ax, pair=pair)
             for split, colour in _SPLIT_COLOURS.items():
-                _endpoint_line(
-                    ax, experiment, numbers[(numbers["pair"] == pair) & (numbers["split"] == split)], color=colour
-                )
+                rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
+                _endpoint_line(ax, experiment, rows, {"split": split, "name": split}, color=colour)
             name_axis(ax, experiment, width=4.0)
             if len(groups) * columns == len(pairs):
                 ax.label_outer()
@@ -266,14 +268,16 @@ def tradeoff(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]) 
     return figure, numbers
 
 
-def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, **line) -> None:
-    """Endpoints with intervals, joined along the axis; published ones hollow."""
+def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, facts: dict[str, str], **line) -> None:
+    """Endpoints with intervals, joined along the axis; published ones hollow. facts: what the line is about."""
     rows = rows.set_index("tick").reindex(list(experiment.ticks))
     places, lengths = np.arange(len(rows)), bar_lengths(rows)
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
-    ax.errorbar(places[:joined], rows["mean"][:joined], lengths[:, :joined], **BARS, **line)
-    ax.errorbar(places[joined:], rows["mean"][joined:], lengths[:, joined:], **BARS, **line | {"linestyle": "none"})
-    ax.plot(places, rows["published"], color=line["color"], **HOLLOW)
+    parts = ((slice(joined), line), (slice(joined, None), line | {"linestyle": "none"}))
+    for part, look in parts:
+        note(ax.errorbar(places[part], rows["mean"][part], lengths[:, part], **BARS, **look)[0], **facts)
+    published = ax.plot(places, rows["published"], color=line["color"], **HOLLOW)
+    note(published[0], **facts | {"name": f"{facts['name']} · published"})
 
 
 def name_axis(ax: Axes, experiment: Experiment, width: float) -> None:
@@ -294,18 +298,26 @@ def _dumbbells(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[str]
     for (split, colour), shift in zip(_SPLIT_COLOURS.items(), (-0.17, 0.17), strict=True):
         rows = numbers[numbers["split"] == split].set_index("pair")
         base, trained = (rows[rows["experiment"] == name].reindex(pairs) for name in ("base", experiment.name))
-        heights = np.arange(len(pairs)) + shift
-        ax.hlines(heights, base["mean"], trained["mean"], color=colour, alpha=0.4, linewidth=2)
-        ax.plot(base["mean"], heights, color=colour, **BAR)
-        ax.errorbar(trained["mean"], heights, xerr=bar_lengths(trained), color=colour, linestyle="none", **BARS)
-        ax.plot(
-            [*base["published"], *trained["published"]], [*heights, *heights], color=colour, clip_on=False, **HOLLOW
-        )
+        for at, pair in enumerate(pairs):
+            _dumbbell(ax, at + shift, base[at : at + 1], trained[at : at + 1], colour, {"pair": pair, "split": split})
     ax.set(xlabel="Pass@1", yticks=range(len(pairs)), yticklabels=map(pretty, pairs), ylim=(len(pairs) - 0.5, -0.5))
     ax.grid(visible=False, axis="y")
     keys = [key(split, colour, **DOT) for split, colour in _SPLIT_COLOURS.items()]
     legend(figure, [*keys, key("base model", **BAR)], numbers, BAR | {"marker": "_"})
     return figure, numbers
+
+
+def _dumbbell(
+    ax: Axes, height: float, base: pd.DataFrame, trained: pd.DataFrame, colour: str, facts: dict[str, str]
+) -> None:
+    """From one base model to the trained one."""
+    joined = ax.hlines([height], base["mean"], trained["mean"], color=colour, alpha=0.4, linewidth=2)
+    (before,) = ax.plot(base["mean"], [height], color=colour, **BAR)
+    after = ax.errorbar(trained["mean"], [height], xerr=bar_lengths(trained), color=colour, linestyle="none", **BARS)[0]
+    known = [*base["published"], *trained["published"]]
+    (published,) = ax.plot(known, [height, height], color=colour, clip_on=False, **HOLLOW)
+    for artist in (joined, before, after, published):
+        note(artist, **facts)
 
 
 @styled
@@ -320,10 +332,13 @@ def agreement(numbers: pd.DataFrame, errors: dict[str, list[str]]) -> Drawn:
     }
     figure = Figure(figsize=(10, 5.8))
     for ax, split in zip(figure.subplots(1, 2), SPLITS, strict=True):
+        note(ax, split=split)
         ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
         for pair, mark in marks.items():
             rows = numbers[(numbers["pair"] == pair) & (numbers["split"] == split)]
-            ax.errorbar(rows["published"], rows["mean"], bar_lengths(rows), linestyle="none", elinewidth=1.2, **mark)
+            bars = bar_lengths(rows)
+            dots = ax.errorbar(rows["published"], rows["mean"], bars, linestyle="none", elinewidth=1.2, **mark)
+            note(dots[0], pair=pair, name=pretty(pair))
         ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=f"published {split} Pass@1", ylabel=f"our {split} Pass@1")
         ax.set_title("\n".join([f"{split} Pass@1", *errors[split]]))
     legend(
@@ -346,9 +361,11 @@ def overview(endpoints: pd.DataFrame, pairs: list[str]) -> Drawn:
     axes = figure.subplots(1, len(experiments), sharey=True, width_ratios=widths, squeeze=False)[0]
     for ax, e, width in zip(axes, experiments, widths, strict=True):
         for (pair, split), rows in numbers[numbers["experiment"] == e.name].groupby(["pair", "split"], sort=False):
-            _endpoint_line(ax, e, rows, color=colours[pair], linestyle=DASHES[split])
+            facts = {"pair": pair, "split": split, "name": f"{pretty(pair)} · {split}"}
+            _endpoint_line(ax, e, rows, facts, color=colours[pair], linestyle=DASHES[split])
         name_axis(ax, e, width=11 * width / sum(widths))
         ax.set_title(e.title.split(maxsplit=1)[1])
+        note(ax, experiment=e.name)
     axes[0].set_ylabel("Pass@1 after training")
     keys = [key(pretty(pair), colour) for pair, colour in colours.items()]
     legend(figure, [*keys, *(key(split, linestyle=dash) for split, dash in DASHES.items())], numbers, BAR)

@@ -8,10 +8,12 @@ endpoints   one row per experiment, pair, split and cell: tick, mean, low, high,
 findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
 """
 
+import hashlib
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,11 +30,17 @@ from rftlab.shared.folders import folder_below
 from rftlab.studies.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.paper.pairs import Level
 from rftlab.studies.report import figures
+from rftlab.studies.report.choose import WIDE, Advice, advice_of
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
+from rftlab.studies.report.panels import chart_of
+from rftlab.studies.report.svg import svg_of
+from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE, SAME
 from rftlab.studies.results.endpoints import agreement
 from rftlab.studies.results.language import PHASES, costs, gains, has_costs, has_gains
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
+SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
+"""Marks beside the cross of a claim that is not reproduced."""
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
 _STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
 SAMPLES = {"gsm8k": "in-sample", "math": "held out but for two cells"}
@@ -40,6 +48,7 @@ SAMPLES = {"gsm8k": "in-sample", "math": "held out but for two cells"}
 model and experiment 1."""
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
+TEMPLATES = Path(__file__).parents[1] / "templates"
 Plan = Callable[[], figures.Drawn]
 """A figure that is still to be drawn."""
 
@@ -88,7 +97,11 @@ def write_report(
     context = {
         "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
         "experiments": experiments,
-        "parts": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
+        "levels": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
+        "level_of": {pair: part.level for part in parts.values() for pair in part.pairs},
+        "facets": _facets(experiments, list(parts.values())),
+        "advice": _advice(experiments, list(parts.values())),
+        "over": sum(f.verdict == FAILS and f.side == MORE for f in main.findings),
         "level": main.level,
         "columns": _columns(findings),
         "claims": _claims(findings),
@@ -146,6 +159,21 @@ def unfair(part: ReportPart) -> str:
     )
 
 
+def _facets(experiments: list[Experiment], parts: list[ReportPart]) -> dict[str, dict[str, str]]:
+    """What the page can be filtered by: the values of each fact, and what a reader calls them."""
+    return {
+        "pair": {pair: pretty(pair) for part in parts for pair in part.pairs},
+        "experiment": {e.name: e.title for e in experiments},
+        "level": {part.level: LEVEL_NAMES[part.level] for part in parts},
+        "split": {split: split for split in SPLITS},
+    }
+
+
+def _advice(experiments: list[Experiment], parts: list[ReportPart]) -> list[Advice]:
+    designs = {label(cell): cell for e in experiments for cell in e.cells}
+    return [one for part in parts for one in advice_of(part.curves, part.endpoints, part.level, designs)]
+
+
 def _dataset_title(dataset: str) -> str:
     return pretty(dataset) + (f" ({SAMPLES[dataset]})" if dataset in SAMPLES else "")
 
@@ -167,16 +195,22 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
     return plans
 
 
-def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int], object]) -> dict[str, str]:
-    """Draws and saves every figure; data URI of each by name."""
-    uris = {}
+def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int], object]) -> dict[str, Markup]:
+    """Draws and saves every figure; each as a part of a page, by name."""
+    shown = {}
     for done, (name, plan) in enumerate(plans.items()):
         progress(done, len(plans))
-        figure, numbers = plan()
-        svg = figures.save(figure, folder, name, numbers)
-        uris[name] = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
+        shown[name] = draw(folder, name, plan())
     progress(len(plans), len(plans))
-    return uris
+    return shown
+
+
+def draw(folder: Path, name: str, drawn: figures.Drawn) -> Markup:
+    """Saves a figure; returns it as a part of a page."""
+    figure, numbers = drawn
+    inline = svg_of(chart_of(figure))
+    figures.save(figure, folder, name, numbers)
+    return inline
 
 
 def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
@@ -206,7 +240,7 @@ def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[
     if len(names) == 2:
         ticks = {"base": "base model"} | ticks
     return [
-        {"tick": tick, "cells": [known.get((cell, pair, split)) for pair in pairs for split in SPLITS]}
+        {"tick": tick, "cells": [(pair, split, known.get((cell, pair, split))) for pair in pairs for split in SPLITS]}
         for cell, tick in ticks.items()
     ]
 
@@ -225,7 +259,7 @@ def _claims(findings: list) -> list[dict[str, Any]]:
 
 
 def _findings_table(findings: list) -> pd.DataFrame:
-    names = ["claim", "statement", "pair", "published", "measured", "verdict"]
+    names = ["claim", "statement", "pair", "published", "measured", "verdict", "side"]
     return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
 
 
@@ -234,11 +268,17 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
+@cache
+def script() -> str:
+    """What every page runs: theme, filters, sorting, and the numbers of marks."""
+    return (TEMPLATES / "page.js").read_text(encoding="utf-8")
+
+
 def template(name: str) -> Template:
     """A page template, with the filters and names that all pages share; what it is given is escaped."""
     environment = Environment(
         autoescape=True,
-        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -248,12 +288,21 @@ def template(name: str) -> Template:
         "dataset_title": _dataset_title,
         "slug": lambda text: text.replace(" ", "-"),
         "signed": signed,
+        "capitalise": lambda text: text[:1].upper() + text[1:],
+        "finite": isfinite,
     }
     environment.globals |= {
         "splits": SPLITS,
         "symbols": VERDICTS,
+        "sides": SIDES,
+        "more": MORE,
+        "failed": FAILS,
         "far": FAR,
+        "same": SAME,
+        "wide": WIDE,
         "phases": PHASES,
         "level_names": LEVEL_NAMES,
+        "script": Markup(script()),
+        "script_hash": "sha256-" + b64encode(hashlib.sha256(script().encode()).digest()).decode(),
     }
     return environment.get_template(name)

@@ -26,6 +26,7 @@ SAME = 0.02
 STILL = 0.02
 """A baseline that gains less than this has not moved."""
 HOLDS, FAILS, UNDECIDED, NOT_APPLICABLE = "reproduced", "not reproduced", "undecided", "not applicable"
+MORE, LESS, BOTH = "more than claimed", "less than claimed", "in parts more, in parts less than claimed"
 
 _CELLS = {e.name: [label(cell) for cell in e.cells] for e in EXPERIMENTS.values()}
 _RAW = label(BASELINE)
@@ -49,6 +50,11 @@ class ClaimPart(NamedTuple):
     among: tuple[str, ...] = ()
     """Where one of them is the best of several by these very numbers: of which."""
 
+    @property
+    def with_itself(self) -> bool:
+        """Whether the best of several turned out to be what it is compared with, so that there is nothing to say."""
+        return len(self.cells) == 2 and self.cells[0] == self.cells[1]
+
 
 class ClaimFinding(NamedTuple):
     """A claim's verdict on one pair."""
@@ -59,6 +65,9 @@ class ClaimFinding(NamedTuple):
     published: str
     measured: str
     verdict: str
+    side: str = ""
+    """Of one that is not reproduced: whether its parts lie above what is claimed (`MORE`), below it (`LESS`), or some
+    above and some below (`BOTH`)."""
 
 
 class Finals(NamedTuple):
@@ -223,13 +232,21 @@ def verdict_in(measured: Interval, low: float, high: float) -> str:
     return FAILS if measured.high < low or measured.low > high else UNDECIDED
 
 
+def side_of(parts: list[ClaimPart]) -> str:
+    """On which side of what is claimed the parts lie that fail; "" where none does."""
+    known = [(interval(part.values), part) for part in parts]
+    above = any(measured.low > part.high for measured, part in known)
+    below = any(measured.high < part.low for measured, part in known)
+    return BOTH if above and below else MORE if above else LESS if below else ""
+
+
 def judge(curves: pd.DataFrame, pairs: list[str]) -> list[ClaimFinding]:
     """A finding for every claim and pair. `curves` must hold all seven experiments."""
     findings = []
     for name in pairs:
         tables = Finals(*(finals(curves, name, split) for split in ("train", "test")))
         for claim in CLAIMS:
-            parts = claim.parts(tables)
+            parts = [part for part in claim.parts(tables) if not part.with_itself]
             findings.append(
                 ClaimFinding(
                     claim.name,
@@ -238,6 +255,7 @@ def judge(curves: pd.DataFrame, pairs: list[str]) -> list[ClaimFinding]:
                     _reported(claim, name),
                     "; ".join(map(_words, parts)),
                     verdict_of(parts),
+                    side_of(parts),
                 )
             )
     return findings

@@ -3,7 +3,6 @@ literature and figures."""
 
 import re
 import tempfile
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from rftlab.studies.report.figures import Drawn, save
+from rftlab.studies.report.figures import Drawn
+from rftlab.studies.report.report import draw
 from rftlab.studies.theory import curves, figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
 from rftlab.studies.theory.command import Result, expected_text, grouped, interval_text, number
@@ -148,16 +148,13 @@ def scripts(text: str) -> Markup:
 
 
 def _drawn(folder: Path | None) -> list[dict]:
-    """Every figure as a data URI, with its texts."""
+    """Every figure as a part of the page, with its texts."""
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         for figure in FIGURES:
-            drawn, numbers = figure.draw(figure.table())
-            svg = save(drawn, folder or Path(scratch), figure.name, numbers)
-            uri = "data:image/svg+xml;base64," + b64encode(svg.read_bytes()).decode()
             found.append(
                 {
-                    "uri": uri,
+                    "inline": draw(folder or Path(scratch), figure.name, figure.draw(figure.table())),
                     "name": figure.name,
                     "title": figure.title,
                     "caption": figure.caption,

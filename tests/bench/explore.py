@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from rftlab.sim.lanes.target import TARGET
-from tests.support.browser import chromium, explorer, settled, text_of, until
+from tests.support.explorer_page import chromium, explorer, settled, text_of, until
 
 DESIGNS = ((32, 8), (256, 8), (2048, 1))
 WATCH = """

@@ -9,7 +9,7 @@ import pytest
 
 from rftlab.studies.explore.scene import Scene, tidy, to_address
 from tests.explore.hostile import HOSTILE
-from tests.support.browser import chromium, explorer, missing, requested, series, settled, text_of, until
+from tests.support.explorer_page import chromium, explorer, missing, requested, series, settled, text_of, until
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 SHORT = "B=8&K=4&rounds=200"

@@ -22,6 +22,7 @@ from rftlab.studies.results.stats import interval
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.store import folder_of, open_store
 from tests.support.command import rftlab
+from tests.support.reports import without_script
 
 CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
 
@@ -230,10 +231,10 @@ def test_levels_know_how_their_numbers_were_measured(tmp_path):
 def test_simulated_language_and_published_levels_make_a_page(tmp_path):
     levels = load_all(tmp_path, "sim:llama-gsm8k", "llm:tiny-mix97", "published:llama-gsm8k", seeds=2, rounds=20)
     path = write(Console(quiet=True), levels, tmp_path, "fraction", 0, True)
-    page = path.read_text()
-    sources = re.findall(r'\bsrc="([^"]*)"', page)
-    assert sources and all(source.startswith("data:image/svg+xml;base64,") for source in sources)
-    assert not re.search(r"<script|<link|https?://(?!arxiv)", page)
+    page = without_script(path.read_text())
+    assert page.count('class="plot"') > 20 and page.count("<figure") == len(re.findall(r"figures/[\w-]+\.csv", page))
+    assert not re.search(r"<script|<link|\bsrc=|https?://(?!arxiv)", page)
+    assert all((path.parent / file).is_file() for file in re.findall(r'href="([\w/-]+\.(?:csv|svg|png))"', page))
     assert all(f'id="{target}"' in page for target in re.findall(r'href="#([^"]*)"', page))
     table = pd.read_csv(path.parent / "agreement.csv")
     assert set(table["cells"]) == {25, 8} and len(table) == 3 * 2 * 4

@@ -20,6 +20,7 @@ from rftlab.studies.logs import read_logs
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from tests.support.here import rftlab
+from tests.support.reports import without_script
 
 TEST = ("test", "pass_at_1")
 FACTS = {"prompts_per_round": 8, "rollouts_per_prompt": 4, "updates_per_round": 1, "advantage": "group_mean"}
@@ -154,7 +155,7 @@ def test_levels_side_by_side(results):
     (page,) = results.glob("compare-*/compare.html")
     table = pd.read_csv(page.parent / "ends.csv")
     assert set(table["level"]) == {"imported:a/gsm8k", "imported:b", "llm:tiny-mix97"} and len(table) == 2 + 1 + 25
-    assert (page.parent / "figures" / "curves.png").is_file() and "data:image/svg" in page.read_text()
+    assert (page.parent / "figures" / "curves.png").is_file() and 'class="plot"' in page.read_text()
     assert len(pd.read_csv(page.parent / "common.csv")) == 1
 
 
@@ -168,7 +169,7 @@ def test_texts_of_logs_do_nothing(tmp_path):
     evil = "<script>x</script>[red]$\\alpha$"
     collection(tmp_path, "e", {evil: {evil: [0.1, 0.2, 0.3]}}, {evil: FACTS | {"model": evil, "note": evil}})
     status, text = rftlab("report", "imported:e", "--results", tmp_path / "results", "--quiet")
-    page = (tmp_path / "results" / "report-imported-e" / "report.html").read_text()
+    page = without_script((tmp_path / "results" / "report-imported-e" / "report.html").read_text())
     assert status == 0 and "[red]" in text and "<script>" not in page and "&lt;script&gt;" in page
 
 

@@ -1,10 +1,13 @@
 """The report: self-contained, safe, repeatable, and true to the numbers it was given."""
 
+import base64
 import errno
+import hashlib
+import html
+import json
 import os
 import re
 from importlib.resources import files
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,61 +15,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from rftlab.shared.curve import Curve
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.paper.experiments import EXPERIMENTS, label
 from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_whole
-from rftlab.studies.report.report import VERDICTS, ReportPart, terminal_summary, write_report
+from rftlab.studies.report.report import VERDICTS, terminal_summary, write_report
+from rftlab.studies.report.report import script as page_script
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.language import PHASES, costs, gains
 from rftlab.studies.results.stats import interval
-
-CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
-PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
-TINY = ["tiny-mix97", "tiny-mod97"]
-HOSTILE = '"><script>alert(1)</script>'
-ARXIV = "https://arxiv.org/abs/2601.22532"
-
-
-def curves_of(pairs, seeds):
-    """Made-up curves: three evaluations of every cell."""
-    rng = np.random.default_rng(7)
-    rows = []
-    for pair in pairs:
-        for cell in map(label, cells_of(CHOSEN)):
-            for seed in range(seeds):
-                for at in (0, 1000, 2000):
-                    train, test = rng.uniform(0.1, 0.9, 2)
-                    rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
-    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
-
-
-def with_metrics(curves):
-    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to
-    it after."""
-    flexible = curves["test_pass_at_1"] + 0.1 * (curves["round"] == 0)
-    phases = {f"{kind}_{phase}": at for at, phase in enumerate(PHASES, 1) for kind in ("seconds", "peak_mb")}
-    return curves.assign(train_flexible=flexible, test_flexible=flexible, **phases)
-
-
-def part(curves, text="plain", level="sim", **changes):
-    pairs = list(dict.fromkeys(curves["pair"]))
-    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(
-        **changes
-    )
-
-
-def findings_of(pairs, text="a < b"):
-    return [
-        SimpleNamespace(
-            claim=f"claim {i}", statement=text, pair=pair, published="" if i else text, measured=text, verdict=verdict
-        )
-        for i, verdict in enumerate(VERDICTS)
-        for pair in pairs
-    ]
-
-
-def write(folder, curves, text="plain"):
-    return write_report(folder, CHOSEN, part(curves, text), None, {"command": text, text: "1"}, [text])
+from tests.support.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
 
 
 def short_run(table):
@@ -84,15 +40,50 @@ def written(tmp_path_factory):
 
 
 def test_report_is_self_contained(written):
-    page = written[0].read_text()
-    sources = re.findall(r'\bsrc="([^"]*)"', page)
-    assert len(sources) == 6
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    page, script = written[0].read_text(), f"<script>{page_script()}</script>"
+    assert page.count(script) == 1 and "http" not in script.replace("http://www.w3.org/2000/svg", "")
+    page = page.replace(script, "")
+    assert not re.search(r"<script|<link|<iframe|<img|@import|url\(|\bsrc=|https?://(?!arxiv)", page)
     targets = set(re.findall(r'\bhref="([^"]*)"', page))
-    assert {target for target in targets if not target.startswith("#")} == {ARXIV}
-    assert all(f'id="{target[1:]}"' in page for target in targets - {ARXIV})
-    assert not re.search(r"<script|<link|<iframe|@import|url\(|https?://(?!arxiv)", page)
-    assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page))
+    assert all(f'id="{target[1:]}"' in page for target in targets if target.startswith("#"))
+    files = {target for target in targets if not target.startswith("#")} - {ARXIV}
+    assert len(files) == 2 + 3 * 6 and all((written[0].parent / file).is_file() for file in files)
+    assert page.count("<figure") == len(re.findall(r'<figure aria-label="[^"]{20,}"', page)) == 6
+    named = re.findall(r'class="plot"[^>]* role="img" aria-label="[^"]{10,}"', page)
+    assert len(named) == page.count('class="plot"') == 1 + 2 + 1 + 6 + 3 + 6
+
+
+def test_a_page_runs_one_script_and_says_which(written):
+    page = written[0].read_text()
+    digest = base64.b64encode(hashlib.sha256(page_script().encode()).digest()).decode()
+    assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page
+
+
+def test_numbers_are_there_without_scripts(written):
+    """Tables hold what the figures of endpoints show, and pictures are drawn."""
+    page, endpoints = written[0].read_text(), pd.read_csv(written[0].parent / "endpoints.csv")
+    for row in endpoints[endpoints["experiment"] == "tradeoff"].itertuples():
+        assert f"<b>{row.mean:.3f}</b>" in page
+    assert page.count('<path class="line"') > 60
+    assert 'id="tools" hidden' in page and 'id="tip" role="status" hidden' in page
+
+
+def test_marks_carry_the_numbers_that_were_drawn(written):
+    page, endpoints = written[0].read_text(), pd.read_csv(written[0].parent / "endpoints.csv")
+    series = [json.loads(html.unescape(found)) for found in re.findall(r' data-v="([^"]*)"', page)]
+    told = [row[2:] for rows in series for row in rows if len(row) == 6]
+    for row in endpoints[endpoints["experiment"] == "tradeoff"].dropna(subset=["low"]).itertuples():
+        known = pytest.approx([row.mean, row.low, row.high], rel=1e-4, abs=1e-5)
+        assert any(tick == row.tick and ends == known for tick, *ends in told)
+
+
+def test_more_than_claimed_is_told_from_less(written):
+    page, findings = written[0].read_text(), pd.read_csv(written[0].parent / "findings.csv")
+    sides = findings[findings["verdict"] == "not reproduced"]["side"].tolist()
+    assert sides == ["more than claimed", "less than claimed", "in parts more, in parts less than claimed"]
+    for mark, side in zip(("▲", "▼", "▲▼"), sides, strict=True):
+        kind = "verdict not-reproduced more" if side == sides[0] else "verdict not-reproduced"
+        assert f'<span class="{kind}">✗{mark}</span><span class="hidden">not reproduced, {side}</span>' in page
 
 
 @pytest.mark.parametrize("name", ["page.css", "theory.html.j2"])
@@ -104,7 +95,7 @@ def test_columns_of_pages_fit_a_phone(name):
 
 def test_outside_text_is_escaped(written):
     page = written[0].read_text()
-    assert "<script" not in page
+    assert page.count("<script") == 1 and "<script>alert" not in page
     assert page.count("&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;") > 3 * len(VERDICTS)
 
 
@@ -242,7 +233,7 @@ def both(tmp_path_factory):
 def test_language_models_stand_beside_the_simulator(both):
     path, beside = both
     page = path.read_text()
-    assert page.count("On a small language model") == len(CHOSEN)
+    assert page.count("<h3>On a small language model</h3>") == len(CHOSEN)
     assert set(pd.read_csv(path.parent / "endpoints.csv")["pair"]) == {PAIRS[0], *TINY}
     drawn = pd.read_csv(path.parent / "figures" / "llm-tradeoff-endpoints.csv")
     expected = beside.endpoints[beside.endpoints["experiment"] == "tradeoff"]["mean"]

@@ -1,118 +1,133 @@
-"""The explorer in a real browser: a server in a process of its own, and Chromium without a screen."""
+"""A browser for pages: Chromium without a window, driven by selenium; tests without one skip, with a reason."""
 
 import json
 import os
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from importlib.resources import files
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tests.support.processes import hear_interrupts
+import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-DRIVERS = ("chromedriver", "chromium.chromedriver")
-PATIENCE = 240
-"""Seconds: the first run in a new cache compiles."""
-SERIES = """
-    const chart = document.querySelector(arguments[0]);
-    if (!chart || !window.getElement) return [];
-    const found = getElement(Number(chart.id.slice(1)));
-    return found && found.chart ? found.chart.getOption().series.map(s => ({name: s.name, data: s.data})) : [];
-"""
+CHROMES, DRIVERS = ("chromium", "chromium-browser", "google-chrome", "chrome"), ("chromedriver",)
+PACKAGES = ("selenium", "axe_core_python")
+SERIOUS = ("serious", "critical")
+FLAGS = ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions")
+HOSTILE = (
+    '"><script>document.title = "hit"</script>',
+    "'\"` onmouseover=document.title='hit' x=",
+    "</script><script>document.title = 'hit'</script>",
+    "<img src=x onerror=\"document.title='hit'\">",
+    "--></style><svg onload=\"document.title='hit'\">",
+    "javascript:document.title='hit'//{{ 7 * 7 }}{% raw %}",
+    "\u202eright to left\u2066 and \u05e9\u05dc\u05d5\u05dd",
+    "\U0001f600 smile \U0001f469\u200d\U0001f680 & $\\alpha$ &amp;lt;",
+    "tab\tnew\nline [red]x[/red] \x1b[31m ]]>",
+    "long " * 2000,
+)
+"""Ten names that a page shows and never obeys; each that runs would change the page's title."""
+
+
+class Seen(NamedTuple):
+    """What a page did while it was open."""
+
+    errors: list[str]
+    """Of the console."""
+    requests: list[str]
+    """Addresses that it asked for, but itself and what it holds."""
 
 
 def missing() -> str:
-    """Why there can be no browser test here; "" where there can."""
-    lacking = [name for name in ("nicegui", "selenium") if find_spec(name) is None]
-    if lacking:
-        return f"needs {' and '.join(lacking)}: the extras explore and test"
-    if not any(map(shutil.which, NAMES)) or not any(map(shutil.which, DRIVERS)):
-        return f"needs a browser and its driver: one of {', '.join(NAMES)}, and chromedriver"
-    return ""
+    """Why there is no browser; "" where there is one."""
+    absent = [name for name in PACKAGES if not find_spec(name)]
+    if absent:
+        return f"needs {' and '.join(absent)}: make test installs them"
+    return "" if _found(CHROMES) and _found(DRIVERS) else "needs chromium and chromedriver on the path"
 
 
-@contextmanager
-def explorer(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
-    """A running `rftlab explore`: its address, and its process."""
-    command = [sys.executable, "-m", "rftlab.studies.cli.main", "explore", "--no-browser", "--threads", "2", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("explore: http://127.0.0.1:"), line
-        yield line.split()[1], process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def _found(names: tuple[str, ...]) -> str | None:
+    return next((place for name in names if (place := shutil.which(name))), None)
 
 
-@contextmanager
-def chromium(width: int, height: int = 1000) -> Iterator[Any]:
-    """A browser with a window of that size, which keeps its console and a list of its requests."""
+class Page:
+    """A page in the browser."""
+
+    def __init__(self, driver: Any):
+        self.driver = driver
+
+    def open(self, path: Path, width: int = 1400, theme: str = "light", media: str = "", scripts: bool = True) -> None:
+        """Load a file in a window of this width; media "print" is what a printer gets. Without scripts the page's own
+        do not run."""
+        command = self.driver.execute_cdp_cmd
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        command("Emulation.setDeviceMetricsOverride", screen)
+        scheme = {"name": "prefers-color-scheme", "value": theme}
+        command("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
+        command("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
+        self.driver.get(path.resolve().as_uri())
+
+    def run(self, code: str, *arguments: Any) -> Any:
+        """What JavaScript returns."""
+        return self.driver.execute_script(code, *arguments)
+
+    def all(self, query: str) -> list[Any]:
+        """Elements by CSS."""
+        return self.driver.find_elements("css selector", query)
+
+    def one(self, query: str) -> Any:
+        """The first element of a query."""
+        return self.driver.find_element("css selector", query)
+
+    def shown(self, query: str) -> int:
+        """How many elements of a query take room."""
+        return self.run(
+            "return [...document.querySelectorAll(arguments[0])].filter(e => e.getClientRects().length).length", query
+        )
+
+    def seen(self) -> Seen:
+        """Errors and requests since the page was opened."""
+        errors = [line["message"] for line in self.driver.get_log("browser") if line["level"] in ("SEVERE", "ERROR")]
+        events = [json.loads(line["message"])["message"] for line in self.driver.get_log("performance")]
+        asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        own = self.driver.current_url.partition("#")[0]
+        return Seen(errors, [url for url in asked if url.partition("#")[0] != own and not url.startswith("data:")])
+
+    def unfit(self) -> list[str]:
+        """What axe-core finds serious or worse, with the elements."""
+        self.run(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+        found = self.driver.execute_async_script(
+            "const done = arguments[arguments.length - 1]; axe.run(document, {resultTypes: ['violations']})"
+            ".then(r => done(r.violations), e => done([{impact: 'critical', id: String(e), nodes: []}]))"
+        )
+        return [
+            f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}"
+            for one in found
+            if one["impact"] in SERIOUS
+        ]
+
+
+def start() -> Any:
+    """A driver of a browser without a window."""
     from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
-    options.binary_location = next(filter(None, map(shutil.which, NAMES)))
-    flags = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
-    if os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium has none for root
-    for flag in flags:
+    options.binary_location = _found(CHROMES) or ""
+    for flag in [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(next(filter(None, map(shutil.which, DRIVERS))))
-    driver = webdriver.Chrome(options=options, service=service)
-    try:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        yield driver
-    finally:
-        driver.quit()
+    return webdriver.Chrome(options=options, service=Service(_found(DRIVERS)))
 
 
-def until(happened: Callable[[], Any], what: str) -> Any:
-    """Wait until something is true, and return it."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        found = happened()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"nothing came of it: {what}")
-
-
-def series(driver, place: str = ".chart") -> dict[str, list]:
-    """What a chart shows: points by the name of their line."""
-    return {line["name"]: line["data"] for line in driver.execute_script(SERIES, place)}
-
-
-def text_of(driver, place: str) -> str:
-    """The text of an element; "" where it is not there."""
-    found = driver.execute_script("return document.querySelector(arguments[0])?.textContent", place)
-    return found or ""
-
-
-def settled(driver) -> dict[str, list]:
-    """The chart of curves once all rounds are run."""
-
-    def whole():
-        """The chart may be a message behind the words."""
-        lines = series(driver) if "done" in text_of(driver, "#status") else {}
-        return lines if len({len(points) for name, points in lines.items() if name.startswith("now")}) == 1 else None
-
-    return until(whole, "the end of a simulation")
-
-
-def requested(driver) -> set[str]:
-    """Addresses of all requests since the last question, what the browser asks for itself left out."""
-    found = set()
-    for entry in driver.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated"):
-            params = message["params"]
-            found.add(params["url"] if "url" in params else params["request"]["url"])
-    return {address for address in found if not address.startswith(("data:", "blob:", "chrome:"))}
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Page]:
+    """One browser for all tests of a session."""
+    if missing():
+        pytest.skip(missing())
+    driver = start()
+    yield Page(driver)
+    driver.quit()

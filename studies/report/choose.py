@@ -1,0 +1,142 @@
+"""What a study says one should choose, for each pair, and how far to trust it.
+
+The choice is the cheapest design, by rollouts a round, that is surely no worse than the best one by more than `SAME`:
+the 95% t interval of the paired difference lies below it. The best of many designs is named by the numbers that show
+how good it is, which flatters it; so the gain is that of the choice. Trust is a rule of three words, with its reasons.
+"""
+
+from collections import Counter
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.design import Design
+from rftlab.studies.paper.experiments import BASELINE
+from rftlab.studies.paper.pairs import Level, pair
+from rftlab.studies.report.figures import pretty
+from rftlab.studies.results.claims import SAME, STILL
+from rftlab.studies.results.endpoints import agreement, finals
+from rftlab.studies.results.stats import Interval, interval
+
+Trust = Literal["low", "fair", "good"]
+FEW_SEEDS = 3
+"""With fewer the intervals say little."""
+WIDE = 0.05
+"""Mean absolute error to published test Pass@1 above which a simulated pair is not trusted."""
+SPLITS_OF = 3
+"""Designs of equal cost from which on the best split of it is told."""
+
+
+class Advice(NamedTuple):
+    """What to choose for one pair."""
+
+    pair: str
+    title: str
+    """What a reader calls it."""
+    level: str
+    design: str
+    """In words; "" where nothing moves the pair."""
+    per_round: int
+    """Rollouts of a round."""
+    value: Interval
+    """Its test Pass@1 after training."""
+    gain: Interval
+    """Of it over the base model, seed by seed."""
+    best: str
+    best_value: Interval
+    tried: int
+    equal: str
+    """The best split of the most common cost; "" where too few designs share one."""
+    equal_cost: int
+    trust: Trust
+    reasons: tuple[str, ...]
+
+
+def advice_of(curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, designs: dict[str, Design]) -> list[Advice]:
+    """Advice for every pair of a report of which a design finished. `designs` by their labels; `curves` and
+    `endpoints` as studies/report/report.py says."""
+    found = []
+    for name in curves["pair"].unique():
+        table = finals(curves, name, "test")
+        known = [cell for cell in table.columns if cell in designs and table[cell].notna().any()]
+        if known:
+            found.append(_advice(name, level, table, known, designs, _trust(name, curves, endpoints, level, table)))
+    return found
+
+
+def _advice(
+    name: str, level: Level, table: pd.DataFrame, known: list[str], designs: dict[str, Design], trust: tuple
+) -> Advice:
+    means = table[known].mean()
+    best = str(means.idxmax())
+    close = [cell for cell in known if cell == best or _less(table, best, cell).high <= SAME]
+    chosen = min(close, key=lambda cell: (per_round(designs[cell]), -means[cell]))
+    cost, many = Counter(per_round(designs[cell]) for cell in known).most_common(1)[0]
+    equal = max((cell for cell in known if per_round(designs[cell]) == cost), key=means.get)
+    return Advice(
+        name,
+        pretty(name),
+        level,
+        in_words(designs[chosen]) if _less(table, best, "base").high >= STILL else "",
+        per_round(designs[chosen]),
+        interval(table[chosen].dropna().to_numpy()),
+        _less(table, chosen, "base"),
+        in_words(designs[best]),
+        interval(table[best].dropna().to_numpy()),
+        len(known),
+        in_words(designs[equal]) if many >= SPLITS_OF else "",
+        cost,
+        *trust,
+    )
+
+
+def _less(table: pd.DataFrame, first: str, second: str) -> Interval:
+    """First less second, seed by seed."""
+    return interval((table[first] - table[second]).dropna().to_numpy())
+
+
+def per_round(design: Design) -> int:
+    """Rollouts that a round samples."""
+    return design.batch_size * (design.rollouts + design.support_rollouts)
+
+
+def in_words(design: Design) -> str:
+    """A design as a reader would say it: batch 32, 8 rollouts, replay window 8."""
+    parts = [f"batch {design.batch_size}", f"{design.rollouts} rollout{'s' * (design.rollouts > 1)}"]
+    if design.support_rollouts:
+        parts.append(f"{design.support_rollouts} more for the baseline")
+    if design.replay_window:
+        parts.append(f"replay window {design.replay_window}")
+    if design.estimator.advantage.baseline == "none":
+        parts.append("raw reward")
+    return ", ".join(parts)
+
+
+def _trust(
+    name: str, curves: pd.DataFrame, endpoints: pd.DataFrame, level: Level, table: pd.DataFrame
+) -> tuple[Trust, tuple[str, ...]]:
+    """A word, and what it rests on: `low` with too few seeds, other rounds than those that were compared with the
+    paper, or a simulation far from what is published or not compared at all; `fair` for other simulations; `good`
+    for runs of the very model."""
+    seeds = len(table)
+    few = seeds < FEW_SEEDS
+    reasons = [f"{seeds} seed{'s' * (seeds > 1)}{', too few' * few}"]
+    if level == "llm":
+        return "low" if few else "good", (*reasons, "runs of this model on this task; another may differ")
+    rounds = int(curves.loc[curves["pair"] == name, "planned_rounds"].max())
+    error = _error(name, endpoints)
+    if rounds != BASELINE.rounds:
+        reasons.append(f"simulated, for {rounds} rounds; compared with the paper are {BASELINE.rounds}")
+        return "low", tuple(reasons)
+    if not np.isfinite(error):
+        return "low", (*reasons, "simulated, with no published number to compare")
+    fitted = "fitted to the numbers compared" if pair(name).dataset == "gsm8k" else "not fitted to most of them"
+    reasons.append(f"simulated, {error:.3f} from published test Pass@1 on average; {fitted}")
+    return "low" if few or error > WIDE else "fair", tuple(reasons)
+
+
+def _error(name: str, endpoints: pd.DataFrame) -> float:
+    known = agreement(endpoints[endpoints["pair"] == name]) if len(endpoints) else endpoints
+    test = known[known["split"] == "test"] if len(known) else known
+    return float(test["mae"].iloc[0]) if len(test) else float("nan")

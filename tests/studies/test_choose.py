@@ -1,0 +1,98 @@
+"""What to choose: the cheapest design that is surely as good as the best, and a word of trust with its reasons."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
+from rftlab.studies.report.choose import advice_of, in_words, per_round
+from rftlab.studies.results.claims import BOTH, LESS, MORE, ClaimPart, side_of
+from rftlab.studies.results.endpoints import endpoint_table
+
+ROLLOUTS = EXPERIMENTS["rollouts"]
+DESIGNS = {label(cell): cell for cell in ROLLOUTS.cells}
+CELLS = list(DESIGNS)
+
+
+def curves(ends, pair="qwen-gsm8k", seeds=5, rounds=2000, noise=0.001, base=0.01):
+    """Curves of two evaluations that end where they are told to, a little apart from seed to seed."""
+    spread = np.linspace(-noise, noise, seeds)
+    rows = [
+        (pair, cell, seed, at, rounds, value, value)
+        for i, (cell, end) in enumerate(ends.items())
+        for seed in range(seeds)
+        for at, value in ((0, base), (rounds, end + spread[seed] * (-1) ** i))
+    ]
+    names = ["pair", "cell", "seed", "round", "planned_rounds", "train_pass_at_1", "test_pass_at_1"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def advise(table, level="sim"):
+    pairs = list(table["pair"].unique())
+    (found,) = advice_of(table, endpoint_table(table, [ROLLOUTS], pairs), level, DESIGNS)
+    return found
+
+
+def test_the_cheapest_of_those_that_are_as_good_is_chosen():
+    found = advise(curves(dict(zip(CELLS, (0.50, 0.59, 0.595, 0.60, 0.605), strict=True))))
+    assert (found.design, found.per_round, found.best) == ("batch 32, 8 rollouts", 256, "batch 32, 64 rollouts")
+    assert found.gain.mean == pytest.approx(0.58) and found.tried == 5
+
+
+def test_a_design_that_may_be_worse_is_not_chosen():
+    close = dict(zip(CELLS, (0.50, 0.59, 0.595, 0.60, 0.605), strict=True))
+    # seeds move 8 rollouts one way and 16 and 64 the other, so that the difference of the last two stays sure
+    assert advise(curves(close, noise=0.05)).design == "batch 32, 16 rollouts"
+    assert advise(curves(close, seeds=1)).design == "batch 32, 64 rollouts"
+
+
+def test_what_nothing_moves_is_said():
+    assert advise(curves(dict.fromkeys(CELLS, 0.011))).design == ""
+
+
+def test_the_best_split_of_a_common_cost_is_told():
+    same = EXPERIMENTS["tradeoff"]
+    table = curves({label(cell): 0.5 + 0.01 * (cell.batch_size == 64) for cell in same.cells})
+    (found,) = advice_of(table, endpoint_table(table, [same], ["qwen-gsm8k"]), "sim", {label(c): c for c in same.cells})
+    assert (found.equal, found.equal_cost) == ("batch 64, 4 rollouts", 256)
+    assert advise(curves(dict.fromkeys(CELLS, 0.5))).equal == ""
+
+
+ENDS = dict.fromkeys(CELLS, 0.55)
+
+
+@pytest.mark.parametrize(
+    ("table", "level", "trust", "reason"),
+    [
+        (curves(ENDS), "sim", "fair", "fitted to the numbers compared"),
+        (curves(ENDS, seeds=2), "sim", "low", "2 seeds, too few"),
+        (curves(ENDS, rounds=200), "sim", "low", "for 200 rounds; compared with the paper are 2000"),
+        (curves(dict.fromkeys(CELLS, 0.9)), "sim", "low", "from published test Pass@1 on average"),
+        (curves(ENDS, pair="tiny-mix97", rounds=600), "llm", "good", "another may differ"),
+        (curves(ENDS, pair="tiny-mix97", rounds=600, seeds=1), "llm", "low", "1 seed, too few"),
+    ],
+)
+def test_trust_has_reasons(table, level, trust, reason):
+    found = advise(table, level)
+    assert found.trust == trust and any(reason in one for one in found.reasons)
+
+
+def test_designs_in_words():
+    replay, supported = EXPERIMENTS["ceiling"].cells[0], EXPERIMENTS["advantage"].cells[1]
+    assert in_words(replay) == "batch 256, 1 rollout, replay window 8"
+    assert in_words(supported) == "batch 32, 1 rollout, 7 more for the baseline" and per_round(supported) == 256
+    assert in_words(BASELINE) == "batch 32, 1 rollout, raw reward"
+
+
+@pytest.mark.parametrize(
+    ("values", "side"),
+    [((0.3,), MORE), ((-0.3,), LESS), ((0.3, -0.3), BOTH), ((0.05,), ""), ((0.3, 0.05), MORE)],
+)
+def test_a_claim_fails_on_a_side(values, side):
+    parts = [ClaimPart("x", pd.Series([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]
+    assert side_of(parts) == side
+
+
+def test_a_design_is_not_compared_with_itself():
+    assert ClaimPart("x", pd.Series([0.0]), 0, 1, ("32x8", "32x8")).with_itself
+    assert not ClaimPart("x", pd.Series([0.0]), 0, 1, ("32x8", "32x4")).with_itself

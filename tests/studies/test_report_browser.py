@@ -1,0 +1,233 @@
+"""The report in a real browser: what one can ask it, and that it stays readable, silent and whole."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from rftlab.studies.report.report import write_report
+from tests.support.browser import HOSTILE, Page, browser
+from tests.support.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
+
+__all__ = ["browser"]
+SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())"
+
+
+def hostile_findings(pairs):
+    """A claim for each hostile name, in all its texts."""
+    return [
+        SimpleNamespace(
+            claim=f"{i} {text}",
+            statement=text,
+            pair=pair,
+            published=text,
+            measured=text,
+            verdict="not reproduced",
+            side="less than claimed",
+        )
+        for i, text in enumerate(HOSTILE)
+        for pair in pairs
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Two simulated pairs with a small language model beside them."""
+    main = part(curves_of(PAIRS[:2], seeds=3))
+    beside = part(with_metrics(curves_of(TINY[:1], seeds=3)), level="llm")
+    return write_report(tmp_path_factory.mktemp("report"), CHOSEN, main, beside, {"command": "x"}, ["a note"])
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A report whose every text from outside is hostile."""
+    curves = curves_of(PAIRS[:1], seeds=2)
+    main = part(curves, findings=hostile_findings(PAIRS[:1]), diverged=list(HOSTILE))
+    about = {f"{i} {text}": text for i, text in enumerate(HOSTILE)}
+    return write_report(tmp_path_factory.mktemp("hostile"), CHOSEN, main, None, about, list(HOSTILE))
+
+
+def quiet(page: Page):
+    """No error on the console, and nothing asked for."""
+    seen = page.seen()
+    assert seen.errors == [] and seen.requests == []
+
+
+def test_a_mark_tells_its_numbers(browser, report):
+    browser.open(report)
+    plot = "section#tradeoff .panel[data-pair='qwen-gsm8k'] svg.plot"
+    browser.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", plot)
+    browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    row = browser.run(
+        "const plot = document.querySelector(arguments[0]);"
+        "const row = JSON.parse(plot.querySelector('g.s[data-split=\"test\"]').dataset.v)[3];"
+        "const at = new DOMPoint(row[0], row[1]).matrixTransform(plot.getScreenCTM());"
+        "plot.dispatchEvent(new PointerEvent('pointermove', {clientX: at.x, clientY: at.y, bubbles: true}));"
+        "return row",
+        plot,
+    )
+    assert browser.one("#tip").is_displayed()
+    lines = browser.run("return [...document.querySelectorAll('#tip div')].map(e => e.textContent)")
+    assert lines == [
+        "Qwen · GSM8K",
+        "test",
+        "(batch size, rollouts): (8, 32)",
+        f"Pass@1 after training: {row[3]:g} [{row[4]:g}, {row[5]:g}]",
+    ]
+    browser.run("scrollBy(0, 300)")
+    browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert not browser.one("#tip").is_displayed()
+    quiet(browser)
+
+
+def test_arrow_keys_walk_from_mark_to_mark(browser, report):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(report)
+    plot = browser.one("section#tradeoff svg.plot")
+    browser.run("arguments[0].focus()", plot)
+    plot.send_keys(Keys.ARROW_RIGHT)
+    first = browser.one("#tip").text
+    plot.send_keys(Keys.ARROW_RIGHT)
+    second = browser.one("#tip").text
+    plot.send_keys(Keys.ARROW_LEFT)
+    assert "(1, 256)" in first and "(2, 128)" in second and browser.one("#tip").text == first
+    plot.send_keys(Keys.ESCAPE)
+    assert not browser.one("#tip").is_displayed()
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "gone", "stays"),
+    [
+        ("pair", "qwen-gsm8k", ".panel[data-pair='qwen-gsm8k']", ".panel[data-pair='llama-gsm8k']"),
+        ("experiment", "tradeoff", "section#tradeoff", "section#baseline"),
+        ("level", "llm", "div[data-level='llm']", "div[data-level='sim']"),
+        ("split", "train", "td[data-split='train']", "td[data-split='test']"),
+    ],
+)
+def test_a_filter_hides_what_it_is_asked_to(browser, report, fact, value, gone, stays):
+    browser.open(report)
+    before = browser.shown(gone), browser.shown(stays)
+    assert min(before) > 0
+    browser.run(
+        "document.querySelector(`#filters input[name='${arguments[0]}'][value='${arguments[1]}']`).click()", fact, value
+    )
+    assert (browser.shown(gone), browser.shown(stays)) == (0, before[1])
+    assert (
+        browser.one(f"#filters [data-count='{fact}']")
+        .get_attribute("textContent")
+        .endswith(f" of {before_count(browser, fact)}")
+    )
+    browser.run("document.querySelector(`#filters [data-all='${arguments[0]}']`).click()", fact)
+    assert (browser.shown(gone), browser.shown(stays)) == before
+
+
+def before_count(browser, fact):
+    return len(browser.all(f"#filters input[name='{fact}']"))
+
+
+def test_a_click_on_a_heading_sorts_by_it(browser, report):
+    browser.open(report)
+    table = "section#tradeoff div[data-level='sim'] table.endpoints"
+    browser.run("document.querySelector(arguments[0] + ' th:nth-child(3) button').click()", table)
+    values = [float(cell.split()[0].split("±")[0]) for cell in browser.run(SHOWN, f"{table} tbody td:nth-child(3) b")]
+    assert values == sorted(values) and len(values) == 10
+    browser.run("document.querySelector(arguments[0] + ' th:nth-child(3) button').click()", table)
+    turned = [float(cell) for cell in browser.run(SHOWN, f"{table} tbody td:nth-child(3) b")]
+    assert turned == values[::-1] and browser.one(f"{table} th:nth-child(3)").get_attribute("aria-sort") == "descending"
+    browser.run("document.querySelector(arguments[0] + ' th:first-child button').click()", table)
+    assert browser.run(SHOWN, f"{table} tbody th")[:2] == ["(1, 256)", "(2, 128)"]
+
+
+def test_the_page_follows_the_system_and_the_switch(browser, report):
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light, dark = "rgb(255, 255, 255)", "rgb(20, 24, 29)"
+    for theme, own, other in (("light", light, dark), ("dark", dark, light)):
+        browser.open(report, theme=theme)
+        browser.run("localStorage.clear()")
+        browser.open(report, theme=theme)
+        assert browser.run(background) == own
+        browser.one("#theme").click()
+        assert browser.run(background) == other
+        browser.open(report, theme=theme)
+        assert browser.run(background) == other  # it is kept
+        browser.run("localStorage.clear()")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_it_fits_and_is_accessible(browser, report, width, theme):
+    browser.open(report, width, theme)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.unfit() == []
+    quiet(browser)
+
+
+def test_panels_stack_and_claims_are_cards_on_a_phone(browser, report):
+    places = "return [...document.querySelectorAll('section#tradeoff .panel')].map(e => e.getBoundingClientRect().left)"
+    card = "return getComputedStyle(document.querySelector('.matrix tbody tr')).display"
+    browser.open(report, 1400)
+    assert len(set(browser.run(places))) > 1 and browser.run(card) == "table-row"
+    browser.open(report, 390)
+    assert len(set(browser.run(places))) == 1 and browser.run(card) == "block"
+    assert browser.shown(".matrix thead th") == 0 or browser.one(".matrix thead").size["width"] <= 1
+
+
+def test_a_printer_gets_all_of_it_in_light(browser, report):
+    browser.open(report, theme="dark")
+    browser.run("document.querySelector(`#filters input[value='qwen-gsm8k']`).click()")
+    hidden = browser.shown(".panel[data-pair='qwen-gsm8k']")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert hidden == 0 and browser.shown(".panel") == len(browser.all(".panel")) > 10
+    assert browser.shown("#tools") == 0
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
+    assert pdf.startswith("JVBERi0") and len(pdf) > 50_000
+
+
+def test_without_scripts_all_is_there_but_the_tools(browser, report):
+    browser.open(report, scripts=False)
+    try:
+        source = browser.driver.execute_cdp_cmd("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
+        found = browser.driver.execute_cdp_cmd(
+            "DOM.querySelectorAll", {"nodeId": source, "selector": ".panel, table, #tools, button.sort"}
+        )["nodeIds"]
+        boxes = [box(browser, node) for node in found]
+        assert len(boxes) > 20 and boxes.count(False) == 1  # the tools
+    finally:
+        browser.open(report)
+
+
+def box(browser, node):
+    """Whether an element takes room; asked without running a script."""
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        return browser.driver.execute_cdp_cmd("DOM.getBoxModel", {"nodeId": node})["model"]["height"] > 0
+    except WebDriverException:
+        return False
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_hostile_names_are_shown_and_do_nothing(browser, hostile, width):
+    browser.open(hostile, width)
+    title = browser.driver.title
+    texts = browser.run("return [...document.querySelectorAll('#notes li')].map(e => e.textContent)")
+    assert [text.split() for text in texts] == [text.split() for text in HOSTILE]
+    assert browser.all("img, iframe, object, embed, form[action], [onerror], [onload], [onmouseover]") == []
+    assert browser.run("return document.scripts.length") == 1
+    browser.run("document.querySelectorAll('th button.sort').forEach(b => b.click())")
+    assert browser.driver.title == title and title.startswith("rftlab")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    quiet(browser)
+
+
+def test_nothing_stands_between_the_file_and_its_first_paint(browser, report):
+    """No timed assertion: that it paints, and that it waits for no file, script or font."""
+    browser.open(report)
+    painted = browser.driver.execute_async_script(
+        "const done = arguments[0]; new PerformanceObserver(list => list.getEntriesByName('first-contentful-paint')"
+        ".forEach(entry => done(entry.name)))"
+        ".observe({type: 'paint', buffered: true})"
+    )
+    waits = browser.run("return document.querySelectorAll('link, script[src], style[src], img').length")
+    assert painted == "first-contentful-paint" and waits == 0 and report.stat().st_size < 4_000_000

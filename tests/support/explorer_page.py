@@ -1,0 +1,118 @@
+"""The explorer in a real browser: a server in a process of its own, and Chromium without a screen."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from tests.support.processes import hear_interrupts
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+DRIVERS = ("chromedriver", "chromium.chromedriver")
+PATIENCE = 240
+"""Seconds: the first run in a new cache compiles."""
+SERIES = """
+    const chart = document.querySelector(arguments[0]);
+    if (!chart || !window.getElement) return [];
+    const found = getElement(Number(chart.id.slice(1)));
+    return found && found.chart ? found.chart.getOption().series.map(s => ({name: s.name, data: s.data})) : [];
+"""
+
+
+def missing() -> str:
+    """Why there can be no browser test here; "" where there can."""
+    lacking = [name for name in ("nicegui", "selenium") if find_spec(name) is None]
+    if lacking:
+        return f"needs {' and '.join(lacking)}: the extras explore and test"
+    if not any(map(shutil.which, NAMES)) or not any(map(shutil.which, DRIVERS)):
+        return f"needs a browser and its driver: one of {', '.join(NAMES)}, and chromedriver"
+    return ""
+
+
+@contextmanager
+def explorer(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """A running `rftlab explore`: its address, and its process."""
+    command = [sys.executable, "-m", "rftlab.studies.cli.main", "explore", "--no-browser", "--threads", "2", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("explore: http://127.0.0.1:"), line
+        yield line.split()[1], process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def chromium(width: int, height: int = 1000) -> Iterator[Any]:
+    """A browser with a window of that size, which keeps its console and a list of its requests."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = next(filter(None, map(shutil.which, NAMES)))
+    flags = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
+    if os.geteuid() == 0:
+        flags.append("--no-sandbox")  # Chromium has none for root
+    for flag in flags:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(next(filter(None, map(shutil.which, DRIVERS))))
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def until(happened: Callable[[], Any], what: str) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = happened()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing came of it: {what}")
+
+
+def series(driver, place: str = ".chart") -> dict[str, list]:
+    """What a chart shows: points by the name of their line."""
+    return {line["name"]: line["data"] for line in driver.execute_script(SERIES, place)}
+
+
+def text_of(driver, place: str) -> str:
+    """The text of an element; "" where it is not there."""
+    found = driver.execute_script("return document.querySelector(arguments[0])?.textContent", place)
+    return found or ""
+
+
+def settled(driver) -> dict[str, list]:
+    """The chart of curves once all rounds are run."""
+
+    def whole():
+        """The chart may be a message behind the words."""
+        lines = series(driver) if "done" in text_of(driver, "#status") else {}
+        return lines if len({len(points) for name, points in lines.items() if name.startswith("now")}) == 1 else None
+
+    return until(whole, "the end of a simulation")
+
+
+def requested(driver) -> set[str]:
+    """Addresses of all requests since the last question, what the browser asks for itself left out."""
+    found = set()
+    for entry in driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated"):
+            params = message["params"]
+            found.add(params["url"] if "url" in params else params["request"]["url"])
+    return {address for address in found if not address.startswith(("data:", "blob:", "chrome:"))}

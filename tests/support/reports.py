@@ -1,0 +1,74 @@
+"""Reports of made-up curves."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import Curve
+from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.report.report import VERDICTS, ReportPart, script, write_report
+from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE
+from rftlab.studies.results.endpoints import endpoint_table
+from rftlab.studies.results.language import PHASES
+
+CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
+PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
+TINY = ["tiny-mix97", "tiny-mod97"]
+HOSTILE = '"><script>alert(1)</script>'
+ARXIV = "https://arxiv.org/abs/2601.22532"
+
+
+def curves_of(pairs, seeds):
+    """Made-up curves: three evaluations of every cell."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for pair in pairs:
+        for cell in map(label, cells_of(CHOSEN)):
+            for seed in range(seeds):
+                for at in (0, 1000, 2000):
+                    train, test = rng.uniform(0.1, 0.9, 2)
+                    rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
+    return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
+
+
+def with_metrics(curves):
+    """Curves as those of language models: flexible Pass@1 is 0.1 above the strict one before training and equal to
+    it after."""
+    flexible = curves["test_pass_at_1"] + 0.1 * (curves["round"] == 0)
+    phases = {f"{kind}_{phase}": at for at, phase in enumerate(PHASES, 1) for kind in ("seconds", "peak_mb")}
+    return curves.assign(train_flexible=flexible, test_flexible=flexible, **phases)
+
+
+def part(curves, text="plain", level="sim", **changes):
+    pairs = list(dict.fromkeys(curves["pair"]))
+    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(
+        **changes
+    )
+
+
+def findings_of(pairs, text="a < b"):
+    return [
+        SimpleNamespace(
+            claim=f"claim {i}",
+            statement=text,
+            pair=pair,
+            published="" if i else text,
+            measured=text,
+            verdict=verdict,
+            side=(MORE, LESS, BOTH)[at % 3] if verdict == FAILS else "",
+        )
+        for i, verdict in enumerate(VERDICTS)
+        for at, pair in enumerate(pairs)
+    ]
+
+
+def write(folder, curves, text="plain"):
+    return write_report(folder, CHOSEN, part(curves, text), None, {"command": text, text: "1"}, [text])
+
+
+def without_script(page: str) -> str:
+    """A page without the one script that all share. Raises AssertionError where it has none, or two."""
+    own = f"<script>{script()}</script>"
+    assert page.count(own) == 1
+    return page.replace(own, "")
