@@ -17,8 +17,8 @@ NAME = 60
 """Letters of a name that a chart shows."""
 
 
-class Look(NamedTuple):
-    """How a chart is to look."""
+class ChartView(NamedTuple):
+    """How a chart is shown."""
 
     axis: Axis = "rounds"
     dark: bool = False
@@ -77,12 +77,12 @@ def points(x: np.ndarray, y: np.ndarray) -> list[list[float]]:
     return [[float(f"{a:.6g}"), round(float(b), 4)] for a, b in zip(x[kept], y[kept], strict=True)]
 
 
-def curve_chart(curves: list[ShownCurve], look: Look) -> dict[str, Any]:
+def curve_chart(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
     """Learning curves: test solid, train dashed, seeds thin. Colours go with the order of `curves`."""
-    colours = DARK if look.dark else LIGHT
-    series = [line for place, shown in enumerate(curves) for line in _lines(shown, look, colours[place % len(colours)])]
-    frame = _frame(look) | {"series": series, "legend": _legend(curves, look)}
-    ends = [point[0] for line in series for point in line["data"]] + [end_of(shown, look.axis) for shown in curves]
+    colours = DARK if view.dark else LIGHT
+    series = [line for place, shown in enumerate(curves) for line in _lines(shown, view, colours[place % len(colours)])]
+    frame = _frame(view) | {"series": series, "legend": _legend(curves, view)}
+    ends = [point[0] for line in series for point in line["data"]] + [end_of(shown, view.axis) for shown in curves]
     known = [end for end in ends if np.isfinite(end)]
     frame["xAxis"] = frame["xAxis"] | {"max": max(known, default=1.0)}
     return frame
@@ -101,15 +101,15 @@ def end_of(shown: ShownCurve, axis: Axis) -> float:
     return design.rounds * float(a_round[axis] or "nan")
 
 
-def _lines(shown: ShownCurve, look: Look, colour: str) -> list[dict[str, Any]]:
-    mean, name = mean_of(shown, look.axis), short(shown.name)
+def _lines(shown: ShownCurve, view: ChartView, colour: str) -> list[dict[str, Any]]:
+    mean, name = mean_of(shown, view.axis), short(shown.name)
     found = [
         _line(f"{name}, test", points(mean.x, mean.test), colour, 2.6, "solid", shown.measured),
         _line(f"{name}, train", points(mean.x, mean.train), colour, 1.8, "dashed", shown.measured),
     ]
     if shown.alone and len(shown.seeds) > 1:
         for curve in shown.seeds:
-            x = along(curve, look.axis, shown.seconds)
+            x = along(curve, view.axis, shown.seconds)
             thin = _line(f"{name}, test, seed {curve.seed[0]}", points(x, curve.test_pass_at_1), colour, 1, "solid")
             found.append(thin | {"silent": True, "lineStyle": thin["lineStyle"] | {"opacity": 0.45}})
     return found
@@ -132,11 +132,11 @@ def _line(
     }
 
 
-def _legend(curves: list[ShownCurve], look: Look) -> dict[str, Any]:
+def _legend(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
     names = [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")]
-    text = {"color": ink(look.dark), "width": 240, "overflow": "truncate"}
-    return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(look.dark)},
-            "pageIconColor": ink(look.dark)}  # fmt: skip
+    text = {"color": ink(view.dark), "width": 240, "overflow": "truncate"}
+    return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(view.dark)},
+            "pageIconColor": ink(view.dark)}  # fmt: skip
 
 
 def ink(dark: bool) -> str:
@@ -144,20 +144,20 @@ def ink(dark: bool) -> str:
     return "#e6e9ec" if dark else "#1c2329"
 
 
-def _frame(look: Look) -> dict[str, Any]:
-    text = {"color": ink(look.dark)}
+def _frame(view: ChartView) -> dict[str, Any]:
+    text = {"color": ink(view.dark)}
     axis = {
         "axisLabel": text | {"hideOverlap": True},
         "nameTextStyle": text,
         "axisLine": {"show": True, "lineStyle": {"color": "#8a949e"}},
-        "splitLine": {"lineStyle": {"color": "#3a4046" if look.dark else "#e2e6ea"}},
+        "splitLine": {"lineStyle": {"color": "#3a4046" if view.dark else "#e2e6ea"}},
     }
     return {
         "animation": False,
         "backgroundColor": "transparent",
         "aria": {"enabled": True},
-        "grid": {"left": 52, "right": 16 if look.narrow else 28, "top": 44, "bottom": 52},
+        "grid": {"left": 52, "right": 16 if view.narrow else 28, "top": 44, "bottom": 52},
         "tooltip": {"trigger": "axis", "confine": True, "order": "valueDesc"},
-        "xAxis": axis | {"type": "value", "name": TITLES[look.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
+        "xAxis": axis | {"type": "value", "name": TITLES[view.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
         "yAxis": axis | {"type": "value", "name": "Pass@1", "min": 0},
     }

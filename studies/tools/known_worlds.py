@@ -73,7 +73,7 @@ FEWEST = 8
 """Values of a curve whose future is asked for."""
 
 
-class Setting(NamedTuple):
+class InWorld(NamedTuple):
     """What a series of learning rates has in common."""
 
     environment: Environment
@@ -91,7 +91,7 @@ def designs(rounds: int, *choices: tuple[str, int, int, int]) -> list[Design]:
     ]
 
 
-def chosen() -> list[Setting]:
+def chosen() -> list[InWorld]:
     """Linear worlds: usual, mostly unsolvable, half unsolvable, easy; three estimators."""
     small = Linear(n_train=1000, n_test=400, n_features=64)
     worlds = (
@@ -101,10 +101,10 @@ def chosen() -> list[Setting]:
         replace(small, base_format=3.0, kappa=8.0, align=0.97),
     )
     choices = designs(300, ("grpo", 32, 8, 1), ("grpo", 8, 4, 4), ("minimalist", 32, 1, 1))
-    return [Setting(world, design) for world, design in product(worlds, choices)]
+    return [InWorld(world, design) for world, design in product(worlds, choices)]
 
 
-def worlds() -> list[Setting]:
+def worlds() -> list[InWorld]:
     """Other worlds: contexts that share nothing, answers of two tokens, little that generalises; other estimators."""
     linear = Linear(n_train=600, n_test=200, n_features=128, n_answers=4, rho=0.5, kappa=2.0, base_format=-1.0)
     places: tuple[Environment, ...] = (
@@ -115,11 +115,11 @@ def worlds() -> list[Setting]:
         replace(linear, unsolvable=0.8, n_test=1000),
     )
     choices = designs(240, ("rloo", 16, 4, 1), ("dr_grpo", 32, 16, 2), ("paper_text", 16, 8, 6))
-    adam = [Setting(place, design) for place, design in product(places, choices)]
-    return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
+    adam = [InWorld(place, design) for place, design in product(places, choices)]
+    return adam + [InWorld(linear, design, "sgd", 30.0) for design in choices]
 
 
-def held() -> list[Setting]:
+def held() -> list[InWorld]:
     """Worlds that were written down before any rule was changed for the last time, and scored once, after it: memory
     that fades and leaks, answers of two tokens, many arms; other estimators, numbers of rounds and of evaluations."""
     linear = Linear(
@@ -137,11 +137,11 @@ def held() -> list[Setting]:
         Design(16, 8, estimator=preset("cispo"), rounds=200, eval_every=5, epochs=4),
         Design(32, 4, estimator=preset("paper_code"), rounds=150, eval_every=3, epochs=8),
     ]
-    adam = [Setting(place, design) for place, design in product(places, choices)]
-    return adam + [Setting(linear, design, "sgd", 30.0) for design in choices]
+    adam = [InWorld(place, design) for place, design in product(places, choices)]
+    return adam + [InWorld(linear, design, "sgd", 30.0) for design in choices]
 
 
-def simulated(settings: list[Setting], seeds: int) -> Iterator[KnownCase]:
+def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
     """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
     with what a longer run is worth there."""
     for number, setting in enumerate(settings):
@@ -157,7 +157,7 @@ def simulated(settings: list[Setting], seeds: int) -> Iterator[KnownCase]:
                     yield early
 
 
-def _run(setting: Setting, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _run(setting: InWorld, rate: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The log with sampled evaluations, and the exact curve of half as many rounds again."""
     design = setting.design
     run = Simulation(setting.environment, design, Optimizer(setting.kind, rate), evaluation="sampled", seed=seed)
@@ -165,7 +165,7 @@ def _run(setting: Setting, rate: float, seed: int) -> tuple[pd.DataFrame, pd.Dat
     return simulate(run).curve.to_frame(), simulate(more).curve.to_frame()
 
 
-def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> KnownCase:
+def _case(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame, ends: list[float], at: int) -> KnownCase:
     rounds, design, world = setting.design.rounds, setting.design, setting.environment
     after = exact[exact["round"] > rounds]
     values = exact["test_pass_at_1"][exact["round"] <= rounds].to_numpy()
@@ -181,7 +181,7 @@ def _case(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame, e
     return KnownCase(_log(name, setting, log), truth, later)
 
 
-def _early(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame) -> KnownCase | None:
+def _early(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame) -> KnownCase | None:
     """The first third of a run, where it has enough values."""
     every = setting.design.eval_every
     cut = setting.design.rounds // 3 // every * every
@@ -190,7 +190,7 @@ def _early(name: str, setting: Setting, log: pd.DataFrame, exact: pd.DataFrame) 
     return KnownCase(_log(f"{name} until {cut}", setting, seen), truth, later) if len(seen) >= FEWEST else None
 
 
-def _log(name: str, setting: Setting, log: pd.DataFrame) -> ImportedRun:
+def _log(name: str, setting: InWorld, log: pd.DataFrame) -> ImportedRun:
     known = KnownDesign(prompts=setting.design.batch_size, rollouts=setting.design.rollouts)
     return run_of(name, log, _questions(setting.environment), known)
 

@@ -13,7 +13,7 @@ from rftlab.shared.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build, tabular_world
 from rftlab.studies.explore import jobs
-from rftlab.studies.explore.chart import DARK, LIGHT, Look, ShownCurve, curve_chart, short
+from rftlab.studies.explore.chart import DARK, LIGHT, ChartView, ShownCurve, curve_chart, short
 from rftlab.studies.explore.choices import Choices, from_query, simulation_of
 from rftlab.studies.explore.comparison import compared
 from rftlab.studies.explore.export import csv_of, picture_of
@@ -123,19 +123,19 @@ def test_lines_stand_out_from_the_page(palette, page):
 
 def test_a_chart_shows_means_where_all_seeds_are():
     shown = [ShownCurve("now", [curve([0.1, 0.2, 0.4]), curve([0.3, 0.4])], alone=True), ShownCurve("x" * 99, [])]
-    chart = curve_chart(shown, Look("rollouts"))
+    chart = curve_chart(shown, ChartView("rollouts"))
     lines = {line["name"]: line["data"] for line in chart["series"]}
     assert lines["now, test"] == [[0.0, 0.2], [80.0, 0.3]] and lines["now, train"] == [[0.0, 0.3], [80.0, 0.4]]
     assert lines[f"{'x' * 59}…, test"] == [] and len(short("x" * 99)) == 60
-    assert curve_chart(shown, Look("seconds"))["series"][0]["data"] == []  # nobody can say how long a round takes
+    assert curve_chart(shown, ChartView("seconds"))["series"][0]["data"] == []  # nobody can say how long a round takes
 
 
 @pytest.mark.parametrize(("axis", "end"), [("rounds", 2000), ("rollouts", 512_000), ("seconds", 4000)])
 def test_the_axis_is_as_long_as_the_runs_will_be(axis, end):
     begun = ShownCurve("now", [curve([0.1, 0.2])], 2.0, design=simulation_of(Choices()).design)
-    assert curve_chart([begun], Look(axis))["xAxis"]["max"] == end
-    assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], Look("rounds"))["xAxis"]["max"] == 9000
-    assert curve_chart([], Look(axis))["xAxis"]["max"] == 1
+    assert curve_chart([begun], ChartView(axis))["xAxis"]["max"] == end
+    assert curve_chart([begun, ShownCurve("x", [curve([0.1], [9000])])], ChartView("rounds"))["xAxis"]["max"] == 9000
+    assert curve_chart([], ChartView(axis))["xAxis"]["max"] == 1
 
 
 def test_curves_are_compared_where_the_shortest_ends():

@@ -11,7 +11,7 @@ from nicegui import run, ui
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.cards import CARDS, PRESETS
-from rftlab.studies.explore.chart import AXES, Look, ShownCurve, curve_chart
+from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_chart
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
 from rftlab.studies.explore.heat import cells_of
@@ -92,7 +92,7 @@ class ExplorerPage:
                 ui.button("Pin", on_click=self._pin).props("no-caps outline dense id=pin")
                 over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
                 ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
-            self.chart = ui.echart(curve_chart([], Look())).classes("chart")
+            self.chart = ui.echart(curve_chart([], ChartView())).classes("chart")
             self.bar = ui.linear_progress(value=0, show_value=False).props("aria-label='part simulated'")
             self.status = ui.label().classes("status").props("role=status id=status")
             self.table = PinTable(self._remove)
@@ -294,7 +294,7 @@ class ExplorerPage:
             self.timer.deactivate()
 
     def _draw(self, curves: list[ShownCurve]) -> None:
-        options = curve_chart(curves, Look(self.scene.axis, self.scene.dark))
+        options = curve_chart(curves, ChartView(self.scene.axis, self.scene.dark))
         self.chart.options.clear()
         self.chart.options.update(options)
         self.chart.update()
