@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_what_cannot_be_exported_is_one_line_and_writes_nothing(trained, tmp_pat
         (lambda config: config.update(level="sim"), "is of no language model's run"),
         (lambda config: config["model"].update(more=1), "is of no run of this version: KeyError: 'more'"),
         (lambda config: config["model"]["tiny"].update(width="\x1b[2J"), "is of no run of this version: TypeError"),
-        (lambda config: config["model"]["tiny"].update(width=32), "weights of another model|cannot be|is damaged"),
+        (lambda config: config["model"]["tiny"].update(width=32), "has weights of another model than"),
         (lambda config: config.pop("lora"), "is of no run of this version: KeyError: 'lora'"),
     ],
 )
@@ -115,8 +116,8 @@ def test_a_forged_configuration_is_one_line(change, message, trained, tmp_path):
     change(config)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    (tmp_path / "run" / "checkpoints").symlink_to(trained / "checkpoints")
-    with pytest.raises(UserError, match=message + "|has no checkpoint") as error:
+    shutil.copytree(trained / "checkpoints", tmp_path / "run" / "checkpoints")
+    with pytest.raises(UserError, match=message) as error:
         export(stored_run(tmp_path / "run"), tmp_path / "out")
     assert "\n" not in str(error.value) and "\x1b" not in str(error.value)
 
