@@ -136,7 +136,9 @@ class Bench:
                 pass
             return job.stop.is_set()
 
-        found = simulate(run, self.worlds.get(run.environment, stopped), stopped=stopped)
+        # who holds the worlds must not wait for others, who may wait for a world
+        world = self.worlds.get(run.environment, job.stop.is_set)
+        found = simulate(run, world, stopped=stopped)
         ended = found.diverged_at is None
         job.values[cell.batch, cell.group] = float(found.curve.test_pass_at_1[-1]) if ended else 0.0
 

@@ -1,7 +1,6 @@
 """What stands behind the explorer's page: signal, map, comparison, real runs, files. Without a browser."""
 
 import io
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -191,12 +190,11 @@ def test_a_newer_change_cancels_the_older_one():
     old = [bench.start(long) for _ in range(20)]
     for job in old:
         job.stop.set()
-    began = time.perf_counter()
     last = bench.start(small("B=8&K=2&rounds=200"))
     until(lambda: last.done, "the last job")
     whole = [one for one in old if one.ended]
     assert last.ended == 3 and last.signal is not None and whole == [] and all(job.done for job in old)
-    assert time.perf_counter() - began < 60 and last.share == 1.0
+    assert last.share == 1.0
 
 
 @pytest.mark.parametrize("error", [UserError("kappa is too large"), ValueError("a\nb"), MemoryError()])
@@ -214,6 +212,16 @@ def test_what_goes_wrong_ends_a_job_with_a_line_and_not_the_bench(error, monkeyp
     after = bench.start(good)
     until(lambda: after.done, "the job after it")
     assert after.ended == 3 and not after.failed
+
+
+def test_a_map_and_curves_that_need_one_world_do_not_wait_for_each_other():
+    """A map that waits for its turn with the worlds in its hand would stop all."""
+    bench = Bench(2)
+    for seed in range(12):
+        run = small("rounds=200", world_seed=seed)
+        job, filling = bench.start(run), bench.fill([HeatCell(8, 1, run)])
+        until(lambda job=job, filling=filling: job.done and filling.done, "a curve and a cell")
+        assert job.ended == 3 and len(filling.values) == 1
 
 
 def test_a_map_waits_for_curves_and_stops():

@@ -15,7 +15,7 @@ from tests.support.processes import hear_interrupts
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 DRIVERS = ("chromedriver", "chromium.chromedriver")
-PATIENCE = 240
+PATIENCE = 120
 """Seconds: the first run in a new cache compiles."""
 SERIES = """
     const chart = document.querySelector(arguments[0]);
