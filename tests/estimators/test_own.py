@@ -12,6 +12,7 @@ import pytest
 
 import rftlab as rl
 from rftlab.shared.advantage import advantages
+from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.own import function_of
 from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
@@ -339,3 +340,28 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
         command, environment["RFTLAB_PLUGINS"] = [sys.executable, "-c", code], variable
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
         assert done.stdout == "filed\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"baseline": "group_mean"}, r"advantage.baseline \(a function of your own\) = 'group_mean' is unknown"),
+        ({"credit": "set_mean"}, r"advantage.credit \(a function of your own\)"),
+        ({"scale": "group_std"}, r"advantage.scale \(a function of your own\) = 'group_std' is unknown; allowed: none"),
+        ({"gamma": 0.5}, "advantage.gamma"),
+        ({"name": "nobody"}, "advantage 'nobody' is not there; allowed: with --plugins and the file that has it"),
+    ],
+)
+def test_what_a_function_leaves_no_room_for_is_refused(choices, message):
+    with pytest.raises(rl.UserError, match=message):
+        prepared(rl.Estimator(OwnAdvantage(**choices)))
+
+
+def test_a_scale_over_the_batch_may_follow():
+    rl.advantage("mine")(centred)
+    spec = rl.preset("mine").advantage
+    group = np.repeat(np.arange(3), 2)
+    for choices in ({"scale": "batch_std"}, {"whiten": "responses"}):
+        own = prepared(rl.Estimator(replace(spec, **choices)), group=group)
+        shipped = prepared(rl.Estimator(rl.Advantage("group_mean", **choices)), group=group)
+        np.testing.assert_allclose(own.advantage, shipped.advantage, atol=1e-12)
