@@ -2,6 +2,7 @@
 
 import hashlib
 
+from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import check, check_choice
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plugins import load_known
@@ -28,6 +29,8 @@ def preset(name: str) -> Estimator:
 def name_of(estimator: Estimator) -> str:
     """Name of the preset that equals `estimator`, else its baseline, `custom` and a hash of every knob that differs
     from its default."""
+    if (is_own(estimator.advantage) or is_own(estimator.surrogate)) and estimator not in PRESETS.values():
+        load_known()  # a process of its own has not read the files yet
     own = next((name for name, known in PRESETS.items() if known == estimator), None)
     changed = [
         (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)

@@ -1,6 +1,7 @@
 """Functions of the user's in the place of an advantage or a surrogate: the same numbers as the compiled estimator of
 the same formula, wherever it runs, and a line for each way to get it wrong."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 import rftlab as rl
 from rftlab.shared.advantage import advantages
+from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.own import function_of
 from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
@@ -300,8 +302,6 @@ def filed(rewards):
 
 
 def rftlab(*arguments, cwd=None, **variables):
-    import os
-
     command = [sys.executable, "-m", "rftlab.studies.cli.main", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
@@ -321,3 +321,47 @@ def test_a_file_is_read_by_every_command(tmp_path):
     ):
         done = rftlab("estimators", *arguments, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and said in done.stderr
+
+
+def test_a_process_of_its_own_gives_the_same_name(tmp_path):
+    """A run of a language model is named in one process and trained in another, which reads the files when it must."""
+    (tmp_path / "mine.py").write_text(FILE)
+    first = (
+        "import pickle, pathlib, rftlab as rl; from rftlab.shared.plugins import name_plugins; "
+        "name_plugins([pathlib.Path('mine.py')]); from rftlab.studies.cards import name_of; e = rl.preset('filed'); "
+        "pathlib.Path('e').write_bytes(pickle.dumps(e)); print(name_of(e))"
+    )
+    second = (
+        "import pickle, pathlib; from rftlab.studies.cards import name_of; "
+        "print(name_of(pickle.loads(pathlib.Path('e').read_bytes())))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "RFTLAB_PLUGINS": ""}
+    for code, variable in ((first, ""), (second, str(tmp_path / "mine.py"))):
+        command, environment["RFTLAB_PLUGINS"] = [sys.executable, "-c", code], variable
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
+        assert done.stdout == "filed\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"baseline": "group_mean"}, r"advantage.baseline \(a function of your own\) = 'group_mean' is unknown"),
+        ({"credit": "set_mean"}, r"advantage.credit \(a function of your own\)"),
+        ({"scale": "group_std"}, r"advantage.scale \(a function of your own\) = 'group_std' is unknown; allowed: none"),
+        ({"gamma": 0.5}, "advantage.gamma"),
+        ({"name": "nobody"}, "advantage 'nobody' is not there; allowed: with --plugins and the file that has it"),
+    ],
+)
+def test_what_a_function_leaves_no_room_for_is_refused(choices, message):
+    with pytest.raises(rl.UserError, match=message):
+        prepared(rl.Estimator(OwnAdvantage(**choices)))
+
+
+def test_a_scale_over_the_batch_may_follow():
+    rl.advantage("mine")(centred)
+    spec = rl.preset("mine").advantage
+    group = np.repeat(np.arange(3), 2)
+    for choices in ({"scale": "batch_std"}, {"whiten": "responses"}):
+        own = prepared(rl.Estimator(replace(spec, **choices)), group=group)
+        shipped = prepared(rl.Estimator(rl.Advantage("group_mean", **choices)), group=group)
+        np.testing.assert_allclose(own.advantage, shipped.advantage, atol=1e-12)
