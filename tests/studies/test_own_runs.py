@@ -90,13 +90,18 @@ def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
     assert found.design in ("8x8", "16x8", "") and found.per_round in (64, 128)
 
 
-@pytest.mark.parametrize("width", [390, 1400])
-def test_hostile_names_of_runs_do_nothing(browser, tmp_path, width):
-    root = hostile_results(tmp_path)
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The page of imported runs whose every text is hostile."""
+    root = hostile_results(tmp_path_factory.mktemp("hostile"))
     status, _ = rftlab("report", "imported:evil", "--results", root, "--quiet")
-    page = root / "report-imported-evil" / "report.html"
     assert status == 0
-    browser.open(page, width)
+    return root / "report-imported-evil" / "report.html"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
+    browser.open(hostile, width)
     assert browser.driver.title.startswith("rftlab") and browser.run("return document.scripts.length") == 1
     assert browser.all("img, iframe, object, [onerror], [onload], [onmouseover]") == []
     assert browser.run("return document.documentElement.scrollWidth") <= width
