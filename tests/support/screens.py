@@ -18,7 +18,7 @@ SHOTS = (
 )
 """Name, width, height, theme, and what stands at the top."""
 HOVERED = "#tradeoff .panel[data-pair='qwen-gsm8k'] svg.plot"
-COLOURS, WIDTH = 64, 900
+COLOURS, WIDTH = 256, 900
 
 
 def shoot(page: Path, folder: Path) -> None:
@@ -58,7 +58,7 @@ def small(source: Path | io.BytesIO, target: Path) -> None:
     picture = Image.open(source).convert("RGB")
     if picture.width > WIDTH:
         picture = picture.resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
 if __name__ == "__main__":
