@@ -7,6 +7,7 @@ hold.
 
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Iterable
 from functools import wraps
 from math import ceil
@@ -77,7 +78,8 @@ def styled(draw: Callable) -> Callable:
 
     @wraps(draw)
     def inside(*args, **kwargs):
-        with _LOCK, rc_context(_STYLE):
+        with _LOCK, rc_context(_STYLE), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # of names in a script that the font lacks
             return draw(*args, **kwargs)
 
     return inside

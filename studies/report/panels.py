@@ -71,6 +71,11 @@ def _line_look(line: Line2D) -> Look:
     return Look(colour, "" if dash in ("None", " ") else dash, line.get_linewidth(), marker, hollow, _alpha(line))
 
 
+def _first_colour(colours: Any) -> str:
+    """Of a collection, whose marks share one."""
+    return to_hex(tuple(np.asarray(colours, dtype=float).reshape(-1, 4)[0]))
+
+
 def _alpha(artist: Artist) -> float:
     known = artist.get_alpha()
     return 1.0 if known is None else float(known)
@@ -184,8 +189,8 @@ def _series(
 
 def _own_label(ax: Axes, line: Line2D) -> str:
     """The label of a line, or of the error bars that it belongs to."""
-    bars = [bar for bar in ax.containers if isinstance(bar, ErrorbarContainer) and bar.lines[0] is line]
-    label = str((bars or [line])[0].get_label())
+    bars = (bar for bar in ax.containers if isinstance(bar, ErrorbarContainer) and bar.lines[0] is line)
+    label = str(next((bar.get_label() for bar in bars), line.get_label()))
     return "" if label.startswith(_NO_NAME) else plain_text(label)
 
 
@@ -197,7 +202,7 @@ def _band_of(areas: list[PolyCollection], colour: str, values: np.ndarray) -> np
         for path in area.get_paths():
             for x, y in _vertices(path):
                 heights.setdefault(float(x), []).append(float(y))
-        if to_hex(area.get_facecolor()[0]) == colour and heights and set(heights) <= set(values[:, 0].tolist()):
+        if _first_colour(area.get_facecolor()) == colour and heights and set(heights) <= set(values[:, 0].tolist()):
             areas.remove(area)
             none = [np.nan]
             return np.array([[min(heights.get(x, none)), max(heights.get(x, none))] for x in values[:, 0].tolist()])
@@ -232,13 +237,17 @@ def _rule(ax: Axes, line: Line2D) -> PlainShape:
 
 
 def _segments(ax: Axes, lines: LineCollection) -> list[PlainShape]:
-    look = Look(to_hex(lines.get_color()[0]), width=float(lines.get_linewidth()[0]), alpha=_alpha(lines))
+    look = Look(
+        _first_colour(lines.get_color()),
+        width=float(np.ravel(np.asarray(lines.get_linewidth()))[0]),
+        alpha=_alpha(lines),
+    )
     facts = _NOTED.get(lines, {})
     return [PlainShape(look, _fractions(ax, own), facts) for own in map(_vertices, lines.get_paths()) if len(own)]
 
 
 def _areas(ax: Axes, area: PolyCollection) -> list[PlainShape]:
-    look = Look(to_hex(area.get_facecolor()[0]), "", 0.0, alpha=_alpha(area))
+    look = Look(_first_colour(area.get_facecolor()), "", 0.0, alpha=_alpha(area))
     return [PlainShape(look, _fractions(ax, own), {}, filled=True) for own in map(_vertices, area.get_paths())]
 
 
@@ -258,7 +267,7 @@ def _axis(ax: Axes, side: int, label: str) -> AxisMarks:
     axis = (ax.xaxis, ax.yaxis)[side]
     low, high = sorted(axis.get_view_interval())
     formatter, at = axis.get_major_formatter(), np.asarray(axis.get_majorticklocs(), dtype=float)
-    texts = [plain_text(text) for text in formatter.format_ticks(at)]
+    texts = [plain_text(text) for text in formatter.format_ticks(at.tolist())]
     inside = [(float(place), text) for place, text in zip(at, texts, strict=True) if low <= place <= high]
     points = np.zeros((len(inside), 2))
     points[:, side] = [place for place, _ in inside]

@@ -65,7 +65,7 @@ def _key(key: ChartKey) -> Markup:
 
 def _panel(panel: ChartPanel, step: int) -> Markup:
     names = panel.y.names
-    height = max(HEIGHT, ROW * len(names) + 60) if names else HEIGHT
+    height: float = max(HEIGHT, ROW * len(names) + 60) if names else HEIGHT
     left = _left(panel.y)
     turned = _turned(panel.x, WIDTH - left - _RIGHT)
     height += _label_width(panel.x.ticks) * 0.62 - 6 if turned else 0

@@ -117,9 +117,13 @@ function tell(plot, series, at) {
   plot.append(hot);
   tip.hidden = false;
   const mark = hot.getBoundingClientRect(), own = tip.getBoundingClientRect();
-  const left = mark.right + 10 + own.width > innerWidth ? mark.left - 10 - own.width : mark.right + 10;
+  const beside = own.width + mark.width + 28 < innerWidth / 2;  // else there is room above or below the mark alone
+  const past = beside && mark.right + 10 + own.width > innerWidth;
+  const left = beside ? (past ? mark.left - 10 - own.width : mark.right + 10) : mark.left - own.width / 2;
+  const above = mark.top - own.height - 10;
+  const top = beside ? mark.top - own.height / 2 : above < 4 ? mark.bottom + 10 : above;
   tip.style.left = `${Math.max(4, Math.min(left, innerWidth - own.width - 4))}px`;
-  tip.style.top = `${Math.max(4, Math.min(mark.top - own.height / 2, innerHeight - own.height - 4))}px`;
+  tip.style.top = `${Math.max(4, Math.min(top, innerHeight - own.height - 4))}px`;
 }
 function hide() {
   hot?.remove();

@@ -1,0 +1,77 @@
+"""The gallery shows every figure that the tool draws, each below a command that makes it."""
+
+import ast
+import re
+
+import pytest
+
+from tests.support.command_lines import lines_of
+from tests.support.vectors import ROOT
+
+GALLERY = ROOT / "docs" / "gallery.md"
+SHOWN = {
+    "compare/explanation": "compare-why-1",
+    "compare/histograms": "compare-why-1-rates",
+    "compare/learning_curves": "compare-tradeoff-curves",
+    "compare/scatter": "compare-agreement",
+    "compare/tradeoff": "compare-tradeoff-tradeoff",
+    "forecast/grid_figure": "forecast-sign97",
+    "forecast/score_figure": "forecast-scores",
+    "imported/curves_figure": "runs-curves",
+    "imported/ends_figure": "runs-ends",
+    "imported/training_figure": "runs-training-1",
+    "law/collapse": "law",
+    "league/league": "league",
+    "public/learning_rates": "public_learning_rates",
+    "public/pods": "public-pods",
+    "public/single_runs": "public_single_runs",
+    "public/starts": "public_starts",
+    "report/agreement": "agreement",
+    "report/learning_curves": "tradeoff-curves",
+    "report/overview": "overview",
+    "report/tradeoff": "tradeoff-endpoints",
+    "theory/plateau": "theory-plateau",
+    "theory/regret": "theory-regret",
+    "theory/replay": "theory-replay",
+    "theory/variance": "theory-variance",
+    "theory/weights": "theory-weights",
+}
+"""Picture of each function that draws."""
+
+
+def drawing(source: str) -> list[str]:
+    """Public functions of a file that draw."""
+    found = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.returns is not None]
+    return [node.name for node in found if ast.unparse(node.returns) == "Drawn" and not node.name.startswith("_")]
+
+
+def test_every_function_that_draws_has_a_picture():
+    homes = {path.parent.name: path for path in (ROOT / "studies").glob("*/figure*.py")}
+    assert {f"{room}/{name}" for room, path in homes.items() for name in drawing(path.read_text())} == set(SHOWN)
+    text = GALLERY.read_text()
+    assert [name for name, picture in SHOWN.items() if not re.search(rf"[(/]{picture}\.png\)", text)] == []
+
+
+def test_pictures_have_words_and_stay_small():
+    found = re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", GALLERY.read_text())
+    assert len(found) > len(SHOWN) and all(len(words) > 20 for words, _ in found)
+    files = {path.name for path in (GALLERY.parent / "gallery").iterdir()}
+    assert files == {name.removeprefix("gallery/") for _, name in found if name.startswith("gallery/")}
+    assert all((GALLERY.parent / name).stat().st_size < 200_000 for _, name in found)
+
+
+def test_every_part_names_a_command():
+    parts = GALLERY.read_text().split("\n## ")[1:]
+    assert len(parts) > 8
+    assert [part.splitlines()[0] for part in parts if not lines_of(part) and "`rftlab" not in part] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f() -> Drawn: ...\ndef _g() -> Drawn: ...\ndef h() -> int: ...", ["f"]),
+        ("def f(): ...", []),
+    ],
+)
+def test_functions_that_draw_are_found(source, found):
+    assert drawing(source) == found

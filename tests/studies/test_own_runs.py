@@ -1,0 +1,133 @@
+"""`rftlab report` of what `rftlab run` and `rftlab train` left: a page for every results folder, also in a browser."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.imported.advice import advice_on
+from rftlab.studies.imported.groups import MEASURES
+from rftlab.studies.imported.level import ImportedName, side_of
+from rftlab.studies.imported.own import folders_of, own_runs
+from rftlab.studies.imported.page import view_of
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.logs.store import write_collection
+from tests.support.browser import HOSTILE, browser
+from tests.support.here import rftlab
+from tests.support.reports import without_script
+
+__all__ = ["browser"]
+QUICK = ("--rounds", "20", "--eval-every", "10", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Two designs of one pair, three seeds each, as `rftlab run` stores them."""
+    root = tmp_path_factory.mktemp("results") / "mine"
+    for batch in ("8", "16"):
+        status, _ = rftlab("run", "cell", "--batch-size", batch, "--seeds", "3", "--results", root, *QUICK)
+        assert status == 0
+    return root
+
+
+def test_a_folder_without_a_study_has_a_report(results):
+    status, text = rftlab("report", "--results", results, "--quiet")
+    page = without_script((results / "report-runs" / "report.html").read_text())
+    assert status == 0 and "Runs in mine: 6 runs" in text
+    assert "qwen-gsm8k" in page and "So what should I choose?" in page and 'class="plot"' in page
+    ends = pd.read_csv(results / "report-runs" / "ends.csv")
+    assert sorted(ends["design"]) == ["16x8", "8x8"] and set(ends["runs"]) == {3}
+    assert {run.name for run in own_runs(results)} == {
+        f"qwen-gsm8k/{batch}x8-paper_text-s{seed}" for batch in (8, 16) for seed in range(3)
+    }
+
+
+def test_the_folder_of_one_run_has_a_report(results, tmp_path):
+    (one, *_) = folders_of(results)
+    alone = shutil.copytree(one, tmp_path / "train")
+    (alone / "done.json").unlink()
+    status, _ = rftlab("report", "--results", alone, "--quiet")
+    assert status == 0 and "one design, so nothing is compared" in (alone / "report-runs" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("file", ["curve.parquet", "config.json", "done.json"])
+def test_a_run_that_was_changed_is_named(results, tmp_path, file):
+    copy = shutil.copytree(results, tmp_path / "copy", ignore=shutil.ignore_patterns("report-*"))
+    (one, *_) = folders_of(copy)
+    path = one / file
+    if file == "curve.parquet":
+        pd.read_parquet(path).assign(test_pass_at_1=0.9).to_parquet(path, index=False)
+    else:
+        facts = json.loads(path.read_text())
+        path.write_text(json.dumps(facts | {"seed": 99}))
+    with pytest.raises(UserError, match=r"cannot be trusted: .*; remove it"):
+        own_runs(copy)
+    status, text = rftlab("report", "--results", copy, "--quiet")
+    assert status == 2 and one.name in text and not (copy / "report-runs").exists()
+
+
+def test_a_folder_without_runs_says_what_it_lacks(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "copy")
+    shutil.rmtree(copy / "sim")
+    status, text = rftlab("report", "--results", copy, "--quiet")
+    assert status == 2 and "rftlab reproduce" in text
+
+
+def test_no_link_is_followed(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "copy")
+    shutil.rmtree(copy / "sim")
+    (copy / "sim").symlink_to(results / "sim")
+    assert folders_of(copy) == []
+
+
+def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
+    side = side_of(ImportedName("x"), own_runs(results), MEASURES[0])
+    (found,) = advice_on(view_of([side], "rounds").ends)
+    assert (found.pair, found.tried, found.trust) == ("qwen-gsm8k", 2, "fair")
+    assert found.design in ("8x8", "16x8", "") and found.per_round in (64, 128)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The page of imported runs whose every text is hostile."""
+    root = hostile_results(tmp_path_factory.mktemp("hostile"))
+    status, _ = rftlab("report", "imported:evil", "--results", root, "--quiet")
+    assert status == 0
+    return root / "report-imported-evil" / "report.html"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
+    browser.open(hostile, width)
+    assert browser.driver.title.startswith("rftlab") and browser.run("return document.scripts.length") == 1
+    assert browser.all("img, iframe, object, [onerror], [onload], [onmouseover]") == []
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.unfit() == []
+    seen = browser.seen()
+    assert seen.errors == [] and seen.requests == []
+
+
+def hostile_results(tmp_path):
+    """A results folder with one imported collection: a run for each hostile name, which is its model too."""
+    rounds = np.array([0, 1, 2, 3])
+    runs = [
+        ImportedRun(
+            f"{i} {text}",
+            text,
+            "",
+            ((text, "0" * 64),),
+            KnownDesign(prompts=8, rollouts=8, model=text, advantage=text, assumed=(text,)),
+            tuple(
+                Piece(split, text, metric, text, rounds, 0.1 + 0.1 * rounds, None, rounds)
+                for split, metric in (("test", "pass_at_1"), ("train", "reward_mean"))
+            ),
+            (text,),
+        )
+        for i, text in enumerate(HOSTILE)
+    ]
+    root = tmp_path / "results"
+    write_collection(root, "evil", runs)
+    return root
