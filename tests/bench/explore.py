@@ -12,7 +12,10 @@ import statistics
 import time
 from pathlib import Path
 
+from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
+from rftlab.sim.run import simulate
+from rftlab.studies.explore.choices import Choices, simulation_of
 from tests.support.explorer_page import chromium, explorer, settled, text_of, until
 
 DESIGNS = ((32, 8), (256, 8), (2048, 1))
@@ -56,6 +59,18 @@ def memory(pid: int) -> float:
     return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
 
 
+def processor_times() -> None:
+    """CPU-seconds of one seed to its first points and to the last, whatever else the machine does."""
+    world = build(Choices().origin.environment)
+    for batch, group in (DESIGNS[0], *DESIGNS):  # the first compiles
+        run, seen = simulation_of(Choices().moving("B", batch).moving("K", group)), []
+        began = time.thread_time()
+        simulate(run, world, watch=lambda _, seen=seen, began=began: seen.append(time.thread_time() - began))
+        print(
+            f"({batch}, {group}): one seed takes {seen[1]:.3f} CPU-seconds to its first points, {seen[-1]:.2f} in all"
+        )
+
+
 def pictures(folder: Path) -> None:
     """Wide and narrow, light and dark, with a pinned curve and a map."""
     from PIL import Image
@@ -86,6 +101,7 @@ def main() -> None:
         pictures(arguments.pictures)
         return
     print(f"{TARGET.name}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    processor_times()
     with chromium(1400) as driver:
         with explorer() as (address, _):
             driver.get(f"{address}?rounds=200")
