@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rftlab.shared.notebook import polylines, table
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,6 +36,14 @@ class Curve(NamedTuple):
     """Share of contexts whose advantages are all zero."""
     grad_norm: np.ndarray
     """Euclidean norm of the gradient of an update."""
+
+    def _repr_html_(self) -> str:
+        x = [float(value) for value in self.round]
+        train, test = self.train_pass_at_1.tolist(), self.test_pass_at_1.tolist()
+        last = [("rounds", int(x[-1])), ("rollouts", int(self.rollouts[-1])), ("train Pass@1", train[-1]),
+                ("test Pass@1", test[-1])] if x else []  # fmt: skip
+        title = "Curve: test solid, train dashed, Pass@1 from 0 to 1"
+        return polylines({"test Pass@1": (x, test), "train Pass@1": (x, train)}, ("train Pass@1",)) + table(title, last)
 
     def to_frame(self) -> "pd.DataFrame":
         """The curve as a data frame: a row for each evaluation."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.errors import check, check_count
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.notebook import changed_table
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ class Design:
             whole or not lengthy,
             "advantage.baseline = length_weighted; allowed: without support rollouts, replay window, sampling.keep",
         )
+
+    def _repr_html_(self) -> str:
+        return changed_table(f"Design: B = {self.batch_size}, K = {self.rollouts}", self)
 
     @property
     def smallest_set(self) -> int:

@@ -22,6 +22,7 @@ from rftlab.shared.config.surrogate import (
     surrogate_rule,
 )
 from rftlab.shared.errors import check, check_finite
+from rftlab.shared.notebook import changed_table
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ class Estimator:
             not (shaped and self.advantage.credit == "pass_at_k"),
             "advantage.credit pass_at_k needs 0/1 rewards; allowed: no KL in the reward, length.coef 0",
         )
+
+    def _repr_html_(self) -> str:
+        return changed_table("Estimator: what differs from the defaults", self)
 
 
 class Rule(NamedTuple):

@@ -1,0 +1,70 @@
+"""How objects show themselves in a notebook: tables of what differs from the defaults, and a small picture of a curve.
+
+All is text of ours with escaped values, in colours of the notebook's own, without scripts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from html import escape
+from math import isfinite
+from typing import Any
+
+WIDTH, HEIGHT, EDGE = 360, 120, 6
+"""Pixels of a picture, and of its margin."""
+LONGEST = 200
+"""Letters of a value."""
+
+
+def table(title: str, rows: list[tuple[str, Any]]) -> str:
+    """Names and values below a title."""
+    body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(_shown(value))}</td></tr>" for name, value in rows)
+    return f"<table><caption>{escape(title)}</caption>{body}</table>"
+
+
+def changed_table(title: str, value: Any) -> str:
+    """A dataclass as its fields that differ from their defaults, however deep; one line where none does. All fields of
+    the class and of its parts have defaults."""
+    rows = list(_changed(value, type(value)(), ""))
+    return table(title, rows or [("all fields", "at their defaults")])
+
+
+def _shown(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _changed(value: Any, usual: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Paths and values of fields that differ from those of `usual`. A part of another kind is named, then what
+    differs from that kind's own defaults."""
+    for name in (field.name for field in fields(value)):
+        own, other, where = getattr(value, name), getattr(usual, name), f"{path}{name}"
+        if not is_dataclass(own):
+            if own != other:
+                yield where, own
+        elif type(own) is type(other):
+            yield from _changed(own, other, f"{where}.")
+        else:
+            yield where, type(own).__name__
+            yield from _changed(own, type(own)(), f"{where}.")
+
+
+def polylines(lines: dict[str, tuple[list[float], list[float]]], dashed: tuple[str, ...] = ()) -> str:
+    """A picture of lines (x, y) by name, y from 0 to 1: svg with its words for who does not see it."""
+    xs = [x for line in lines.values() for x in line[0] if isfinite(x)]
+    right = max(xs, default=1.0) or 1.0
+    drawn = "".join(_line(_points(*line, right), name in dashed) for name, line in lines.items())
+    frame = f'<path d="M{EDGE} {EDGE}V{HEIGHT - EDGE}H{WIDTH - EDGE}" fill="none" stroke="currentColor" opacity="0.4"/>'
+    told = escape(", ".join(lines))
+    return f'<svg role="img" aria-label="{told}" width="{WIDTH}" height="{HEIGHT}">{frame}{drawn}</svg>'
+
+
+def _line(points: str, dashed: bool) -> str:
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    return f'<polyline fill="none" stroke="currentColor" stroke-width="1.5"{dash} points="{points}"/>'
+
+
+def _points(x: list[float], y: list[float], right: float) -> str:
+    """Pixels of a line; places without a number are left out."""
+    known = [(a, b) for a, b in zip(x, y, strict=True) if isfinite(a) and isfinite(b)]
+    across, up = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
+    return " ".join(f"{EDGE + a / right * across:.1f},{HEIGHT - EDGE - b * up:.1f}" for a, b in known)
