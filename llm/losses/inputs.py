@@ -17,7 +17,7 @@ Column = torch.Tensor | np.ndarray | Sequence[float]
 Labels = torch.Tensor | np.ndarray | Sequence[Any]
 Sets = tuple[Column, Labels]
 """Rewards (n,) and the labels of their groups (n,)."""
-without_graph = torch.no_grad
+without_graph, joined = torch.no_grad, torch.cat
 """For adapters, which have tensors' methods alone."""
 
 

@@ -24,7 +24,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.grpo_trainer import gather_object
 
 from rftlab.llm.losses.groups import wide
-from rftlab.llm.losses.inputs import in_reward, without_graph
+from rftlab.llm.losses.inputs import in_reward, joined, without_graph
 from rftlab.llm.losses.layout import layout_of
 from rftlab.llm.losses.prepare import shaped
 from rftlab.shared.config.aggregation import aggregation_rule
@@ -192,10 +192,8 @@ class RftlabGRPOTrainer(GRPOTrainer):
     def _logps(self, model, inputs: dict[str, Any], **more: Any) -> tuple[Any, Any, Any]:
         """Log-probabilities and entropies of the completions' tokens (R, L), and the router's loss."""
         asked, answered = inputs["prompt_ids"], inputs["completion_ids"]
-        ids = asked.new_zeros((len(asked), asked.shape[1] + answered.shape[1]))
-        mask = ids.clone()
-        for out, name in ((ids, "ids"), (mask, "mask")):
-            out[:, : asked.shape[1]], out[:, asked.shape[1] :] = inputs[f"prompt_{name}"], inputs[f"completion_{name}"]
+        ids = joined([asked, answered], 1)
+        mask = joined([inputs["prompt_mask"], inputs["completion_mask"]], 1)
         given = {name: inputs[name] for name in MODEL_INPUTS if inputs.get(name) is not None}
         return self._get_per_token_logps_and_entropies(model, ids, mask, answered.shape[1], **given, **more)
 

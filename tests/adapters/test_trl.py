@@ -94,9 +94,25 @@ def test_advantages_of_tokens_are_whitened_over_the_whole_batch(tmp_path):
     trainer, watch = trainer_of(tmp_path, "reinforce_pp", rows=K * GROUPS // 2)
     trainer.train()
     parts = watch.updates[0].parts
-    tokens = torch.cat([part["advantages"][part["completion_mask"].bool()] for part in parts])
+    tokens = torch.cat(
+        [a.repeat_interleave(n) for a, n in ((p["advantages"], p["completion_mask"].sum(1)) for p in parts)]
+    )
     assert len(tokens) == parts[0]["rftlab_counts"][1] and len(tokens.round(decimals=6).unique()) == 2
     assert tokens.mean().abs() < 1e-6 and abs(tokens.std() - 1) < 1e-6
+
+
+def test_advantages_may_differ_from_token_to_token(tmp_path):
+    """Rewards discounted from the end of a response, in gradients too."""
+    card = preset("reinforce_pp")
+    discounted = replace(card, advantage=replace(card.advantage, gamma=0.9, whiten="none"))
+    trainer, watch = trainer_of(tmp_path, discounted, rows=K * GROUPS // 2)
+    trainer.train()
+    for part in watch.updates[0].parts:
+        for advantage, n in zip(part["advantages"], part["completion_mask"].sum(1).tolist(), strict=True):
+            reward = float(advantage[n - 1])
+            assert reward in (0.0, 1.0)
+            assert np.allclose(advantage[:n], reward * 0.9 ** np.arange(n)[::-1])
+    assert largest_gap(discounted, watch.updates) < 1e-5
 
 
 # --- support rollouts and replay windows ---
