@@ -34,7 +34,7 @@ test-verl: .venv-verl/installed
 	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py
 
 test-trl: $(VENV)/installed-trl
-	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/logs/test_trl.py $(TRL_PAGE)
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py $(TRL_PAGE)
 
 trainer: $(VENV)/installed-trainer
 
@@ -119,7 +119,7 @@ $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
 	touch $@
 
 $(VENV)/installed-trl: $(VENV)/installed-llm
-	$(PIP_INSTALL) trl accelerate
+	$(PIP_INSTALL) trl accelerate tinker
 	touch $@
 
 $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt
