@@ -8,11 +8,12 @@ TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorc
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
 SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
+TRL_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[09-in-trl]'
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study test test-llm test-explore test-vllm test-verl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
+.PHONY: study test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -32,6 +33,9 @@ test-vllm: $(VENV)/installed-vllm
 test-verl: .venv-verl/installed
 	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py
 
+test-trl: $(VENV)/installed-trl
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py $(TRL_PAGE)
+
 trainer: $(VENV)/installed-trainer
 
 newest:
@@ -41,7 +45,7 @@ newest:
 
 pins:
 	rm -rf .venv-newest
-	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-docs
+	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-docs .venv-newest/installed-trl
 	head -n 1 constraints.txt >constraints.new
 	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' >>constraints.new
 	mv constraints.new constraints.txt
@@ -112,6 +116,10 @@ $(VENV)/installed-explore: $(VENV)/installed-test
 
 $(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
 	$(BIN)/python -m tests.support.install_vllm $(PINS)
+	touch $@
+
+$(VENV)/installed-trl: $(VENV)/installed-llm
+	$(PIP_INSTALL) trl accelerate tinker
 	touch $@
 
 $(VENV)/installed-docs: $(BIN)/python pyproject.toml constraints.txt

@@ -48,6 +48,7 @@ autodoc_mock_imports = [
     "tensorboard",
     "wandb",
     "yaml",
+    "trl",
     "verl",
     "vllm",
     "nicegui",

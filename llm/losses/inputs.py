@@ -17,6 +17,8 @@ Column = torch.Tensor | np.ndarray | Sequence[float]
 Labels = torch.Tensor | np.ndarray | Sequence[Any]
 Sets = tuple[Column, Labels]
 """Rewards (n,) and the labels of their groups (n,)."""
+without_graph, joined = torch.no_grad, torch.cat
+"""For adapters, which have tensors' methods alone."""
 
 
 class Given(NamedTuple):

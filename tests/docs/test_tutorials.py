@@ -11,11 +11,16 @@ from tests.support.pages import TUTORIALS, blocks_of, commands_of, figures_of, r
 
 TRAINS = ("05-train-a-small-model", "08-own-task")
 HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))
+NEEDS_TRL = "09-in-trl"
 PAGES = [
     pytest.param(
         path,
         id=path.stem,
-        marks=pytest.mark.skipif(path.stem in TRAINS and not HAS_TRAINER, reason="needs the extra llm: make test-llm"),
+        marks=[
+            pytest.mark.skipif(path.stem in TRAINS and not HAS_TRAINER, reason="needs the extra llm: make test-llm"),
+            pytest.mark.skipif(path.stem == NEEDS_TRL and not find_spec("trl"), reason="needs trl: make test-trl"),
+            *[pytest.mark.filterwarnings("default")] * (path.stem == NEEDS_TRL),
+        ],
     )
     for path in tutorials()
 ]

@@ -42,6 +42,11 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
 
 def _advantage(config: dict) -> str | None:
     baseline, scale = (word(at(config, f"design.estimator.advantage.{name}")) for name in ("baseline", "scale"))
+    return advantage_name(baseline, scale)
+
+
+def advantage_name(baseline: str | None, scale: str | None) -> str | None:
+    """An advantage of ours in the words of `KnownDesign`."""
     if baseline == "group_mean" and scale == "group_std":
         return "group_zscore"
     return baseline if scale in (None, "none") else f"{baseline} / {scale}"

@@ -7,6 +7,8 @@ gradient_accumulation_steps of those micro-batches, and the batch is used num_it
 steps_per_generation x num_iterations / gradient_accumulation_steps updates. Source: trl/trainer/grpo_config.py
 (`__post_init__`) and
 grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask for just this.
+
+Arguments of our own trainer (`studies/adapters/trl.py`) have entries `rftlab_...`, which say what its estimator does.
 """
 
 from rftlab.studies.logs.designs.values import at, count, real, word
@@ -60,13 +62,13 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         )
     known = KnownDesign(
         prompts=_divided(batch, generations, "the generation batch", notes) if batch else None,
-        rollouts=generations,
+        rollouts=generations - (count(at(config, "rftlab_support")) or 0),
         updates_per_round=_divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", notes)
         if steps
         else None,
         learning_rate=_rate(config, assumed),
-        advantage=_advantage(config, assumed),
-        loss=_loss(config),
+        advantage=word(at(config, "rftlab_advantage")) or _advantage(config, assumed),
+        loss=word(at(config, "rftlab_loss")) or _loss(config),
         kl_coefficient=real(at(config, "beta")),
         temperature=real(at(config, "temperature")),
         response_limit=count(at(config, "max_completion_length")),

@@ -48,7 +48,14 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
         raise UserError(
             f"{path} has no log_history that is a list; allowed: trainer_state.json as transformers writes it"
         )
-    run = RawRun(path.resolve().parent.name, FORMAT, tool="trl", place="record")
+    run = run_of(path.resolve().parent.name, history, state.get("logging_steps"))
+    run.config = arguments_beside(path, run.notes)
+    return [run]
+
+
+def run_of(name: str, history: list, every: Any) -> RawRun:
+    """A run from the records of a state; every: its logging_steps."""
+    run = RawRun(name, FORMAT, tool="trl", place="record")
     without = 0
     for place, record in enumerate(history, start=1):
         values = flat(record) if isinstance(record, dict) else {}
@@ -60,11 +67,9 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
             if name not in ("step", "epoch", *_END):
                 run.add(name, step, value, place)
     run.notes += [f"{without} records without a step left out"] if without else []
-    every = state.get("logging_steps")
     if isinstance(every, int | float) and every > 1:
         run.notes.append(f"logging_steps = {every:g}: train values are means over as many updates, at the last of them")
-    run.config = arguments_beside(path, run.notes)
-    return [run]
+    return run
 
 
 def _state(path: Path, head: Head) -> dict:
