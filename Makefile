@@ -30,7 +30,7 @@ test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
 
 test-verl: .venv-verl/installed
-	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py
+	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py tests/adapters/test_verl_study.py
 
 trainer: $(VENV)/installed-trainer
 

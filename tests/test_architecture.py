@@ -139,7 +139,7 @@ FLOORS = (
     ("studies/adapters",),
     ("studies/runs",),
     ("studies/results", "studies/logs"),
-    ("studies/report", "studies/diagnose"),
+    ("studies/report", "studies/diagnose", "studies/backend"),
     ("studies/public", "studies/imported"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/law",),

@@ -34,7 +34,7 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         or None,
         kl_coefficient=0.0 if at(config, "design.estimator.kl.kind") == "none" else kl,
         temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "model.response_limit")),
+        response_limit=count(at(config, "model.max_response_length")),
         model=word(at(config, "model.source")),
     )
     return known, []
