@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -32,6 +32,9 @@ from rftlab.studies.console.terminal import check_room
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, pairs_at
 from rftlab.studies.runs.limits import check_size
+
+if TYPE_CHECKING:
+    from rftlab.studies.runs.study import Study
 
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
@@ -96,17 +99,21 @@ class Reproduce(Common):
         )
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
         if self.backend == "verl":
-            from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
-
-            if self.plan.dry_run:
-                return 0 if show_fleet(console, study, self.verl, self.plan) else 1
-            write_study_for(console, study, self.results, self.verl)
-            return 0
+            return self._for_verl(console, study)
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_study
 
             return 0 if show_study(console, study, self.results, self.plan) else 1
         reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+        return 0
+
+    def _for_verl(self, console: Console, study: "Study") -> int:
+        """Write the study for verl, or show what it would need there."""
+        from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
+
+        if self.plan.dry_run:
+            return 0 if show_fleet(console, study, self.verl, self.plan) else 1
+        write_study_for(console, study, self.results, self.verl)
         return 0
 
 

@@ -27,6 +27,7 @@ from rftlab.studies.backend.verl_reward import compute_score
 from rftlab.studies.backend.verl_settings import refused, settings_of
 from rftlab.studies.cards import preset
 from rftlab.studies.cli.commands import run as command
+from rftlab.studies.compare.free import known_of
 from rftlab.studies.imported.level import parse_imported, runs_of, side_of
 from rftlab.studies.logs import read_logs
 from rftlab.studies.logs.designs import design_of, ours
@@ -72,6 +73,15 @@ def test_verls_settings_say_the_same_design(run):
     mine, _ = ours.design(config_of(run), None)
     assert facts(found) == facts(mine) and not found.assumed and not found.unknown
     assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
+
+
+@pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
+def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
+    """By what `rftlab compare` calls equal."""
+    found, _ = design_of(settings_of(point.llm_run, "x", CLUSTER), "", None)
+    known = known_of(point.run.design, PAIR)
+    names = ("prompts", "rollouts", "updates_per_round", "advantage")
+    assert all(getattr(found, name) == getattr(known, name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +252,14 @@ def test_the_command_finds_its_files_and_keeps_its_log(written):
 # --- back ---
 
 
-def log_of(point: Point, rounds: int = 20) -> str:
-    """What verl prints of a run, as far as it is read."""
+def log_of(point: Point, first: int = 0, rounds: int = 20) -> str:
+    """What verl prints of a run, as far as it is read; of one that goes on after a round, from there on."""
     ray = "(TaskRunnerV1 pid=7) "
     lines = pformat(settings_of(point.llm_run, point.id, CLUSTER)).splitlines()
-    for step in range(rounds + 1):
+    for step in range(first, rounds + 1):
         scores = f"val-core/words/acc/mean@2:{step / 40} - val-core/words-training/acc/mean@2:{step / 30}"
         trained = f"timing_s/step:3.0 - critic/score/mean:{step / 50}"
-        parts = [trained] * (step > 0) + [scores] * (step % 5 == 0)
+        parts = [trained] * (step > first) + [scores] * (step % 5 == 0)
         lines.append(f"step:{step} - {' - '.join(parts)}")
     return "\n".join(ray + line for line in lines) + "\n"
 
@@ -271,6 +281,18 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     one = parse_imported("imported:mine")
     side = side_of(one, runs_of(one, tmp_path / "results"), ("test", "pass_at_1"))
     assert [(group.label, len(group.runs)) for group in side.groups] == [("32x1", 2), ("32x8", 1)]
+
+
+def test_a_log_of_a_run_that_was_killed_and_went_on(tmp_path):
+    (whole := tmp_path / "whole.log").write_text(log_of(SPLIT))
+    (killed := tmp_path / "run.log").write_text(log_of(SPLIT, rounds=13) + log_of(SPLIT, first=10))
+    one, other = (read_logs([path])[0] for path in (whole, killed))
+    kept = ("pass_at_1", "train_pass_at_1")
+    curves = [
+        {piece.metric: (list(piece.rounds), list(piece.values)) for piece in run.pieces if piece.metric in kept}
+        for run in (one, other)
+    ]
+    assert curves[0] == curves[1] and one.design == other.design
 
 
 def test_a_log_of_somebody_elses_keeps_its_name(tmp_path):

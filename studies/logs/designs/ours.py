@@ -41,7 +41,14 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
 
 
 def _advantage(config: dict) -> str | None:
+    """The baseline in the words of other trainers' designs; support and replay, for which they have none, behind it."""
     baseline, scale = (word(at(config, f"design.estimator.advantage.{name}")) for name in ("baseline", "scale"))
-    if baseline == "group_mean" and scale == "group_std":
-        return "group_zscore"
-    return baseline if scale in (None, "none") else f"{baseline} / {scale}"
+    support, window = (count(at(config, f"design.{name}")) for name in ("support_rollouts", "replay_window"))
+    if baseline is None:
+        return None
+    kind = baseline if scale in (None, "none") else f"{baseline} / {scale}"
+    kind = "group_zscore" if (baseline, scale) == ("group_mean", "group_std") else kind
+    alone = count(at(config, "design.rollouts")) == 1 and not support and not window
+    kind = "raw" if alone or kind == "none" else kind
+    more = f" with {support} support rollouts" if support else ""
+    return kind + more + (f" with a window of {window}" if window else "")

@@ -78,18 +78,20 @@ def _without_support(config: dict, rollouts: int | None, notes: list[str]) -> in
     return rollouts - support
 
 
-def _card(name: str | None) -> KnownDesign | None:
+def _card(config: dict, name: str | None) -> KnownDesign | None:
     """What a card of ours is in the words of our own runs; None of another name."""
     card = SHIPPED.get((name or "").removeprefix(_CARD)) if (name or "").startswith(_CARD) else None
     if card is None or card.estimator is None:
         return None
+    support = count(at(config, _SUPPORT)) or 0
+    groups = {"rollouts": (count(at(config, f"{_ROLLOUT}.n")) or 1) - support, "support_rollouts": support}
     kinds = {"surrogate": type(card.estimator.surrogate).__name__}
-    return ours.design({"kinds": kinds, "design": {"estimator": asdict(card.estimator)}}, None)[0]
+    return ours.design({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}}, None)[0]
 
 
 def _advantage(config: dict) -> str | None:
     name = word(at(config, "algorithm.adv_estimator"))
-    card = _card(name)
+    card = _card(config, name)
     if card is not None:
         return card.advantage
     if name in ("grpo", "grpo_vectorized"):
@@ -100,7 +102,7 @@ def _advantage(config: dict) -> str | None:
 def _loss(config: dict) -> str | None:
     """The surrogate, its clip and the aggregation; the parts that are stated."""
     mode = word(at(config, f"{_ACTOR}.policy_loss.loss_mode"))
-    card = _card(mode)
+    card = _card(config, mode)
     if card is not None:
         return card.loss
     low, high, both = (
