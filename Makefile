@@ -31,7 +31,7 @@ test-vllm: $(VENV)/installed-vllm
 	$(BIN)/python -m pytest tests/llm/test_vllm.py
 
 test-verl: .venv-verl/installed
-	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py
+	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py tests/adapters/test_verl_study.py
 
 test-trl: $(VENV)/installed-trl
 	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py $(TRL_PAGE)

@@ -8,6 +8,7 @@ from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.models.load import Data, Problems
 from rftlab.llm.random import EVALUATION
 from rftlab.llm.rewards.math_pool import Checks
+from rftlab.llm.tasks.task import subset
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import measured_set_error, pass_at_k
 
@@ -82,8 +83,3 @@ def answer(
 def _part(problems: Problems, size: int) -> Problems:
     n = len(problems.answers)
     return problems.take(subset(n, size or n))
-
-
-def subset(n: int, size: int) -> np.ndarray:
-    """The problems that are evaluated: the same for every run and every seed."""
-    return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])

@@ -16,7 +16,7 @@ import torch
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
-from rftlab.llm.evaluate import UNSEEN, subset
+from rftlab.llm.evaluate import UNSEEN
 from rftlab.llm.models.load import Problems, load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses
@@ -24,6 +24,7 @@ from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, well_formed
+from rftlab.llm.tasks.task import subset
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate

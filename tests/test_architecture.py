@@ -142,7 +142,7 @@ FLOORS = (
     ("studies/paper", "studies/console", "studies/losses"),
     ("studies/runs",),
     ("studies/results", "studies/logs"),
-    ("studies/report", "studies/diagnose", "studies/adapters"),
+    ("studies/report", "studies/diagnose", "studies/adapters", "studies/backend"),
     ("studies/public", "studies/imported"),
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/law",),

@@ -72,6 +72,14 @@ def score(verifier: str, responses: Sequence[str], truths: Sequence[str], pool: 
     return Scores(strict, flexible, Checks())
 
 
+def strictly_right(verifier: str, response: str, truth: str) -> bool:
+    """The strict rule of `score` for one response; it needs no pool. Raises UserError for an unknown verifier."""
+    check_choice("verifier", verifier, VERIFIERS)
+    if verifier in OWN_RULES:
+        return bool(OWN_RULES[verifier].strict(response, truth))
+    return _same(boxed(response), truth) if verifier == "math" else _BY_TEXT[verifier][0](response) == truth
+
+
 def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
     """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown
     verifier."""

@@ -3,12 +3,13 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 
 from rftlab.shared.errors import check
+from rftlab.studies.backend.cluster import Cluster
 from rftlab.studies.cards import PRESETS
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
@@ -32,6 +33,9 @@ from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, pairs_at
 from rftlab.studies.runs.limits import check_size
 
+if TYPE_CHECKING:
+    from rftlab.studies.runs.study import Study
+
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
 Pairs of the simulator: {", ".join(pairs_at("sim"))}.
@@ -49,6 +53,11 @@ class Reproduce(Common):
     """All seven experiments, next to the published numbers, with verdicts and a report.
 
     Safe to interrupt: run the same command again and it goes on where it stopped.
+
+        rftlab reproduce --level llm --backend verl --pair qwen-gsm8k --verl.model Qwen/Qwen2.5-7B-Instruct
+
+    With --backend verl nothing runs: RESULTS/verl/PAIR gets a folder for each run, with verl's configuration and the
+    command, for a cluster of your own.
     """
 
     level: Level = "sim"
@@ -64,10 +73,19 @@ class Reproduce(Common):
     parts of them."""
     plan: Annotated[PlanFlags, tyro.conf.arg(name="")] = field(default_factory=PlanFlags)
     """Whether to show the cost alone."""
+    backend: Literal["rftlab", "verl"] = "rftlab"
+    """What trains language models: our trainer; or verl, for which runs are written, not run."""
+    verl: Cluster = field(default_factory=Cluster)
+    """The cluster of --backend verl."""
 
     def __post_init__(self):
         super().__post_init__()
         check_size(self.seeds, self.rounds)
+        check(
+            self.backend == "rftlab" or (self.level == "llm" and self.engine == "local"),
+            "backend = 'verl'; allowed: with --level llm, and without --engine: verl brings Ray itself",
+        )
+        check(self.backend == "verl" or self.verl == Cluster(), "verl.*; allowed: with --backend verl")
 
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
@@ -80,11 +98,22 @@ class Reproduce(Common):
             "the usual ones",
         )
         study = study_of(self.level, list(self.pairs or ()), self.seeds, self.rounds, self.whole_sets)
+        if self.backend == "verl":
+            return self._for_verl(console, study)
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_study
 
             return 0 if show_study(console, study, self.results, self.plan) else 1
         reproduce(console, study, self.results, self.threads, self.quiet, self.engine)
+        return 0
+
+    def _for_verl(self, console: Console, study: "Study") -> int:
+        """Write the study for verl, or show what it would need there."""
+        from rftlab.studies.cli.execute.write_verl import show_fleet, write_study_for
+
+        if self.plan.dry_run:
+            return 0 if show_fleet(console, study, self.verl, self.plan) else 1
+        write_study_for(console, study, self.results, self.verl)
         return 0
 
 

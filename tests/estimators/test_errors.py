@@ -21,6 +21,7 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from rftlab.shared.design import Design
+from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, costs_of
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.evalstats import pass_at_k, sampling_error
@@ -226,6 +227,13 @@ FIELDS: dict[str, Row] = {
     ),
 }
 CALLS: dict[str, Row] = {
+    # the effective batch
+    "costs_of: below 0": (lambda: costs_of(-1.0, 1.0, 0.0, 0.0, 0.0), ("cost of a prompt", "-1")),
+    "costs_of: free rollouts": (lambda: costs_of(1.0, 0.0, 0.0, 9.0, 9.0), ("cost of a rollout", "0", "more than 0")),
+    "best_split: too little": (
+        lambda: best_split(NoiseRatios(0.1, 1.0), Costs(1.0, 1.0), 2.5, True),
+        ("budget", "2.5", "3 or more"),
+    ),
     # baseline sets and advantages
     "pool_of: shapes": (
         lambda: REAL.pool_of(1, (ONES, GROUP[:2])),

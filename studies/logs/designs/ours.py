@@ -34,15 +34,23 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         or None,
         kl_coefficient=0.0 if at(config, "design.estimator.kl.kind") == "none" else kl,
         temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "model.response_limit")),
+        response_limit=count(at(config, "model.max_response_length")),
         model=word(at(config, "model.source")),
     )
     return known, []
 
 
 def _advantage(config: dict) -> str | None:
+    """The baseline in the words of other trainers' designs; support and replay, for which they have none, behind it."""
     baseline, scale = (word(at(config, f"design.estimator.advantage.{name}")) for name in ("baseline", "scale"))
-    return advantage_name(baseline, scale)
+    support, window = (count(at(config, f"design.{name}")) for name in ("support_rollouts", "replay_window"))
+    kind = advantage_name(baseline, scale)
+    if kind is None:
+        return None
+    alone = count(at(config, "design.rollouts")) == 1 and not support and not window
+    kind = "raw" if alone or kind == "none" else kind
+    more = f" with {support} support rollouts" if support else ""
+    return kind + more + (f" with a window of {window}" if window else "")
 
 
 def advantage_name(baseline: str | None, scale: str | None) -> str | None:

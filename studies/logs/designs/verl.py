@@ -1,13 +1,18 @@
 """verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl
-multiplies it by n), ppo_epochs passes.
+multiplies it by n), ppo_epochs passes. Estimators `rftlab_NAME` are our cards (studies/adapters/verl.py).
 
 Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c.
 """
 
+from dataclasses import asdict
+
+from rftlab.studies.cards import SHIPPED
+from rftlab.studies.logs.designs import ours
 from rftlab.studies.logs.designs.values import at, count, real, truth, word
 from rftlab.studies.logs.run import KnownDesign
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_CARD, _SUPPORT = "rftlab_", "algorithm.rftlab.support"
 _ADVANTAGES = {
     "gae": "gae",
     "grpo": "group_zscore",
@@ -30,6 +35,7 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         rollouts = 1
         assumed.append("rollouts: actor_rollout_ref.rollout.n is not stated; verl's default is 1")
     updates, notes = _updates(config, prompts, assumed)
+    rollouts = _without_support(config, rollouts, notes)
     known = KnownDesign(
         prompts=prompts,
         rollouts=rollouts,
@@ -63,8 +69,31 @@ def _updates(config: dict, prompts: int | None, assumed: list[str]) -> tuple[int
     return -(-prompts // mini) * epochs, notes
 
 
+def _without_support(config: dict, rollouts: int | None, notes: list[str]) -> int | None:
+    """Responses to a prompt that are trained on."""
+    support = count(at(config, _SUPPORT))
+    if rollouts is None or support is None or support >= rollouts:
+        return rollouts
+    notes.append(f"{support} of {rollouts} responses to each prompt are support rollouts: in its baseline alone")
+    return rollouts - support
+
+
+def _card(config: dict, name: str | None) -> KnownDesign | None:
+    """What a card of ours is in the words of our own runs; None of another name."""
+    card = SHIPPED.get((name or "").removeprefix(_CARD)) if (name or "").startswith(_CARD) else None
+    if card is None or card.estimator is None:
+        return None
+    support = count(at(config, _SUPPORT)) or 0
+    groups = {"rollouts": (count(at(config, f"{_ROLLOUT}.n")) or 1) - support, "support_rollouts": support}
+    kinds = {"surrogate": type(card.estimator.surrogate).__name__}
+    return ours.design({"kinds": kinds, "design": groups | {"estimator": asdict(card.estimator)}}, None)[0]
+
+
 def _advantage(config: dict) -> str | None:
     name = word(at(config, "algorithm.adv_estimator"))
+    card = _card(config, name)
+    if card is not None:
+        return card.advantage
     if name in ("grpo", "grpo_vectorized"):
         return "group_mean" if truth(at(config, "algorithm.norm_adv_by_std_in_grpo")) is False else "group_zscore"
     return _ADVANTAGES.get(name, name) if name else None
@@ -73,6 +102,9 @@ def _advantage(config: dict) -> str | None:
 def _loss(config: dict) -> str | None:
     """The surrogate, its clip and the aggregation; the parts that are stated."""
     mode = word(at(config, f"{_ACTOR}.policy_loss.loss_mode"))
+    card = _card(config, mode)
+    if card is not None:
+        return card.loss
     low, high, both = (
         real(at(config, f"{_ACTOR}.{name}")) for name in ("clip_ratio_low", "clip_ratio_high", "clip_ratio")
     )

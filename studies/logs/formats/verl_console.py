@@ -10,10 +10,12 @@ import ast
 import re
 from pathlib import Path
 
+from rftlab.studies.logs.designs.values import at, word
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text
 
-FORMAT = "verl console"
+FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
+"""Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 _PREFIX = re.compile(r"\s*(\([^()]{0,200}pid=\d+[^()]{0,200}\)) ?")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
@@ -26,6 +28,8 @@ _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEna
 _OVERRIDE = re.compile(
     r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic|reward_model)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
 )
+_OURS = re.compile(r"(.+-s\d{1,20})-[0-9a-f]{12}")
+_SEEN = re.compile(rf"val-core/.+{TRAINING}/acc/mean@\d+")
 _MAX = 1 << 20
 """Characters of a printed configuration, and of validation metrics."""
 _TRIES = 40
@@ -209,10 +213,21 @@ class _Log:
         if self.run.config is None and self.overrides:
             self.run.config = dict(self.overrides)
             self.run.notes.append("no whole configuration in the log: the design is that of the command line")
+        self._of_ours()
         if self.unread:
             many = f" and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
             self.run.notes.append(f"line {self.unread[0]}{many}: parts that are no name:number left out")
         return self.run
+
+    def _of_ours(self) -> None:
+        """A run that rftlab set up has its cell's name, without the hash, so that seeds repeat each other; validation
+        on training questions keeps the name that it has in runs of ours."""
+        config = self.run.config or {}
+        name = _OURS.fullmatch(word(at(config, "trainer.experiment_name")) or "")
+        if name is None or at(config, "trainer.project_name") != PROJECT:
+            return
+        self.run.name = name[1]
+        self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
 
 
 class _Block:

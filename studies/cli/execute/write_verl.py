@@ -1,0 +1,110 @@
+"""`rftlab reproduce --level llm --backend verl`: the cells of a study as folders for verl, and what they would need."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from rftlab.llm.budget.devices import GPUS
+from rftlab.llm.budget.footprint import PARTS
+from rftlab.llm.config import Compute, LLMRun
+from rftlab.shared.errors import UserError
+from rftlab.studies.advise.fleet import Fleet, FleetPlan, planned_on
+from rftlab.studies.advise.models import shape_named
+from rftlab.studies.advise.show import PHASES
+from rftlab.studies.backend.cluster import Cluster
+from rftlab.studies.backend.verl_files import left_out_of, reasons, write_pair
+from rftlab.studies.backend.verl_settings import MAX_TOKENS
+from rftlab.studies.cli.common import PlanFlags
+from rftlab.studies.cli.execute.plan import assumed_of
+from rftlab.studies.paper.questions import questions_of
+from rftlab.studies.runs.points import Point
+from rftlab.studies.runs.store import open_store
+from rftlab.studies.runs.study import Study
+from rftlab.studies.signal.show import put, say, table_of
+
+USUAL_GPU = "H100"
+
+
+def points_on(study: Study, pair: str, cluster: Cluster) -> list[Point]:
+    """The runs of a pair with the cluster's model and data."""
+    return [
+        replace(point, run=cluster.changed(point.llm_run))
+        for point in study.points()
+        if point.pair == pair
+    ]  # fmt: skip
+
+
+def write_study_for(console: Console, study: Study, root: Path, cluster: Cluster) -> None:
+    """Write the folders of every pair, and say where they are and what is left out."""
+    open_store(root)
+    for pair in study.pairs:
+        written = write_pair(root, points_on(study, pair, cluster), cluster)
+        cells = len({point.cell for point in written.points})
+        seeds = f"seed{'s' * (study.seeds > 1)} 0{f' to {study.seeds - 1}' * (study.seeds > 1)}"
+        say(console, f"{written.folder}: {cells} cells, {seeds}: verl.yaml, run.sh, design.json of each")
+        for line in reasons(written.left_out):
+            say(console, f"left out: {line}")
+        say(console, f"{written.folder / 'README.md'} has the commands for the cluster")
+
+
+def show_fleet(console: Console, study: Study, cluster: Cluster, flags: PlanFlags) -> bool:
+    """Print memory and GPU-hours of every cell on the cluster's GPUs; whether all of them fit. Raises UserError where
+    a model's shape cannot be told."""
+    fleet, fitting = Fleet(cluster.gpus, GPUS[flags.gpu or USUAL_GPU]), True
+    for pair in study.pairs:
+        points = [point for point in points_on(study, pair, cluster) if point.run.seed == 0]
+        plans, left_out = _plans(points, fleet, cluster, flags)
+        if plans:
+            _show(console, f"{pair}: {points[0].llm_run.model.source} on {fleet.name}", plans)
+        for line in reasons(left_out):
+            say(console, f"left out: {line}")
+        hours = study.seeds * sum(plan.gpu_hours for plan in plans.values())
+        many = f"{study.seeds} seed{'s' * (study.seeds > 1)}"
+        say(console, f"{pair}: {hours:.0f} GPU-hours with {many}; estimates, not measured on several GPUs")
+        fitting = fitting and all(plan.fits for plan in plans.values())
+    return fitting
+
+
+def _plans(
+    points: list[Point], fleet: Fleet, cluster: Cluster, flags: PlanFlags
+) -> tuple[dict[str, FleetPlan], dict[str, str]]:
+    """Plans of the cells that verl can run, and why it cannot run the others."""
+    run = points[0].llm_run
+    try:
+        shape = shape_named(run.model.source).shape
+    except UserError as error:
+        raise UserError(f"{error}; or rftlab advise --model 7B --gpus {fleet.name}, for a model of that size") from None
+    assumed, left_out = assumed_of(run, flags), left_out_of(points, cluster, questions_of(run)["train"].there)
+    cells = {point.cell: point.llm_run for point in points if point.cell not in left_out}
+    return {cell: planned_on(_as_in_verl(one), shape, fleet, assumed) for cell, one in cells.items()}, left_out
+
+
+def _as_in_verl(run: LLMRun) -> LLMRun:
+    """The run as verl computes it: bf16 passes over micro-batches of verl's size, whose logits exist all at once."""
+    checkpointing = run.compute.gradient_checkpointing
+    compute = Compute(
+        "cuda",
+        precision="bf16",
+        engine="vllm",
+        micro_tokens=MAX_TOKENS,
+        logit_rows=MAX_TOKENS,
+        gradient_checkpointing=checkpointing,
+    )
+    return replace(run, compute=compute)
+
+
+def _show(console: Console, title: str, plans: dict[str, FleetPlan]) -> None:
+    """Cells with their memory and hours, then the parts of the one that needs most."""
+    table = table_of("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours")
+    for cell, plan in plans.items():
+        numbers = f"{plan.memory.peak / 1e9:.1f}", "yes" if plan.fits else "no", str(plan.tensor_parallel)
+        table.add_row(cell, *numbers, f"{plan.gpu_hours:.1f}")
+    put(console, title, table)
+    cell, largest = max(plans.items(), key=lambda item: item[1].memory.peak)
+    parts = table_of("part", *(PHASES[phase] for phase in largest.memory.phases))
+    for part in PARTS:
+        values = [phase.get(part, 0.0) for phase in largest.memory.phases.values()]
+        if any(values):
+            parts.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    put(console, f"{cell}, which needs most: GB of each GPU", parts)

@@ -1,0 +1,335 @@
+"""Cells of a study as folders for verl: what they say, that writing them is safe, and that their logs come back.
+
+tests/adapters/test_verl_study.py has verl itself read them.
+"""
+
+import io
+import os
+import subprocess
+from dataclasses import replace
+from pprint import pformat
+
+import pyarrow.parquet as parquet
+import pytest
+
+from rftlab.llm.config import LLMRun, LoRA, config_of
+from rftlab.llm.tasks.load import load
+from rftlab.llm.tasks.task import subset
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Sapo
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.studies.backend import verl_data
+from rftlab.studies.backend.cluster import Cluster
+from rftlab.studies.backend.verl_files import design_of as written_design
+from rftlab.studies.backend.verl_files import files_of, write_pair, yaml_of
+from rftlab.studies.backend.verl_reward import compute_score
+from rftlab.studies.backend.verl_settings import refused, settings_of
+from rftlab.studies.cards import preset
+from rftlab.studies.cli.commands import run as command
+from rftlab.studies.compare.free import known_of
+from rftlab.studies.imported.level import parse_imported, runs_of, side_of
+from rftlab.studies.logs import read_logs
+from rftlab.studies.logs.designs import design_of, ours
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.paper.experiments import EXPERIMENTS
+from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.runs.points import Point, points_of
+
+PAIR, CLUSTER = "smollm2-words", Cluster(model="HuggingFaceTB/SmolLM2-135M-Instruct")
+ALL = [
+    replace(point, run=CLUSTER.changed(point.llm_run))
+    for point in points_of(list(EXPERIMENTS.values()), "llm", [PAIR], 1, None)
+]
+KEPT = [point for point in ALL if not refused(point.llm_run, CLUSTER)]
+SPLIT = next(point for point in KEPT if point.cell == "32x1+7-paper_text")
+
+
+def run_with(**design) -> LLMRun:
+    start = CLUSTER.changed(start_at(PAIR, "llm"))
+    estimator = preset(design.pop("card", "paper_text"))
+    own = Design(**{"batch_size": 32, "rollouts": 8, "estimator": estimator, "rounds": 20, "eval_every": 5} | design)
+    return replace(start, design=own)
+
+
+def facts(known):
+    return replace(known, assumed=())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(point.llm_run for point in KEPT),
+        run_with(minibatches=4, epochs=2),
+        run_with(card="gspo"),
+        run_with(card="paper_code"),
+        replace(run_with(card="rloo"), temperature=0.7, lora=LoRA(8)),
+    ],
+    ids=lambda run: Point(PAIR, run).cell,
+)
+def test_verls_settings_say_the_same_design(run):
+    settings = settings_of(run, "x", CLUSTER)
+    found, notes = design_of(settings, "", None)
+    mine, _ = ours.design(config_of(run), None)
+    assert facts(found) == facts(mine) and not found.assumed and not found.unknown
+    assert [("support" in note) for note in notes] == [True] * (run.design.support_rollouts > 0)
+
+
+@pytest.mark.parametrize("point", KEPT, ids=lambda point: point.cell)
+def test_a_cell_in_verl_is_comparable_with_that_cell_of_ours(point):
+    """By what `rftlab compare` calls equal."""
+    found, _ = design_of(settings_of(point.llm_run, "x", CLUSTER), "", None)
+    known = known_of(point.run.design, PAIR)
+    names = ("prompts", "rollouts", "updates_per_round", "advantage")
+    assert all(getattr(found, name) == getattr(known, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("data.train_batch_size", 64),
+        ("actor_rollout_ref.rollout.n", 9),
+        ("algorithm.rftlab.support", 6),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", 16),
+        ("actor_rollout_ref.actor.ppo_epochs", 2),
+        ("actor_rollout_ref.actor.optim.lr", 1e-6),
+        ("actor_rollout_ref.actor.kl_loss_coef", 0.0),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "rftlab_gspo"),
+        ("algorithm.adv_estimator", "rftlab_rloo"),
+    ],
+)
+def test_another_setting_is_another_design(place, value):
+    settings = settings_of(SPLIT.llm_run, "x", CLUSTER)
+    *parts, last = place.split(".")
+    part = settings
+    for name in parts:
+        part = part[name]
+    assert part[last] != value
+    part[last] = value
+    assert facts(design_of(settings, "", None)[0]) != facts(ours.design(config_of(SPLIT.llm_run), None)[0])
+
+
+def test_the_seven_experiments_but_for_windows():
+    assert len(KEPT) == 16 and len(ALL) == 25
+    assert all("w8" in point.cell for point in ALL if point not in KEPT)
+
+
+def other(run, **estimator):
+    return replace(run, design=replace(run.design, estimator=replace(run.design.estimator, **estimator)))
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (run_with(replay_window=16), "no prompts"),
+        (run_with(sampling=Sampling(tries=3)), "filter_groups"),
+        (run_with(card="remax"), "baseline greedy"),
+        (other(run_with(), surrogate=Sapo()), "no card"),
+        (run_with(card="deepseek_v32"), "kl.weighted"),
+        (run_with(card="icepop"), "correction mask of a token"),
+        (run_with(batch_size=3, rollouts=3), "9 responses an update on 8 GPUs"),
+    ],
+)
+def test_what_verl_cannot_do_is_said(run, why):
+    assert why in refused(run, CLUSTER)
+
+
+def test_a_warm_up_is_in_rounds_and_a_norm_may_be_unlimited():
+    start = run_with(minibatches=4)
+    run = replace(start, optimizer=replace(start.optimizer, warmup_steps=10, max_grad_norm=float("inf"), eps=1e-6))
+    optimizer = settings_of(run, "x", CLUSTER)["actor_rollout_ref"]["actor"]["optim"]
+    assert optimizer["lr_warmup_steps"] == 3 and optimizer["override_optimizer_config"] == {"eps": 1e-6}
+    assert "clip_grad: .inf\n" in yaml_of(optimizer) and "eps: 1.0e-06\n" in yaml_of(optimizer)
+
+
+def test_yaml_is_read_as_it_was_meant():
+    yaml = pytest.importorskip("yaml")
+    text = files_of(SPLIT, CLUSTER)["verl.yaml"]
+    found = yaml.safe_load(text)
+    assert found.pop("defaults") == ["ppo_trainer", "_self_"] and found.pop("hydra")
+    assert found == settings_of(SPLIT.llm_run, SPLIT.id, CLUSTER)
+
+
+# --- files ---
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    root = tmp_path_factory.mktemp("a b")  # with a space, which a command must survive
+    return root, write_pair(root, ALL, CLUSTER)
+
+
+def test_the_folders_of_a_pair(written):
+    _, found = written
+    names = {path.name for path in found.folder.iterdir()}
+    assert names == {point.id for point in KEPT} | {"data", "README.md"} and len(found.points) == 16
+    assert set(found.left_out) == {point.cell for point in ALL} - {point.cell for point in KEPT}
+    assert "rftlab import */run.log" in (text := (found.folder / "README.md").read_text())
+    assert text.count("replay_window = 8") == 1 and all(cell in text for cell in found.left_out)
+    facts_of = written_design(SPLIT)
+    assert (facts_of["id"], facts_of["design"]["rollouts"]) == (SPLIT.id, 1) and facts_of["config"]["level"] == "llm"
+
+
+def test_rows_are_those_of_the_task(written):
+    _, found = written
+    task, run = load(KEPT[0].llm_run.task), KEPT[0].llm_run
+    train, test, seen = (
+        parquet.read_table(io.BytesIO((found.folder / "data" / name).read_bytes())).to_pylist()
+        for name in (verl_data.TRAIN, verl_data.TEST, verl_data.SEEN)
+    )
+    assert [row["prompt"] for row in train] == list(task["train"].prompts)
+    assert [row["reward_model"]["ground_truth"] for row in test] == list(task["test"].answers)
+    assert [row["extra_info"]["index"] for row in seen] == list(subset(2048, run.evaluation.train_subset))
+    assert {row["data_source"] for row in train + test} == {"words"} and seen[0]["data_source"] == "words-training"
+
+
+def test_the_reward_is_the_strict_rule(written):
+    _, found = written
+    (row, *_) = parquet.read_table(found.folder / "data" / verl_data.TEST).to_pylist()
+    truth = row["reward_model"]["ground_truth"]
+
+    def reward(response, verifier="gsm8k"):
+        return compute_score("words", response, truth, {**row["extra_info"], "verifier": verifier}, num_turns=2)
+
+    assert reward(f"so #### {truth}") == {"score": 1.0, "acc": 1.0} and reward(f"so {truth}")["acc"] == 0.0
+    assert reward(f"so \\boxed{{{truth}}}", "math")["acc"] == 1.0 and reward("\\boxed{" * 9, "math")["acc"] == 0.0
+    with pytest.raises(UserError, match="verifier"):
+        reward("x", "eval")
+    names = {}
+    exec((found.folder / "data" / verl_data.REWARD).read_text(), names)
+    assert names["compute_score"] is compute_score
+
+
+def test_written_again_nothing_changes(written):
+    root, found = written
+    log = found.folder / SPLIT.id / "run.log"
+    log.write_text("kept")
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found.folder.rglob("*")}
+    write_pair(root, ALL, CLUSTER)
+    assert before == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in found.folder.rglob("*")}
+    log.unlink()
+
+
+def test_other_or_damaged_data_and_links_are_left_alone(tmp_path):
+    points = [SPLIT]
+    folder = write_pair(tmp_path, points, CLUSTER).folder
+    seed = replace(SPLIT.llm_run, task=replace(SPLIT.llm_run.task, seed=1))
+    with pytest.raises(UserError, match="holds other data"):
+        write_pair(tmp_path, [replace(SPLIT, run=seed)], CLUSTER)
+    train = folder / "data" / verl_data.TRAIN
+    train.write_bytes(train.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"cannot be trusted.*train\.parquet"):
+        write_pair(tmp_path, points, CLUSTER)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (tmp_path / "linked" / "verl").mkdir(parents=True)
+    (tmp_path / "linked" / "verl" / PAIR).symlink_to(elsewhere)
+    with pytest.raises(UserError, match="symbolic link"):
+        write_pair(tmp_path / "linked", points, CLUSTER)
+    assert not list(elsewhere.iterdir())
+
+
+def test_the_command_finds_its_files_and_keeps_its_log(written):
+    root, found = written
+    folder, programs = found.folder / SPLIT.id, root / "programs"
+    programs.mkdir()
+    (programs / "python3").write_text('#!/bin/sh\nprintf "<%s>\\n" "$@"\nexit 7\n')
+    (programs / "python3").chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    for _ in range(2):
+        done = subprocess.run(["bash", folder / "run.sh", "a.b=1"], env=environment, capture_output=True, cwd=root)
+        assert done.returncode == 7
+    lines = (folder / "run.log").read_text().splitlines()
+    (folder / "run.log").unlink()
+    data = found.folder / "data"
+    assert len(lines) == 2 * 11 and lines[:6] == [
+        *("<-m>", "<verl.trainer.main_ppo>", "<--config-path>", f"<{folder}>", "<--config-name>", "<verl>")
+    ]
+    assert f"<data.train_files='{data / verl_data.TRAIN}'>" in lines and lines[10] == "<a.b=1>"
+    assert f"<data.val_files=['{data / verl_data.TEST}','{data / verl_data.SEEN}']>" in lines
+    assert f"<reward.custom_reward_function.path='{data / verl_data.REWARD}'>" in lines
+
+
+# --- back ---
+
+
+def log_of(point: Point, first: int = 0, rounds: int = 20) -> str:
+    """What verl prints of a run, as far as it is read; of one that goes on after a round, from there on."""
+    ray = "(TaskRunnerV1 pid=7) "
+    lines = pformat(settings_of(point.llm_run, point.id, CLUSTER)).splitlines()
+    for step in range(first, rounds + 1):
+        scores = f"val-core/words/acc/mean@2:{step / 40} - val-core/words-training/acc/mean@2:{step / 30}"
+        trained = f"timing_s/step:3.0 - critic/score/mean:{step / 50}"
+        parts = [trained] * (step > first) + [scores] * (step % 5 == 0)
+        lines.append(f"step:{step} - {' - '.join(parts)}")
+    return "\n".join(ray + line for line in lines) + "\n"
+
+
+def test_a_log_comes_back_as_its_cells_run(tmp_path):
+    points = [SPLIT, replace(SPLIT, run=replace(SPLIT.llm_run, seed=1)), KEPT[2]]
+    logs = [tmp_path / point.id / "run.log" for point in points]
+    for point, log in zip(points, logs, strict=True):
+        log.parent.mkdir()
+        log.write_text(log_of(point))
+    runs = read_logs(logs)
+    assert [run.name for run in runs] == ["32x1+7-paper_text-s0", "32x1+7-paper_text-s1", "32x8-paper_text-s0"]
+    for run, point in zip(runs, points, strict=True):
+        assert facts(run.design) == facts(ours.design(config_of(point.llm_run), None)[0])
+    found = {(piece.split, piece.metric): (list(piece.rounds), list(piece.values)) for piece in runs[0].pieces}
+    assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
+    assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
+    write_collection(tmp_path / "results", "mine", runs)
+    one = parse_imported("imported:mine")
+    side = side_of(one, runs_of(one, tmp_path / "results"), ("test", "pass_at_1"))
+    assert [(group.label, len(group.runs)) for group in side.groups] == [("32x1", 2), ("32x8", 1)]
+
+
+def test_a_log_of_a_run_that_was_killed_and_went_on(tmp_path):
+    (whole := tmp_path / "whole.log").write_text(log_of(SPLIT))
+    (killed := tmp_path / "run.log").write_text(log_of(SPLIT, rounds=13) + log_of(SPLIT, first=10))
+    one, other = (read_logs([path])[0] for path in (whole, killed))
+    kept = ("pass_at_1", "train_pass_at_1")
+    curves = [
+        {piece.metric: (list(piece.rounds), list(piece.values)) for piece in run.pieces if piece.metric in kept}
+        for run in (one, other)
+    ]
+    assert curves[0] == curves[1] and one.design == other.design
+
+
+def test_a_log_of_somebody_elses_keeps_its_name(tmp_path):
+    (log := tmp_path / "run.log").write_text(log_of(SPLIT).replace("'rftlab'", "'other'"))
+    (run,) = read_logs([log])
+    assert run.name == "run" and not any(piece.metric == "train_pass_at_1" for piece in run.pieces)
+
+
+# --- the command ---
+
+ASK = ["reproduce", "--level", "llm", "--backend", "verl", "--seeds", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pair", "tiny-mix97"], "model.source = 'tiny' is no folder and no name on the hub"),
+        (["--pair", PAIR], "'smollm2-135m' is no folder"),
+        (["--pair", PAIR, "--verl.model", "7B"], "'7B' is no folder"),
+        (["--pair", PAIR, "--verl.model", "./mine"], "verl.model"),
+        (["--pair", PAIR, "--verl.model", "a/${b}"], "no \\$"),
+        (["--level", "sim"], "backend = 'verl'; allowed: with --level llm"),
+        (["--backend", "rftlab", "--verl.nodes", "2"], "allowed: with --backend verl"),
+        (["--verl.gpus-per-node", "6", "--verl.tensor-parallel", "4"], "must divide the 6 GPUs"),
+        (["--verl.nodes", "0"], "verl.nodes = 0"),
+        (["--dry-run", "--pair", "qwen-gsm8k", "--verl.model", "some/body"], "rftlab advise --model 7B --gpus 8xH100"),
+    ],
+)
+def test_bad_input_is_a_line(arguments, said, tmp_path):
+    with pytest.raises(UserError, match=said):
+        command([*ASK, *arguments, "--results", str(tmp_path / "r")])
+
+
+def test_a_dry_run_tells_memory_and_writes_nothing(tmp_path, capsys):
+    asked = [*ASK, "--dry-run", "--pair", "qwen-gsm8k", "--verl.model", "7B", "--results", str(tmp_path / "r")]
+    assert command(asked) == 0
+    printed = capsys.readouterr().out
+    assert "qwen-gsm8k: 7B on 8xH100" in printed and "left out: 256x1w8" in printed and not (tmp_path / "r").exists()
+    assert command([*asked, "--verl.gpus-per-node", "1", "--gpu", "A100-40"]) == 1
+    assert " no " in capsys.readouterr().out
