@@ -4,6 +4,7 @@ tests/adapters/test_verl_study.py has verl itself read them.
 """
 
 import io
+import json
 import os
 import subprocess
 from dataclasses import replace
@@ -226,6 +227,22 @@ def test_other_or_damaged_data_and_links_are_left_alone(tmp_path):
     with pytest.raises(UserError, match="symbolic link"):
         write_pair(tmp_path / "linked", points, CLUSTER)
     assert not list(elsewhere.iterdir())
+
+
+def test_data_from_files_may_be_too_few_for_a_batch(tmp_path):
+    for split, n in (("train", 40), ("test", 5)):
+        rows = [{"question": f"{i} + 1 = ?", "answer": f"so #### {i + 1}"} for i in range(n)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cluster = replace(CLUSTER, source=str(tmp_path))
+    points = [
+        replace(point, run=cluster.changed(point.llm_run))
+        for point in points_of(list(EXPERIMENTS.values()), "llm", ["qwen-gsm8k"], 1, None)
+    ]
+    found = write_pair(tmp_path / "r", points, cluster)
+    assert found.left_out["64x8-paper_text"] == "batch_size = 64 of 40 questions: verl takes whole batches"
+    assert {point.run.design.batch_size for point in found.points} == {1, 2, 4, 8, 16, 32}
+    (row, *_) = parquet.read_table(found.folder / "data" / verl_data.TEST).to_pylist()
+    assert row["reward_model"]["ground_truth"] == "1" and row["prompt"][0]["content"].startswith("0 + 1 = ? Let's")
 
 
 def test_the_command_finds_its_files_and_keeps_its_log(written):
