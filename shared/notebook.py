@@ -44,8 +44,9 @@ def _changed(value: Any, usual: Any, path: str) -> Iterator[tuple[str, Any]]:
         elif type(own) is type(other):
             yield from _changed(own, other, f"{where}.")
         else:
-            yield where, type(own).__name__
-            yield from _changed(own, type(own)(), f"{where}.")
+            kind: Any = type(own)
+            yield where, kind.__name__
+            yield from _changed(own, kind(), f"{where}.")
 
 
 def polylines(lines: dict[str, tuple[list[float], list[float]]], dashed: tuple[str, ...] = ()) -> str:
