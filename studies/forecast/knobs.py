@@ -100,6 +100,8 @@ LONG = Family(
         SimulatorKnob("align", "logit", 0.85, 0.5),
         SimulatorKnob("rho", "logit", 0.9, 1.0),
         SimulatorKnob("base_format", "linear", -4.2, 0.5),
+        SimulatorKnob("familiarity", "linear", 1.0, 0.6),
+        SimulatorKnob("unsolvable", "logit", 0.04, 0.7),
     ),
     Linear(),
     2000,

@@ -58,8 +58,6 @@ KNOBS = (
     FitKnob("align", "logit", 0.3),
     FitKnob("rho", "logit", 0.5),
     FitKnob("base_format", "plain", 0.4),
-    FitKnob("surprise", "logit", 1.0, 0.01),
-    FitKnob("interference", "log", 0.5, 0.01),
     FitKnob("familiarity", "plain", 0.4),
     FitKnob("unsolvable", "logit", 0.7, 2e-3),
 )
