@@ -13,7 +13,7 @@ import pandas as pd
 
 from rftlab.shared.design import Design
 from rftlab.studies.paper.experiments import BASELINE
-from rftlab.studies.paper.pairs import Level, pair
+from rftlab.studies.paper.pairs import Level
 from rftlab.studies.report.figures import pretty
 from rftlab.studies.results.claims import SAME, STILL
 from rftlab.studies.results.endpoints import agreement, finals
@@ -131,8 +131,7 @@ def _trust(
         return "low", tuple(reasons)
     if not np.isfinite(error):
         return "low", (*reasons, "simulated, with no published number to compare")
-    fitted = "fitted to the numbers compared" if pair(name).dataset == "gsm8k" else "not fitted to most of them"
-    reasons.append(f"simulated, {error:.3f} from published test Pass@1 on average; {fitted}")
+    reasons.append(f"simulated, {error:.3f} from published test Pass@1 on average, to which it was fitted")
     return "low" if few or error > WIDE else "fair", tuple(reasons)
 
 

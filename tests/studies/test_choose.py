@@ -64,7 +64,7 @@ ENDS = dict.fromkeys(CELLS, 0.55)
 @pytest.mark.parametrize(
     ("table", "level", "trust", "reason"),
     [
-        (curves(ENDS), "sim", "fair", "fitted to the numbers compared"),
+        (curves(ENDS), "sim", "fair", "to which it was fitted"),
         (curves(ENDS, seeds=2), "sim", "low", "2 seeds, too few"),
         (curves(ENDS, rounds=200), "sim", "low", "for 200 rounds; compared with the paper are 2000"),
         (curves(dict.fromkeys(CELLS, 0.9)), "sim", "low", "from published test Pass@1 on average"),
