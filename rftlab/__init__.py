@@ -37,6 +37,7 @@ studies of both.
 **Results.**
 
     Curve               Pass@1, reward, tokens and more at each evaluation of a run; `to_frame()` makes it a data frame
+    ResultsFolder       finished runs of a results folder, and their curves as one data frame
 
 Bad input raises UserError, a line that says what is allowed. Names are imported when they are first used. All else is
 in the subpackages: `rftlab.shared` (estimators, compiled), `rftlab.sim` (the simulator), `rftlab.llm` (the trainer),
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from rftlab.studies.cards.own import advantage as advantage
     from rftlab.studies.cards.own import surrogate as surrogate
     from rftlab.studies.check.estimator import check_estimator as check_estimator
+    from rftlab.studies.imported.folder import ResultsFolder as ResultsFolder
     from rftlab.studies.paper.pairs import PAIRS as PAIRS
     from rftlab.studies.paper.pairs import start_at as start_at
     from rftlab.studies.runs.sweep import sweep as sweep
@@ -110,6 +112,7 @@ _HOMES = {
     "rftlab.studies.cards": ("CARDS", "preset"),
     "rftlab.studies.cards.own": ("advantage", "surrogate"),
     "rftlab.studies.check.estimator": ("check_estimator",),
+    "rftlab.studies.imported.folder": ("ResultsFolder",),
     "rftlab.studies.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.runs.sweep": ("sweep",),
 }

@@ -43,7 +43,7 @@ def _named(folder: Path) -> ImportedRun:
     (run,) = read_logs([folder])
     if kind_of(folder / DONE) != FILE:
         return run
-    _check(folder)
+    check_sealed(folder)
     pair = folder.parent.name
     design = replace(run.design, model=run.design.model or pair)
     return replace(run, name=f"{pair}/{folder.name.rpartition('-')[0]}", design=design)
@@ -59,7 +59,7 @@ def _told_apart(runs: list[ImportedRun]) -> list[ImportedRun]:
     return apart
 
 
-def _check(folder: Path) -> None:
+def check_sealed(folder: Path) -> None:
     """Raise UserError where a stored run is not what its seal says."""
     try:
         facts = read_sealed(folder / DONE, read_json(folder / CONFIG))
