@@ -22,10 +22,11 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.design import Design
 from rftlab.sim.config import Simulation
 from rftlab.sim.environments import build
+from rftlab.sim.policy.forgetting import base_logit_scale
 from rftlab.sim.policy.products import places
 from rftlab.sim.run import Plain
 from rftlab.sim.state import no_totals
-from rftlab.sim.world import Contexts
+from rftlab.sim.world import World
 from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.runs import store
@@ -133,7 +134,7 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
     world = build(run.environment)
     learner, found = Plain(run, world), {}
     for done in range(0, run.design.rounds + 1, run.design.eval_every):
-        found[done] = _rates(world.train, learner.state.theta, world.format_scale)
+        found[done] = _rates(world, learner.state.theta)
         if (
             done == run.design.rounds
             or learner.advance(done, run.design.eval_every, no_totals()) < run.design.eval_every
@@ -142,14 +143,25 @@ def simulated_rates(run: Simulation) -> dict[int, np.ndarray]:
     return found
 
 
-def _rates(contexts: Contexts, theta: np.ndarray, format_scale: float) -> np.ndarray:
-    """Probability (N,) that a response to each context of the linear environment is correct."""
-    columns = contexts.base_logits.shape[1]
-    logits = contexts.base_logits + contexts.features @ theta[places(contexts.features.shape[1])]
-    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+def _rates(world: World, theta: np.ndarray) -> np.ndarray:
+    """Probability (N,) that a response of one token to each training context of the linear environment is correct."""
+    contexts, columns = world.train, world.train.base_logits.shape[1]
+    kept = base_logit_scale(world.forgetting / world.n_arms, theta, world.n_common)
+    sharpness, lift = _in_common(world, theta[theta.size - 1 - world.n_common : -1].astype(np.float64))
+    logits = kept * sharpness * contexts.base_logits + contexts.features @ theta[places(contexts.features.shape[1])]
     right = (contexts.correct[:, None] >> np.arange(columns, dtype=np.uint32)) & 1
-    formed = 1 / (1 + np.exp(-contexts.base_format - format_scale * theta[-1]))
+    logits += lift * right
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    formed = 1 / (1 + np.exp(-kept * contexts.base_format - world.format_scale * theta[-1]))
     return formed * (chances * right).sum(axis=1) / chances.sum(axis=1)
+
+
+def _in_common(world: World, learnt: np.ndarray) -> tuple[float, float]:
+    """Factor of the base policy's logits and bonus of correct arms, from what all contexts have in common
+    (`rftlab.sim.policy.common`)."""
+    sharpens = int(world.sharpening > 0)
+    sharpness = max(1 + world.sharpening * learnt[0], 1e-6) if sharpens else 1.0
+    return sharpness, world.correctness / np.sqrt(world.correctness_parts) * learnt[sharpens:].sum()
 
 
 def sampled_rates(point: Point, root: Path) -> dict[int, np.ndarray]:

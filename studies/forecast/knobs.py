@@ -103,7 +103,7 @@ LONG = Family(
         SimulatorKnob("familiarity", "linear", 1.0, 0.6),
         SimulatorKnob("unsolvable", "logit", 0.04, 0.7),
     ),
-    Linear(),
+    Linear(sharpening=0.3),
     2000,
     Effort(256, 96, 3),
 )

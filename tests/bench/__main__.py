@@ -44,6 +44,12 @@ JAX_NOTE = (
 FEW = ("32x1", "32x1+7", "32x8", "32x64", "256x1w8", "2048x1w8")
 
 
+def start() -> Simulation:
+    """The pair's run, without the sharpening that the peers do not have."""
+    known = start_at(PAIR, "sim")
+    return replace(known, environment=replace(known.environment, sharpening=0.0))
+
+
 def restart_with(environment: dict[str, str]) -> None:
     """Replace this process by one with an environment, which libraries read when they are imported; nothing where it
     has that."""
@@ -87,7 +93,7 @@ def rounds_of(design) -> int:
 
 def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
     """Median seconds per round of every contender on one design, taken in turn."""
-    known, rounds = start_at(PAIR, "sim"), rounds_of(design)
+    known, rounds = start(), rounds_of(design)
     run = Simulation(known.environment, replace(design, rounds=rounds, eval_every=EVAL_EVERY), known.optimizer)
     advantage = "reward" if design.estimator.advantage.baseline == "none" else "grpo"
     same = peer_cell(design.batch_size, design.rollouts, design.support_rollouts, design.replay_window, advantage)
@@ -104,7 +110,7 @@ def cell_times(design, world, theirs, peers, repeats) -> dict[str, float]:
 
 def compare(console: Console, designs: list, peers: dict, repeats: int) -> None:
     """The table of cells, and the grid."""
-    known, peak = start_at(PAIR, "sim"), peak_flops()
+    known, peak = start(), peak_flops()
     world = build(known.environment)
     theirs, sums, worst = peer_world(world), dict.fromkeys(("ours", *peers), 0.0), {}
     table = Table(
@@ -187,7 +193,7 @@ def main() -> None:
         f"instruction set: {TARGET.name}{JAX_NOTE if arguments.isa == 'avx2' and 'jax' in arguments.peers else ''}"
     )
     cores = os.sched_getaffinity(0)
-    small = replace(start_at(PAIR, "sim").environment, n_train=64, n_test=64)
+    small = replace(start().environment, n_train=64, n_test=64)
     simulate(Simulation(small), build(small))
     objective_times(console)
     walls = {threads: grid(console, threads, 2) for threads in (1, min(2, len(cores)))}

@@ -82,9 +82,12 @@ def test_the_law_of_norms_holds_in_the_simulator():
     assert float((signal + noise / 32)[0]) == pytest.approx(squares[32])
 
 
-def test_simulated_pass_rates_average_to_the_curve():
+@pytest.mark.parametrize("more", [{}, {"sharpening": 2.0, "correctness": 1.0, "forgetting": 0.5}])
+def test_simulated_pass_rates_average_to_the_curve(more):
     start = start_at("llama-gsm8k", "sim")
-    run = replace(start, design=replace(EXPERIMENTS["batch"].cells[0], rounds=40, eval_every=20))
+    environment = replace(start.environment, **more)
+    cell = replace(EXPERIMENTS["batch"].cells[0], rounds=40, eval_every=20)
+    run = replace(start, design=cell, environment=environment)
     curve, rates = simulate(run, build(run.environment)).curve, simulated_rates(run)
     assert list(rates) == [0, 20, 40]
     assert [found.mean() for found in rates.values()] == pytest.approx(curve.train_pass_at_1, abs=1e-5)
