@@ -1,7 +1,7 @@
 """What the public functions are given: as tensors on one device, and checked without waiting for it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
 
-Column = torch.Tensor | np.ndarray | Sequence[float]
-Labels = torch.Tensor | np.ndarray | Sequence[Any]
-Sets = tuple[Column, Labels]
+Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
+Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]
+Sets: TypeAlias = tuple[Column, Labels]
 """Rewards (n,) and the labels of their groups (n,)."""
 without_graph, joined = torch.no_grad, torch.cat
 """For adapters, which have tensors' methods alone."""

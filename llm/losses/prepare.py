@@ -1,6 +1,6 @@
 """Freeze: what does not change while the policy moves, found from rewards; `rftlab.shared.prepare` for tensors."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -15,7 +15,7 @@ from rftlab.shared.config.mask import KLCov
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
 
-Count = int | float | torch.Tensor | None
+Count: TypeAlias = int | float | torch.Tensor | None
 PER_RESPONSE = ("greedy", "moving_average")
 """Baselines that a response has one of, wherever rewards lie."""
 

@@ -2,7 +2,7 @@
 `rftlab.shared.objective` for tensors."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -15,7 +15,7 @@ from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
 from rftlab.shared.estimator import Rule
 from rftlab.shared.own import surrogate_at
 
-Flag = torch.Tensor | bool
+Flag: TypeAlias = torch.Tensor | bool
 
 
 class Weighed(NamedTuple):

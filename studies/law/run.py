@@ -40,9 +40,11 @@ def score_all(console: Console, results: Path, quiet: bool) -> None:
     show.show_scores(console, found)
     if not has_study(root, "sim"):
         show.say(console, f"no simulated pairs: {root} has no study (rftlab reproduce --results {root})", "yellow")
-    figure, numbers = collapse(_drawn([pair for pair, _ in found]))
-    place = save(figure, folder_below(root, "law"), "collapse", numbers)
-    show.say(console, f"figure: {place}")
+    folder, drawn = folder_below(root, "law"), _drawn([pair for pair, _ in found])
+    first = list({one.level: one for one in reversed(drawn)}.values())[::-1]
+    for name, pairs in (("collapse", drawn), ("overview", first)):
+        figure, numbers = collapse(pairs)
+        show.say(console, f"figure: {save(figure, folder, name, numbers)}")
 
 
 def _all_pairs(root: Path) -> Iterator[RankedPair]:

@@ -50,7 +50,7 @@ def test_all_scores_and_the_figure(tmp_path, monkeypatch):
     text = console.export_text()
     assert "tiny-mix97, test" in text and "no simulated pairs" in text and "1.0000*" in text
     written = {path.name for path in (tmp_path / "results" / "law").iterdir()}
-    assert written == {"collapse.svg", "collapse.png", "collapse.csv"}
+    assert written == {f"{name}.{kind}" for name in ("collapse", "overview") for kind in ("svg", "png", "csv")}
 
 
 def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
