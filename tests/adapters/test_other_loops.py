@@ -1,5 +1,5 @@
 """Losses in tinker by its own code, where it is installed (`make test-trl`); in prime-rl and slime by stand-ins with
-the fields of their sources, because neither is in a package registry."""
+the fields of their sources, because pip installs neither."""
 
 import sys
 from dataclasses import dataclass, replace
