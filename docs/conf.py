@@ -45,6 +45,8 @@ autodoc_mock_imports = [
     "math_verify",
     "peft",
     "ray",
+    "prime_rl",
+    "slime",
     "tensorboard",
     "wandb",
     "yaml",
