@@ -104,7 +104,7 @@ def forgetful_reference(self, batch, arms, forms):
 
 def faded(distance):
     """A twin whose base policy fades with `distance` of its parameters."""
-    return {"remembered": lambda self, logits: logits * np.exp(-self.world.forgetting * distance(self))}
+    return {"remembered": lambda self, logits, w=None: logits * np.exp(-self.world.forgetting * distance(self))}
 
 
 WRONG = {
@@ -130,9 +130,9 @@ WRONG = {
     "the same others in every round": others(lambda r, context, place: (INTERFERENCE, 0, context)),
     "others by place in the batch": others(lambda r, context, place: (INTERFERENCE, r, place)),
     "the reference forgets too": {"base_logp": forgetful_reference},
-    "nothing is forgotten": {"remembered": lambda self, logits: logits},
+    "nothing is forgotten": {"remembered": lambda self, logits, w=None: logits},
     "only the format is remembered": {
-        "remembered": lambda self, logits: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)
+        "remembered": lambda self, logits, w=None: logits if logits.ndim == 1 else NaiveRun.remembered(self, logits)
     },
     "fading with the distance, not its square": faded(lambda self: np.sqrt((self.w**2).sum() / self.world.n_arms)),
     "fading with the format's parameter too": faded(

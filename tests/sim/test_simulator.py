@@ -278,7 +278,7 @@ BAD = {
     "sharpening": (lambda: Linear(sharpening=-0.1), "environment.sharpening = -0.1; allowed: 0 or more"),
     "correctness": (lambda: Linear(correctness=-0.1), "environment.correctness = -0.1; allowed: 0 or more"),
     "parts": (lambda: Linear(correctness_parts=16), "environment.correctness_parts = 16; allowed: 1 to 15"),
-    "no parts": (lambda: Linear(correctness_parts=0), "environment.correctness_parts = 0; allowed: 1 to 15"),
+    "no parts": (lambda: Linear(correctness_parts=0), "environment.correctness_parts = 0; allowed: 1 or more"),
     "familiarity": (lambda: Linear(familiarity=1e21), "environment.familiarity = 1e.21; allowed: a size of at most"),
     "rho": (lambda: Linear(rho=1.1), "environment.rho = 1.1; allowed: 0 to 1"),
     "tabular": (lambda: Tabular(n_arms=17), "environment.n_arms = 17; allowed: 2 to 16"),
