@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.errors import check, check_count, check_finite
-from rftlab.studies.results.rollouts import Order
+from rftlab.studies.results.order import Order
 
 
 @dataclass(frozen=True)

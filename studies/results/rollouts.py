@@ -5,7 +5,7 @@ whose rewards changed most. Records are read twice, the texts of the chosen grou
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow
@@ -13,9 +13,9 @@ import pyarrow.parquet
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import FILE, entries, folder_below, kind_of, opened
+from rftlab.studies.results.order import Order
 
 ROLLOUTS = "rollouts"
-Order = Literal["worst", "changed", "round"]
 _NAME = re.compile(r"([0-9]{1,12})-([0-9]{1,12})\.parquet")
 _NUMBERS = {
     "round": "i",
