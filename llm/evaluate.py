@@ -8,7 +8,7 @@ from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.models.load import Data, Problems
 from rftlab.llm.random import EVALUATION
 from rftlab.llm.rewards.math_pool import Checks
-from rftlab.llm.tasks.task import subset
+from rftlab.llm.tasks.subset import subset
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.evalstats import measured_set_error, pass_at_k
 

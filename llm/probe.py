@@ -24,7 +24,7 @@ from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, well_formed
-from rftlab.llm.tasks.task import subset
+from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.samples import Judge, Samples, joined
 from rftlab.llm.training.update import accumulate

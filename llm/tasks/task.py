@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rftlab.shared.errors import UserError, check, check_choice
 
 Prompt = list[dict[str, str]] | str
@@ -78,8 +76,3 @@ def fitting(prompts: Sequence[Sequence[int]], limit: int) -> list[int]:
     keep = [i for i, prompt in enumerate(prompts) if len(prompt) <= limit]
     check(bool(keep), f"prompt limit = {limit} tokens; each of the {len(prompts)} prompts is longer")
     return keep
-
-
-def subset(n: int, size: int) -> np.ndarray:
-    """The problems that are evaluated: the same for every run and every seed."""
-    return np.sort(np.random.Generator(np.random.Philox(n)).permutation(n)[:size])

@@ -16,7 +16,8 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.tasks.task import Split, Task, subset
+from rftlab.llm.tasks.subset import subset
+from rftlab.llm.tasks.task import Split, Task
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs.formats.verl_console import TRAINING
 

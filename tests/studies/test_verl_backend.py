@@ -15,7 +15,7 @@ import pytest
 
 from rftlab.llm.config import LLMRun, LoRA, config_of
 from rftlab.llm.tasks.load import load
-from rftlab.llm.tasks.task import subset
+from rftlab.llm.tasks.subset import subset
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
 from rftlab.shared.design import Design

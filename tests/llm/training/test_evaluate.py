@@ -12,7 +12,7 @@ from rftlab.llm.evaluate import UNSEEN
 from rftlab.llm.policy.responses import Responses, packed
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import Scores, score
-from rftlab.llm.tasks.task import subset
+from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.errors import UserError
