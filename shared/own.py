@@ -23,8 +23,8 @@ import numpy as np
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.own_source import python_of, source_of
 from rftlab.shared.plugins import load_known
+from rftlab.shared.source import python_of, source_sha256
 
 LIMIT = 10.0
 """Seconds that one call for a batch may take; a function that sleeps is told so after it."""
@@ -252,7 +252,7 @@ def register(kind: str, name: str, function: Callable) -> OwnFunction:
     made, shape = (_advantage_entry, _ADVANTAGE) if kind == "advantage" else (_surrogate_entry, _SURROGATE)
     entry = shape(_guarded(made(name, function)))
     address = ctypes.cast(entry, ctypes.c_void_p).value or 0
-    known = OwnFunction(kind, name, source_of(function), function, address, entry)
+    known = OwnFunction(kind, name, source_sha256(python_of(function))[:16], function, address, entry)
     _KNOWN[kind, name] = known
     return known
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.llm.rewards.config import NamedReward, check_names
-from rftlab.llm.rewards.source import source_sha256
 from rftlab.shared.errors import UserError, check
+from rftlab.shared.source import source_sha256
 
 Function = Callable[..., Any]
 Given = Function | Sequence[Function] | Mapping[str, Function]

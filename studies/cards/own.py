@@ -16,7 +16,7 @@ from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.own import register
-from rftlab.shared.own_source import python_of
+from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.cards.card import Card
 

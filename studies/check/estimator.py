@@ -13,9 +13,9 @@ from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.own import checked, function_of, takes_pool
-from rftlab.shared.own_source import python_of
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
+from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.theory.models import RLOO, factor_of, moments, one_correct
 

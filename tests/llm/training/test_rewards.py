@@ -13,7 +13,6 @@ from rftlab.llm.rewards.call import RewardBatch, RewardCaller
 from rftlab.llm.rewards.config import NamedReward
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import asked_for, function_at, loaded
-from rftlab.llm.rewards.source import source_sha256
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.averages import difficulty_of, difficulty_within
 from rftlab.shared.config.advantage import Advantage
@@ -22,6 +21,7 @@ from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.source import source_sha256
 from rftlab.studies.cli.train import parse_train
 from tests.support import own_rewards as mine
 from tests.support.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
@@ -182,7 +182,7 @@ def reward(responses):
     assert sums["a"] == sums["c"] != sums["b"]
 
 
-def test_partials_and_methods_have_a_source_and_code_without_one_is_refused():
+def test_partials_and_methods_have_a_source_and_code_without_one_counts_as_it_is():
     class Judge:
         def __init__(self, bonus):
             self.bonus = bonus
@@ -192,10 +192,17 @@ def test_partials_and_methods_have_a_source_and_code_without_one_is_refused():
 
     sums = {source_sha256(partial(Judge(bonus).reward)) for bonus in (1, 2, 2)}
     assert len(sums) == 2 and source_sha256(np.mean) == source_sha256(np.mean)
-    names: dict = {}
-    exec("def unseen(responses):\n    return [0.0]", names)
-    with pytest.raises(UserError, match=r"the source of .*unseen cannot be read; allowed: a function in a file"):
-        loaded(names["unseen"])
+    typed = {source_sha256(session(f"def unseen(responses):\n    return [{n} for _ in responses]")) for n in (1, 2, 2)}
+    assert len(typed) == 2
+    with pytest.raises(UserError, match=r"the source of the class .*Unseen cannot be read; allowed: a class in a file"):
+        loaded(session("class Unseen:\n    pass\ndef unseen(responses):\n    return Unseen()"))
+
+
+def session(text):
+    """A function as one that was typed into a session."""
+    names: dict = {"__name__": "__main__"}
+    exec(text, names)
+    return names["unseen"]
 
 
 # --- what a function gets ---

@@ -1,8 +1,9 @@
 """A checksum of what a user's function is, so that a changed function never meets what another one has found.
 
 It covers the source of the function and, wherever it lies in the user's own files, of all that its names lead to:
-functions, classes, modules, and constants with their values. What is installed counts by its name alone. What a
-function reads or imports when it is called (files, services, the clock) is not seen.
+functions, classes, modules, and constants with their values. What is installed counts by its name alone. A function
+typed into a session, whose source Python does not keep, counts by its code. What a function reads or imports when it is
+called (files, services, the clock) is not seen.
 """
 
 import dis
@@ -22,8 +23,13 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _BUNDLES = (tuple, list, set, frozenset, dict)
 
 
+def python_of(function: Any) -> Any:
+    """The Python function of what may be compiled by numba."""
+    return getattr(function, "py_func", function)
+
+
 def source_sha256(function: Any) -> str:
-    """The checksum of a callable. Raises UserError where its source cannot be read."""
+    """The checksum of a callable. Raises UserError for a class typed into a session, whose source cannot be read."""
     digest = hashlib.sha256()
     for part in _parts(function, {}):
         digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
@@ -74,13 +80,23 @@ def _parts_of_function(function: FunctionType, seen: dict[int, Any]) -> Iterator
     if _installed(function):
         yield _name(function)
         return
-    yield _text(function.__code__, function)
+    yield from _parts_of_code(function.__code__)
     yield from _parts((function.__defaults__, function.__kwdefaults__), seen)
     for cell in function.__closure__ or ():
         yield from _parts(cell.cell_contents, seen)
     for name in sorted(_globals_of(function.__code__) & function.__globals__.keys()):
         yield name
         yield from _parts(function.__globals__[name], seen)
+
+
+def _parts_of_code(code: CodeType) -> Iterator[str]:
+    """Its source; without one what it does, names, and constants, which may be code themselves."""
+    try:
+        yield inspect.getsource(code)
+    except (OSError, IndexError):
+        yield f"{code.co_code!r} {code.co_names}"
+        for part in code.co_consts:
+            yield from _parts_of_code(part) if isinstance(part, CodeType) else [repr(part)]
 
 
 def _parts_of_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:
@@ -102,13 +118,13 @@ def _globals_of(code: CodeType) -> set[str]:
     return found.union(*(_globals_of(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
-def _text(value: Any, named: Any = None) -> str:
+def _text(value: type) -> str:
     try:
         return inspect.getsource(value)
     except (OSError, TypeError, IndexError):
         raise UserError(
-            f"the source of {_name(named or value)} cannot be read; allowed: a function in a file, so that a run "
-            "can say with which one it was trained"
+            f"the source of the class {_name(value)} cannot be read; allowed: a class in a file, so that a run can say "
+            "with which one it was made"
         ) from None
 
 
@@ -119,12 +135,14 @@ def _file_text(module: ModuleType) -> str:
 def _installed(value: Any) -> bool:
     """Whether a function, class or module comes with Python or with a package, not from the user's own files."""
     home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+    if home == "__main__":
+        return False  # Python takes what was typed into a session for a part of the program that runs it
     if home.partition(".")[0] == "rftlab":
         return True
     try:
         path = Path(inspect.getfile(value)).resolve()
     except (TypeError, OSError):
-        return home != "__main__"
+        return True
     places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return "site-packages" in path.parts or any(path.is_relative_to(Path(place).resolve()) for place in places)
 
