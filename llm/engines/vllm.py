@@ -41,12 +41,13 @@ BATCHED = 8192
 LITTLE = 0.01
 """Share of a GPU that must be free at the start. vLLM's own 0.92 holds even where the size of its cache is given,
 and the policy is there already."""
-_IN_PROCESS = {
+IN_PROCESS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
+"""Environment variables with which vLLM runs in the process that asks."""
 
 
 class VLLMEngine:
@@ -143,7 +144,7 @@ def seeds_of(draws: Draws, contexts: np.ndarray, rollouts: np.ndarray) -> list[i
 
 
 def _vllm():
-    os.environ.update({name: os.environ.get(name, value) for name, value in _IN_PROCESS.items()})
+    os.environ.update({name: os.environ.get(name, value) for name, value in IN_PROCESS.items()})
     try:
         import vllm
     except ImportError as error:

@@ -250,8 +250,8 @@ def test_ctrl_c_is_one_line_keeps_finished_runs_and_leaves_nothing_running(tmp_p
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the whole group hears it
     printed, errors = process.communicate(timeout=120)
-    assert (process.returncode, printed) == (130, "")
     assert errors == "rftlab: interrupted; finished runs are kept, run the same command again to go on\n"
+    assert (process.returncode, printed) == (130, "")
     deadline = time.monotonic() + 30
     while processes_with(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -2,6 +2,10 @@
 that is trained."""
 
 import importlib.util
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +19,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCau
 
 from rftlab.llm.config import Compute, LLMRun, LoRA, Model
 from rftlab.llm.engines.rollouts import Draws, HFEngine, ignore
-from rftlab.llm.engines.vllm import BATCHED, VLLMEngine, seeds_of
+from rftlab.llm.engines.vllm import BATCHED, IN_PROCESS, VLLMEngine, seeds_of
 from rftlab.llm.policy.lora import with_adapters
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STOPS = (1, 7)
@@ -234,24 +238,36 @@ def test_a_model_that_vllm_cannot_run_is_one_line():
     assert "\n" not in str(caught.value)
 
 
+SERVE = """
+import json, sys
+from vllm import LLM, SamplingParams
+few = {"kv_cache_memory_bytes": 10_000_000, "gpu_memory_utilization": 0.01}  # else it wants nearly all memory
+llm = LLM(sys.argv[1], dtype="float32", max_model_len=32, enforce_eager=True, **few)
+prompt = {"prompt_token_ids": json.loads(sys.argv[2])}
+(found,) = llm.generate([prompt], SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, seed=1), use_tqdm=False)
+tokens = list(found.outputs[0].token_ids)
+print(json.dumps([tokens, [step[token].logprob for step, token in zip(found.outputs[0].logprobs, tokens)]]))
+"""
+
+
 def test_an_exported_folder_is_served_with_the_weights_that_were_trained(tmp_path):
-    """vLLM reads its files, and gives the log-probabilities that transformers gives."""
+    """vLLM, in a process that knows nothing of rftlab, gives the log-probabilities that transformers gives. On a CPU it
+    has heads of 32 coordinates and more."""
     from transformers import AutoModelForCausalLM
-    from vllm import LLM, SamplingParams
 
     from rftlab.llm.export import export
     from rftlab.llm.stored import stored_run
 
-    train(run_of(rounds=2, eval_every=2), tmp_path / "run")
+    run = run_of(rounds=2, eval_every=2)
+    train(replace(run, model=replace(run.model, tiny=replace(TINY, width=64))), tmp_path / "run")
     export(stored_run(tmp_path / "run"), tmp_path / "out")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, trust_remote_code=False)
-    served = LLM(str(tmp_path / "out"), dtype="float32", max_model_len=32, enforce_eager=True)
-    prompt = {"prompt_token_ids": [1, 5, 6, 13, 7]}
-    (found,) = served.generate([prompt], SamplingParams(temperature=1.0, max_tokens=4, logprobs=0, seed=1))
-    tokens = list(found.outputs[0].token_ids)
-    ids = torch.tensor([prompt["prompt_token_ids"] + tokens])
+    prompt = [1, 5, 6, 13, 7]
+    command = [sys.executable, "-c", SERVE, str(tmp_path / "out"), json.dumps(prompt)]
+    served = subprocess.run(command, capture_output=True, text=True, env=os.environ | IN_PROCESS, timeout=300)
+    assert served.returncode == 0, served.stderr[-2000:]
+    tokens, theirs = json.loads(served.stdout.splitlines()[-1])
     with torch.no_grad():
-        logits = model(ids).logits[0].log_softmax(dim=-1)
-    ours = [float(logits[4 + i, token]) for i, token in enumerate(tokens)]
-    theirs = [step[token].logprob for step, token in zip(found.outputs[0].logprobs, tokens, strict=True)]
+        logits = model(torch.tensor([prompt + tokens])).logits[0].log_softmax(dim=-1)
+    ours = [float(logits[len(prompt) - 1 + i, token]) for i, token in enumerate(tokens)]
     np.testing.assert_allclose(theirs, ours, atol=1e-4)

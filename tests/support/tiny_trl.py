@@ -1,5 +1,6 @@
 """Runs of TRL that a test can afford, with our estimators in them, and what they did at each update."""
 
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,11 +9,16 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from trl import GRPOConfig
-from trl.trainer.callbacks import TrainerCallback
 
-from rftlab.studies.adapters.trl import RftlabGRPOTrainer, mask_of
 from tests.support.tiny_models import VOCABULARY, small_model
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TRL imports what is installed, such as vLLM, and neither is our business
+    from trl import GRPOConfig
+    from trl.trainer.callbacks import TrainerCallback
+
+    from rftlab.studies.adapters.trl import RftlabGRPOTrainer, mask_of
+    from rftlab.studies.adapters.trl_curve import KeepCurve as KeepCurve
 
 WORDS = ["<pad>", "<unk>", "<eos>", *map(str, range(VOCABULARY - 3))]
 PROMPTS = [f"{i} {i + 1} {i + 2}"[: 3 + 2 * (i % 2)] for i in range(8)]
