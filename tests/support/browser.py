@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-CHROMES, DRIVERS = ("chromium", "chromium-browser", "google-chrome", "chrome"), ("chromedriver",)
+CHROMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+DRIVERS = ("chromedriver", "chromium.chromedriver")
 PACKAGES = ("selenium", "axe_core_python")
 SERIOUS = ("serious", "critical")
 FLAGS = ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions")
@@ -39,9 +40,9 @@ class Seen(NamedTuple):
     """Addresses that it asked for, but itself and what it holds."""
 
 
-def missing() -> str:
-    """Why there is no browser; "" where there is one."""
-    absent = [name for name in PACKAGES if not find_spec(name)]
+def missing(*packages: str) -> str:
+    """Why there can be no test with a browser and these packages; "" where there can."""
+    absent = [name for name in (*PACKAGES, *packages) if not find_spec(name)]
     if absent:
         return f"needs {' and '.join(absent)}: make test installs them"
     return "" if _found(CHROMES) and _found(DRIVERS) else "needs chromium and chromedriver on the path"

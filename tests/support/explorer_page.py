@@ -1,20 +1,16 @@
 """The explorer in a real browser: a server in a process of its own, and Chromium without a screen."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
+from tests.support.browser import start
 from tests.support.processes import hear_interrupts
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-DRIVERS = ("chromedriver", "chromium.chromedriver")
 PATIENCE = 120
 """Seconds: the first run in a new cache compiles."""
 SERIES = """
@@ -23,16 +19,6 @@ SERIES = """
     const found = getElement(Number(chart.id.slice(1)));
     return found && found.chart ? found.chart.getOption().series.map(s => ({name: s.name, data: s.data})) : [];
 """
-
-
-def missing() -> str:
-    """Why there can be no browser test here; "" where there can."""
-    lacking = [name for name in ("nicegui", "selenium") if find_spec(name) is None]
-    if lacking:
-        return f"needs {' and '.join(lacking)}: the extras explore and test"
-    if not any(map(shutil.which, NAMES)) or not any(map(shutil.which, DRIVERS)):
-        return f"needs a browser and its driver: one of {', '.join(NAMES)}, and chromedriver"
-    return ""
 
 
 @contextmanager
@@ -54,18 +40,7 @@ def explorer(*arguments: str) -> Iterator[tuple[str, subprocess.Popen]]:
 @contextmanager
 def chromium(width: int, height: int = 1000) -> Iterator[Any]:
     """A browser with a window of that size, which keeps its console and a list of its requests."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = next(filter(None, map(shutil.which, NAMES)))
-    flags = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
-    if os.geteuid() == 0:
-        flags.append("--no-sandbox")  # Chromium has none for root
-    for flag in flags:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(next(filter(None, map(shutil.which, DRIVERS))))
-    driver = webdriver.Chrome(options=options, service=service)
+    driver = start()
     try:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -1,5 +1,4 @@
-"""Wrong command lines (tests/studies/bad_command_lines.txt): one line that says what is wrong, status 2, and nothing
-written."""
+"""Wrong command lines (bad_command_lines.txt): one line that says what is wrong, status 2, and nothing written."""
 
 import shlex
 from pathlib import Path
