@@ -72,14 +72,10 @@ def run_on_ray(root: Path, todo: list[Point], threads: int, report: StudyCallbac
     with _cluster(threads), _marked(root.resolve()) as mark:
         _check_room(todo, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         waiting, failures = {_submit(mark, point): point for point in ordered(todo)}, []
-        try:
-            while waiting:
-                for reference in ray.wait(list(waiting))[0]:
-                    failure = _hear(reference, waiting.pop(reference), report)
-                    failures += [failure] if failure else []
-        finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+        while waiting:
+            for reference in ray.wait(list(waiting))[0]:
+                failure = _hear(reference, waiting.pop(reference), report)
+                failures += [failure] if failure else []
     check_all_done(failures, todo)
 
 
@@ -100,7 +96,7 @@ def _cluster(threads: int) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        ray.shutdown()  # ends the job's workers too, whatever they are at
 
 
 def _reach(address: str) -> None:
