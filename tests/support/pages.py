@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.shared.jit import CACHE_FOLDER
-from tests.support.vectors import ROOT
 
+ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P<made>[^`]+)`")
 COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}
