@@ -122,6 +122,59 @@ def test_a_surrogate_is_the_one_of_its_formula():
     np.testing.assert_allclose(a["train_pass_at_1"], b["train_pass_at_1"], atol=1e-4)
 
 
+def middle(rewards, pool):
+    return rewards - np.median(pool, axis=-1, keepdims=True)
+
+
+def test_groups_together_are_groups_one_by_one():
+    """To the last bit: in any order, of several sizes, and in the simulator with every baseline set."""
+    for name, batched in (("each", False), ("stacked", True)):
+        rl.advantage(name, batched=batched)(middle)
+    each, stacked = rl.preset("each"), rl.preset("stacked")
+    assert each.advantage.source != stacked.advantage.source, "the same source, another meaning"
+    rng = np.random.default_rng(1)
+    group = rng.integers(0, 5, 40)
+    rewards, starts = rng.normal(size=40), np.arange(41)
+    a, b = (rl.prepare(e, rewards, group, starts, np.zeros(40)).advantage for e in (each, stacked))
+    np.testing.assert_array_equal(a, b)
+    by_hand = [value - np.median(rewards[group == g]) for value, g in zip(rewards, group, strict=True)]
+    np.testing.assert_array_equal(a, by_hand)
+    penalty = {"estimator": [replace(e, kl=rl.KL("k1", coef=0.1, place="reward")) for e in (each, stacked)]}
+    for choices in ({}, {"support_rollouts": 2}, {"replay_window": 8}, penalty):
+        given = choices.pop("estimator", [each, stacked])
+        assert curve(given[0], **choices).equals(curve(given[1], **choices))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda r: r[0], r"groups 2 to 2: returned shape \(1,\); allowed: \(1, 1\)"),
+        (lambda r: r / 0.0 if r.shape[1] == 3 else r, "group 1: returned numbers that are not finite"),
+        (lambda r: r.missing, "groups 2 to 2: AttributeError"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_wrong_batched_advantage_is_one_line(function, message):
+    rl.advantage("wrong", batched=True)(function)
+    with pytest.raises(rl.UserError, match=f"advantage wrong: {message}"):
+        prepared(rl.preset("wrong"))
+
+
+def test_what_a_function_keeps_is_its_own():
+    """Rewards that it keeps are not written over by the next round, and it cannot make them writable."""
+    kept = []
+
+    def keeps(rewards):
+        kept.append((rewards, rewards.copy()))
+        return rewards - rewards.mean()
+
+    rl.advantage("keeps")(keeps)
+    curve(rl.preset("keeps"))
+    assert len(kept) > 1 and all(np.array_equal(*pair) for pair in kept)
+    with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+        kept[0][0].flags.writeable = True
+
+
 def sleeps(rewards):
     import time
 
@@ -257,6 +310,11 @@ def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message
         rl.advantage(name)(function)
 
 
+def test_a_compiled_function_takes_no_stack():
+    with pytest.raises(rl.UserError, match="mine: batched; allowed: where numba did not compile it"):
+        rl.advantage("mine", batched=True)(numba.njit(centred))
+
+
 # --- the battery ---
 
 
@@ -280,12 +338,14 @@ def test_the_battery_knows_rloo():
 def test_the_battery_finds_what_is_wrong():
     rl.advantage("noisy")(lambda rewards: rewards + np.random.default_rng().random(len(rewards)))
     rl.advantage("ordered")(lambda rewards: rewards * np.arange(len(rewards)))
+    rl.advantage("mixed", batched=True)(lambda rewards: rewards - rewards.mean())
     rl.surrogate("sign")(lambda a, logp, old: (a * logp, -a))
     failed = {
         name: [line.what for line in rl.check_estimator(name).lines if line.verdict == "FAIL"]
-        for name in ("noisy", "ordered", "sign", "dapo")
+        for name in ("noisy", "ordered", "mixed", "sign", "dapo")
     }
     assert "again" in failed["noisy"] and failed["ordered"] == ["order"]
+    assert failed["mixed"] == ["alone"]
     assert failed["sign"] == ["derivative"] and failed["dapo"] == []
 
 
