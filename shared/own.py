@@ -23,8 +23,8 @@ import numpy as np
 
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.own_groups import OneByOne, Together, check_finite, checked, frozen, said_of, spans_of
+from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.own_groups import OneByOne, Together, check_finite, checked, frozen, spans_of
 from rftlab.shared.plugins import load_known
 from rftlab.shared.source import python_of, source_sha256
 
@@ -113,7 +113,7 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
             if time.monotonic() - began > LIMIT:
                 raise UserError(f"PLACEtook {time.monotonic() - began:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
         except Exception as error:
-            said = str(error) if isinstance(error, UserError) else f"PLACE{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
         except BaseException as error:  # an interrupt
             _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
@@ -217,8 +217,8 @@ def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
         advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)
         try:
             found = function(*map(frozen, (advantage, logp, old_logp)))
-        except Exception as error:
-            raise UserError(said_of(error, "PLACE")) from None
+        except (Exception, SystemExit) as error:
+            raise UserError(f"PLACE{said_by(error)}") from None
         check(isinstance(found, tuple) and len(found) == 2, "PLACEreturned no pair; allowed: (value, derivative)")
         for where, out, numbers in (("PLACEvalue: ", value, found[0]), ("PLACEderivative: ", slope, found[1])):
             out[:] = check_finite(checked(numbers, (n,), where), where)

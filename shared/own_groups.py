@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.errors import UserError, check, said_by
 
 KEPT = 2**15
 """Groups whose advantages are kept."""
@@ -44,8 +44,8 @@ def checked(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     """What a function returned, if it is finite float64 numbers of a shape. Raises UserError that says what it is
     instead."""
     if type(found) is not np.ndarray or found.dtype != FLOAT or found.shape != shape:
-        kind = getattr(found, "dtype", type(found).__name__)
-        check(isinstance(found, np.ndarray) and found.dtype == FLOAT, f"{where}returned {kind}; allowed: float64")
+        kind = found.dtype if type(found) is np.ndarray else type(found).__name__
+        check(type(found) is np.ndarray and kind == FLOAT, f"{where}returned {kind}; allowed: an array of float64")
         check(found.shape == shape, f"{where}returned shape {found.shape}; allowed: {shape}")
     return found
 
@@ -54,11 +54,6 @@ def check_finite(found: np.ndarray, where: str) -> np.ndarray:
     """The numbers, if they are finite. Raises UserError."""
     check(bool(np.isfinite(found).all()), f"{where}returned numbers that are not finite")
     return found
-
-
-def said_of(error: Exception, where: str) -> str:
-    """A function's own failure."""
-    return f"{where}{type(error).__name__}: {error}"
 
 
 class OneByOne:
@@ -88,9 +83,9 @@ class OneByOne:
         try:
             found = self.function(rewards, pool) if self.with_pool else self.function(rewards)
             return checked(found, rewards.shape, where)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _check_groups(out, spans, spans.label.index(g))  # the first failure is the one that is told
-            raise error if isinstance(error, UserError) else UserError(said_of(error, where)) from None
+            raise error if isinstance(error, UserError) else UserError(where + said_by(error)) from None
 
 
 class Together:
@@ -115,8 +110,8 @@ class Together:
     def _ask(self, arguments: list[np.ndarray], where: str) -> np.ndarray:
         try:
             found = self.function(*arguments)
-        except Exception as error:
-            raise UserError(said_of(error, where)) from None
+        except (Exception, SystemExit) as error:
+            raise UserError(where + said_by(error)) from None
         return checked(found, arguments[0].shape, where)
 
 

@@ -69,6 +69,8 @@ def _check_function(name: str, function: Callable, counts: tuple[int, ...], said
     fits = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) is not None
     check(fits, f"name = {name!r} of an estimator; allowed: up to 40 small letters, digits and _, a letter first")
     check(name not in SHIPPED, f"estimator {name!r} is shipped with rftlab; allowed: another name")
+    later = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    check(not later, f"{name}: the function is async, or yields; allowed: one that returns")
     code = getattr(python_of(function), "__code__", None)
     check(code is not None and code.co_argcount in counts, f"{name}: the function takes other arguments than {said}")
 

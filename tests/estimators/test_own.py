@@ -14,6 +14,7 @@ import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.own import function_of
+from rftlab.shared.plugins import load
 from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
 from rftlab.studies.cards import CARDS, SHIPPED
@@ -187,14 +188,32 @@ def writes(rewards):
     return rewards
 
 
+class Mute(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError
+
+
+def mute():
+    raise Mute
+
+
+async def later(rewards):
+    return rewards
+
+
 WRONG = {
     "shape": (lambda rewards: rewards[:-1], r"group 0: returned shape \(1,\); allowed: \(2,\)"),
     "nan": (lambda rewards: rewards / 0.0 if len(rewards) == 3 else rewards, "group 1: returned numbers that are not"),
-    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: float64"),
-    "list": (lambda rewards: list(rewards), "group 0: returned list; allowed: float64"),
+    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: an array of float64"),
+    "list": (lambda rewards: list(rewards), "group 0: returned list; allowed: an array of float64"),
     "raises": (lambda rewards: rewards[7] * rewards, "group 0: IndexError: index 7 is out of bounds"),
     "writes": (writes, "group 0: ValueError: assignment destination is read-only"),
     "none": (lambda rewards: None, "group 0: returned NoneType"),
+    "masked": (lambda rewards: np.ma.masked_array(rewards), "group 0: returned MaskedArray; allowed: an array of f"),
+    "exits": (lambda rewards: sys.exit(0), "group 0: SystemExit: 0"),
+    "mute": (lambda rewards: mute(), "group 0: Mute$"),
 }
 
 
@@ -303,6 +322,7 @@ def test_it_has_a_card_and_a_label():
         ("", centred, "name = '' of an estimator"),
         ("mine", lambda: 0, "mine: the function takes other arguments"),
         ("mine", 3, "mine: the function takes other arguments"),
+        ("mine", later, "mine: the function is async, or yields; allowed: one that returns"),
     ],
 )
 def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message):
@@ -400,6 +420,22 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
         command, environment["RFTLAB_PLUGINS"] = [sys.executable, "-c", code], variable
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
         assert done.stdout == "filed\n", done.stderr
+
+
+PROGRAMS = {
+    "import sys; sys.exit(0)": "line 1: SystemExit: 0",
+    "class E(Exception):\n    def __str__(self): raise E\nraise E": "line 3: E",
+    "\0": "SyntaxError: source code string cannot contain null bytes",
+    "import rftlab as rl\nrl.advantage('x', surrogate=5)(lambda rewards: rewards)": "surrogate = 5; allowed: Rein",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_file_that_goes_wrong_is_one_line(program, tmp_path):
+    (tmp_path / "mine.py").write_text(program)
+    with pytest.raises(rl.UserError, match=PROGRAMS[program]) as error:
+        load(tmp_path / "mine.py")
+    assert "None" not in str(error.value) and "line 0" not in str(error.value)
 
 
 @pytest.mark.parametrize(
