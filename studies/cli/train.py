@@ -63,6 +63,7 @@ class Train(RewardFlags):
 
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)
+        rewards = self.given()
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_run
 
@@ -70,7 +71,7 @@ class Train(RewardFlags):
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from rftlab.studies.cli.execute.train_model import train_model
 
-        train_model(console, run, self.folder, self.tracker, self.quiet, self.given())
+        train_model(console, run, self.folder, self.tracker, self.quiet, rewards)
         return 0
 
 
