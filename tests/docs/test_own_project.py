@@ -2,7 +2,6 @@
 rftlab from its wheel and nothing of the checkout."""
 
 import subprocess
-import sys
 import zipfile
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pages import TUTORIALS
-from tests.support.wheel import PAGES, ROOT, SOURCES, build_wheel, install, run_page_with
+from tests.support.wheel import PAGES, ROOT, SOURCES, build_wheel, environment, install, run_page_with
 
 MAKES = {"08-own-task": "make test-llm", "09-in-trl": "make test-trl"}
 """What brings what a page needs."""
@@ -53,7 +52,7 @@ def test_an_environment_that_sees_the_checkout_is_refused(python, tmp_path):
     (tmp_path / "page.md").write_text("```python\nprint(1)\n```\n\n```text\n1\n```\n")
     assert run_page_with(python, tmp_path / "page.md", tmp_path) == 1
     with pytest.raises(AssertionError, match="not from the wheel"):
-        run_page_with(Path(sys.executable), tmp_path / "page.md", tmp_path)
+        run_page_with(environment(tmp_path / "env", ROOT), tmp_path / "page.md", tmp_path)
 
 
 def test_the_wheel_holds_the_packages_and_what_they_read(wheel):

@@ -55,14 +55,19 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, folder: Path) -> Path:
-    """Python of a new environment that has the wheel; of the environment that runs the tests it sees the packages, and
-    not what its .pth files add, an editable rftlab among them."""
+def environment(folder: Path, *more: Path) -> Path:
+    """Python of a new environment. It sees the packages of the one that runs the tests, but not what that one's .pth
+    files add, an editable rftlab among them; and the folders that are named."""
     venv.create(folder, symlinks=True)
-    python = folder / "bin" / "python"
     (site,) = folder.glob("lib/python*/site-packages")
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    (site / "packages.pth").write_text("\n".join(packages) + "\n")
+    (site / "packages.pth").write_text("\n".join([*packages, *map(str, more)]) + "\n")
+    return folder / "bin" / "python"
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Python of a new environment that has the wheel."""
+    python = environment(folder)
     _run([*PIP, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed", wheel], folder)
     return python
 
