@@ -8,7 +8,7 @@ TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorc
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
 SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
-TRL_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[09-in-trl]'
+OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
@@ -22,7 +22,7 @@ test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-llm: $(VENV)/installed-llm
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py $(TRAINER_PAGE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/llm tests/estimators/test_autograd.py $(TRAINER_PAGE) '$(OWN_PROJECT)[08-own-task]'
 
 test-explore: $(VENV)/installed-explore
 	$(BIN)/python -m pytest -rs tests/explore
@@ -32,9 +32,10 @@ test-vllm: $(VENV)/installed-vllm
 
 test-verl: .venv-verl/installed
 	.venv-verl/bin/python -m pytest -W default tests/adapters/test_verl.py tests/adapters/test_verl_study.py
+	.venv-verl/bin/python -m pytest -W default -k verl tests/docs/test_own_project.py
 
 test-trl: $(VENV)/installed-trl
-	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py $(TRL_PAGE)
+	$(BIN)/python -m pytest tests/adapters/test_trl.py tests/adapters/test_other_loops.py tests/logs/test_trl.py '$(OWN_PROJECT)[09-in-trl]'
 
 trainer: $(VENV)/installed-trainer
 

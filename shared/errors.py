@@ -18,6 +18,16 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def said_by(error: BaseException) -> str:
+    """What a user's program raised, in a line, even where it cannot say it."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        return name
+    return f"{name}: {text[:200]}" if text else name
+
+
 def check(condition: bool, message: str) -> None:
     """Raise `UserError(message)` unless `condition` holds."""
     if not condition:

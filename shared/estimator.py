@@ -1,7 +1,9 @@
 """An estimator: a value for each of the independent choices of how rewards become weights on tokens."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cache
+from numbers import Real
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from rftlab.shared.config.advantage import Advantage, AdvantageRule, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation, AggregationRule, aggregation_rule
@@ -50,6 +52,9 @@ class Estimator:
     the aggregation's shares."""
 
     def __post_init__(self):
+        for name, allowed in _kinds().items():
+            value = getattr(self, name)
+            check(isinstance(value, allowed), f"{name} = {value!r}; allowed: {_names(allowed)}")
         kind = type(self.surrogate).__name__
         check_finite("entropy", self.entropy, 0)
         level = {Vespo: ("product",), Clip: None, Cispo: None, Sapo: None}.get(type(self.surrogate), ("token",))
@@ -78,6 +83,16 @@ class Estimator:
 
     def _repr_html_(self) -> str:
         return changed_table("Estimator: what differs from the defaults", self)
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """What each field of an estimator may be."""
+    return get_type_hints(Estimator) | {"entropy": Real}
+
+
+def _names(kind: Any) -> str:
+    return ", ".join(each.__name__ for each in get_args(kind) or (kind,))
 
 
 class Rule(NamedTuple):

@@ -6,15 +6,16 @@ goes wrong is kept for the thread that called, because nothing can be raised thr
 raises it.
 
 A Python function is called once for each different group that it was given so far (rewards are often 0 or 1, groups
-small); one that numba compiled is called from a compiled loop.
+small), or for all groups at once where it says that it takes them so (own_groups.py); one that numba compiled is called
+from a compiled loop.
 """
 
 import ctypes
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numba
@@ -22,14 +23,15 @@ import numpy as np
 
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.own_groups import OneByOne, Together, check_finite, checked, frozen, spans_of
 from rftlab.shared.plugins import load_known
 from rftlab.shared.source import python_of, source_sha256
 
 LIMIT = 10.0
 """Seconds that one call for a batch may take; a function that sleeps is told so after it."""
-KEPT, KEPT_ARRAYS = 2**15, 256
-"""Groups whose advantages are kept; addresses whose arrays are."""
+KEPT_ARRAYS = 256
+"""Addresses whose arrays are kept."""
 _Address = ctypes.c_int64
 _ADVANTAGE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, *[_Address] * 5)
 _SURROGATE = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[_Address] * 5)
@@ -47,6 +49,13 @@ class OwnFunction(NamedTuple):
     """Of the compiled code's way in."""
     entry: Any
     """What lies at the address; kept, so that it stays there."""
+    batched: bool = False
+    """Whether it takes stacked groups."""
+
+    def of_group(self, rewards: np.ndarray) -> np.ndarray:
+        """Advantages (K,) of one group whose baseline set is its own rewards (K,)."""
+        arguments = [frozen(rewards[None] if self.batched else rewards) for _ in range(1 + takes_pool(self.function))]
+        return self.function(*arguments).reshape(rewards.shape)
 
 
 class _State(threading.local):
@@ -104,7 +113,7 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
             if time.monotonic() - began > LIMIT:
                 raise UserError(f"PLACEtook {time.monotonic() - began:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
         except Exception as error:
-            said = str(error) if isinstance(error, UserError) else f"PLACE{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
         except BaseException as error:  # an interrupt
             _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
@@ -123,29 +132,21 @@ def _array(address: int, n: int, number: Any = ctypes.c_double) -> np.ndarray:
     return found
 
 
-def _locked(values: np.ndarray) -> np.ndarray:
-    """A view that cannot be written to."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
-def checked(found: Any, n: int, where: str) -> np.ndarray:
-    """What a function returned, if it is n finite float64 numbers. Raises UserError that says what it is instead."""
-    kind = getattr(found, "dtype", type(found).__name__)
-    check(isinstance(found, np.ndarray) and found.dtype == np.float64, f"{where}returned {kind}; allowed: float64")
-    check(found.shape == (n,), f"{where}returned shape {found.shape}; allowed: {(n,)}")
-    check(bool(np.isfinite(found).all()), f"{where}returned numbers that are not finite")
-    return found
-
-
-def _is_compiled(function: Callable) -> bool:
+def is_compiled(function: Callable) -> bool:
+    """Whether numba compiled it."""
     return hasattr(function, "py_func")
 
 
 def takes_pool(function: Callable) -> bool:
     """Whether an advantage reads the baseline set besides the rewards."""
     return python_of(function).__code__.co_argcount >= 2
+
+
+def _locked(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written to."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 @numba.njit(error_model="numpy", nogil=True)
@@ -170,30 +171,11 @@ def _drive(function, rewards, group, pool, pool_starts, out):
     return -1
 
 
-def _together(group: np.ndarray) -> bool:
-    return bool((np.diff(group) >= 0).all())
-
-
-def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
+def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[..., None]:
     """The way in of an advantage: numbers of responses and of edges of sets; addresses of rewards, group, pool,
     pool_starts, out."""
-    with_pool, known = takes_pool(function), dict[bytes, np.ndarray]()
-    compiled = _compiled_pair(function) if _is_compiled(function) else None
-
-    def one(rewards: np.ndarray, pool: np.ndarray, g: int) -> np.ndarray:
-        key = rewards.tobytes() + b"|" + pool.tobytes()
-        found = known.get(key)
-        if found is None:
-            arguments = (rewards, pool) if with_pool else (rewards,)
-            where = f"PLACEgroup {g}: "
-            try:
-                returned = function(*map(_locked, arguments))
-            except Exception as error:
-                raise UserError(f"{where}{type(error).__name__}: {error}") from None
-            found = checked(returned, rewards.size, where).copy()
-            if len(known) < KEPT:
-                known[key] = found
-        return found
+    compiled = _compiled_pair(function) if is_compiled(function) else None
+    python = (Together if batched else OneByOne)(function, takes_pool(function))
 
     def call(n: int, n_edges: int, *addresses: int) -> None:
         rewards, out = _array(addresses[0], n), _array(addresses[4], n)
@@ -204,15 +186,13 @@ def _advantage_entry(name: str, function: Callable) -> Callable[..., None]:
             check(bad < 0, f"PLACEgroup {bad}: returned another shape, or numbers that are not finite")
             if bad == -1:
                 return
-        if _together(group):
-            edges = np.flatnonzero(np.diff(group, prepend=-1, append=-1))
-            for a, b in pairwise(edges):
-                g = group[a]
-                out[a:b] = one(rewards[a:b], pool[starts[g] : starts[g + 1]], int(g))
+        if bool((group[1:] >= group[:-1]).all()):
+            python.fill(frozen(rewards), frozen(pool), spans_of(group, starts), out)
             return
-        for g in np.unique(group):
-            rows = np.flatnonzero(group == g)
-            out[rows] = one(rewards[rows], pool[starts[g] : starts[g + 1]], int(g))
+        order = np.argsort(group, kind="stable")
+        found = np.empty(n)
+        python.fill(frozen(rewards[order]), frozen(pool), spans_of(group[order], starts), found)
+        out[order] = found
 
     call.__name__ = f"advantage {name}"
     return call
@@ -236,23 +216,28 @@ def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
     def call(n: int, *addresses: int) -> None:
         advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)
         try:
-            found = function(*map(_locked, (advantage, logp, old_logp)))
-        except Exception as error:
-            raise UserError(f"PLACE{type(error).__name__}: {error}") from None
+            found = function(*map(frozen, (advantage, logp, old_logp)))
+        except (Exception, SystemExit) as error:
+            raise UserError(f"PLACE{said_by(error)}") from None
         check(isinstance(found, tuple) and len(found) == 2, "PLACEreturned no pair; allowed: (value, derivative)")
-        value[:] = checked(found[0], n, "PLACEvalue: ")
-        slope[:] = checked(found[1], n, "PLACEderivative: ")
+        for where, out, numbers in (("PLACEvalue: ", value, found[0]), ("PLACEderivative: ", slope, found[1])):
+            out[:] = check_finite(checked(numbers, (n,), where), where)
 
     call.__name__ = f"surrogate {name}"
     return call
 
 
-def register(kind: str, name: str, function: Callable) -> OwnFunction:
+def register(kind: str, name: str, function: Callable, batched: bool = False) -> OwnFunction:
     """Make a function known under a name; another function of that name takes its place."""
-    made, shape = (_advantage_entry, _ADVANTAGE) if kind == "advantage" else (_surrogate_entry, _SURROGATE)
-    entry = shape(_guarded(made(name, function)))
+    if kind == "advantage":
+        entry: Any = _ADVANTAGE(_guarded(_advantage_entry(name, function, batched)))
+    else:
+        entry = _SURROGATE(_guarded(_surrogate_entry(name, function)))
     address = ctypes.cast(entry, ctypes.c_void_p).value or 0
-    known = OwnFunction(kind, name, source_sha256(python_of(function))[:16], function, address, entry)
+    source = source_sha256(python_of(function))
+    if batched:  # the same source says something else then
+        source = hashlib.sha256(f"batched {source}".encode()).hexdigest()
+    known = OwnFunction(kind, name, source[:16], function, address, entry, batched)
     _KNOWN[kind, name] = known
     return known
 

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.errors import UserError, check, said_by
 
 VARIABLE, GROUP = "RFTLAB_PLUGINS", "rftlab.estimators"
 _read: set[str] = set()
@@ -33,9 +33,9 @@ def load(path: Path) -> None:
         spec.loader.exec_module(module)
     except UserError:
         raise
-    except Exception as error:
-        at = error.lineno if isinstance(error, SyntaxError) else _line_in(error, str(full))
-        raise UserError(f"{path}, line {at}: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, str(full))
+        raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
 
 
 def _line_in(error: BaseException, path: str) -> int:
@@ -67,5 +67,5 @@ def load_known() -> None:
             _read.add(point.value)
             try:
                 point.load()
-            except Exception as error:
-                raise UserError(f"entry point {point.name} of {GROUP}: {type(error).__name__}: {error}") from None
+            except (Exception, SystemExit) as error:
+                raise UserError(f"entry point {point.name} of {GROUP}: {said_by(error)}") from None

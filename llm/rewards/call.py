@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.llm.rewards.limit import OutOfTime, within
-from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for, said_by
-from rftlab.shared.errors import UserError, check
+from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for
+from rftlab.shared.errors import UserError, check, said_by
 
 LARGEST = 1e100
 """What a reward is smaller than, up to its sign: the squares of sums of such are finite."""

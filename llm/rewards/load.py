@@ -16,19 +16,23 @@ With `**others` it gets all but `pieces`, so that a function written for TRL's G
 
 import importlib.util
 import inspect
+import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.llm.rewards.config import NamedReward, check_names
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.errors import UserError, check, said_by
 from rftlab.shared.source import source_sha256
 
 Function = Callable[..., Any]
 Given = Function | Sequence[Function] | Mapping[str, Function]
 """What a caller hands over: one function, several, or several by name."""
 PIECES = "pieces"
+VARIABLE = "RFTLAB_REWARDS"
+"""Where processes that are started from here find what a command line names: places, as JSON."""
 OFFERED = ("responses", "truths", "prompts", "completions", "completion_ids", PIECES)
 """What a reward can ask for besides the columns of the data; these names go before a column's."""
 
@@ -93,6 +97,29 @@ def function_at(place: str) -> Function:
     return getattr(module, name)
 
 
+def name_rewards(places: Sequence[str]) -> list[Function]:
+    """The functions that a command line names, which processes that are started from here find too. Raises UserError
+    as `function_at` does."""
+    functions = [function_at(place) for place in places]
+    parts = [place.rpartition(":") for place in places]
+    full = [str(Path(where).absolute()) if where.endswith(".py") else where for where, _, _ in parts]
+    os.environ[VARIABLE] = json.dumps([f"{where}:{name}" for where, (_, _, name) in zip(full, parts, strict=True)])
+    return functions
+
+
+def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
+    """Keywords of `rftlab.llm.train.train` for the rewards of a run, whose functions the environment names; none
+    without rewards. Raises UserError where they are not there, or others by now."""
+    if not rewards:
+        return {}
+    places = json.loads(os.environ.get(VARIABLE) or "[]")
+    found = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else ()
+    told = ", ".join(each.name for each in rewards)
+    check(bool(found), f"rewards {told} are not there; allowed: on the machine that names them with --reward")
+    check(tuple(each.named for each in found) == rewards, f"rewards {told} are others by now; run the command again")
+    return {"reward": [each.function for each in found], "reward_weights": [each.weight for each in rewards]}
+
+
 def _module_at(path: Path) -> Any:
     check(path.is_file(), f"reward = {str(path)!r} is no file; allowed: a file with a function")
     name = f"rftlab_reward_{path.stem}"
@@ -111,12 +138,6 @@ def _module_at(path: Path) -> Any:
 def _functions(module: Any) -> str:
     own = [name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")]
     return ", ".join(own) or "a file with a function"
-
-
-def said_by(error: BaseException) -> str:
-    """What a user's program raised, in a line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 def asked_for(name: str, function: Function, columns: Sequence[str]) -> tuple[str, ...]:

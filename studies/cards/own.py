@@ -3,7 +3,7 @@
 @rl.advantage("median_mad")
 def median_mad(rewards, pool):
     middle = np.median(pool)
-    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 1e-6)
+    return (rewards - middle) / (np.median(np.abs(pool - middle)) + 0.5)
 """
 
 import inspect
@@ -15,7 +15,7 @@ from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.own import register
+from rftlab.shared.own import is_compiled, register
 from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.cards.card import Card
@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable)
 FAMILY = "Your own"
 
 
-def advantage(name: str, **choices) -> Callable[[Function], Function]:
+def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Function], Function]:
     """Make a function of a group's rewards an estimator of that name.
 
     The function gets `rewards` (K,) of the responses that are trained on and, where it takes a second argument, `pool`
@@ -32,13 +32,16 @@ def advantage(name: str, **choices) -> Callable[[Function], Function]:
     written to. It returns advantages (K,), finite float64. Equal arguments must give equal results: they are kept. A
     function that numba compiled is called from compiled code.
 
-    choices: fields of `Estimator` that differ from their defaults (surrogate, kl, aggregation ...). Raises UserError
-    for a name that a shipped estimator has, or that is none.
+    batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
+    a group's advantages must not depend on the other groups. choices: fields of `Estimator` that differ from their
+    defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and for a
+    name that a shipped estimator has, or that is none.
     """
 
     def taken(function: Function) -> Function:
         _check_function(name, function, (1, 2), "rewards, or rewards and pool")
-        source = register("advantage", name, function).source
+        check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
+        source = register("advantage", name, function, batched).source
         _add(name, function, Estimator(OwnAdvantage(name=name, source=source), **choices))
         return function
 
@@ -66,6 +69,8 @@ def _check_function(name: str, function: Callable, counts: tuple[int, ...], said
     fits = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) is not None
     check(fits, f"name = {name!r} of an estimator; allowed: up to 40 small letters, digits and _, a letter first")
     check(name not in SHIPPED, f"estimator {name!r} is shipped with rftlab; allowed: another name")
+    later = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
+    check(not later, f"{name}: the function is async, or yields; allowed: one that returns")
     code = getattr(python_of(function), "__code__", None)
     check(code is not None and code.co_argcount in counts, f"{name}: the function takes other arguments than {said}")
 

@@ -12,7 +12,8 @@ from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.own import checked, function_of, takes_pool
+from rftlab.shared.own import function_of
+from rftlab.shared.own_groups import check_finite, checked
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.shared.source import python_of
@@ -58,7 +59,7 @@ def check_estimator(estimator: Any, like: str | None = None) -> EstimatorReport:
     """
     name, spec = _known(estimator)
     lines: list[Checked] = []
-    for battery in (_values, _again, _shifts, _surrogate, _moments):
+    for battery in (_values, _again, _alone, _shifts, _surrogate, _moments):
         try:
             lines += battery(spec)
         except UserError as error:
@@ -114,7 +115,7 @@ def _values(estimator: Estimator) -> list[Checked]:
     groups = _groups(estimator.advantage)
     for rewards in groups:
         try:
-            checked(_group(estimator.advantage, rewards), rewards.size, "")
+            check_finite(checked(_group(estimator.advantage, rewards), rewards.shape, ""), "")
         except UserError as error:
             return [Checked("values", "FAIL", f"rewards {rewards.round(3).tolist()}: {error}")]
     return [Checked("values", "ok", f"finite for {len(groups)} groups of 1 to {max(SIZES)} responses")]
@@ -125,12 +126,25 @@ def _again(estimator: Estimator) -> list[Checked]:
     spec = estimator.advantage
     if not isinstance(spec, OwnAdvantage):
         return []
-    function = function_of(spec).function
+    known = function_of(spec)
     for rewards in _groups(spec):
-        arguments = (rewards, rewards.copy()) if takes_pool(function) else (rewards,)
-        if not np.array_equal(function(*arguments), function(*arguments)):
+        if not np.array_equal(known.of_group(rewards), known.of_group(rewards)):
             return [Checked("again", "FAIL", "a second call with the same rewards gives other advantages")]
     return [Checked("again", "ok", "a second call gives the same")]
+
+
+def _alone(estimator: Estimator) -> list[Checked]:
+    """Where groups go together, each has the advantages that it has alone."""
+    spec = estimator.advantage
+    if not isinstance(spec, OwnAdvantage) or not function_of(spec).batched:
+        return []
+    groups = _groups(spec)
+    edges = np.cumsum([0, *(rewards.size for rewards in groups)])
+    rewards, numbers = np.concatenate(groups), np.repeat(np.arange(len(groups)), np.diff(edges))
+    found = np.split(advantages(spec, rewards, numbers, Pool(rewards, edges)), edges[1:-1])
+    far = _farthest(found, [_group(spec, each) for each in groups])
+    said = "a group's advantages are its own" if far < CLOSE else f"other groups move advantages by up to {far:.3g}"
+    return [Checked("alone", "ok" if far < CLOSE else "FAIL", said)]
 
 
 def _shifts(estimator: Estimator) -> list[Checked]:

@@ -1,9 +1,18 @@
 """Flags of a run of a language model: the same in `rftlab run --level llm` and in `rftlab train`."""
 
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from rftlab.llm.config import AdamW, Compute, Evaluation, LLMRun, LoRA, Model
+from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tasks.config import TaskConfig
+from rftlab.shared.errors import check
+
+if TYPE_CHECKING:
+    from rftlab.llm.rewards.load import LoadedReward
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,38 @@ class LLMFlags:
     def changed(self, start: LLMRun) -> LLMRun:
         """A run with the values of these flags."""
         return replace(start, **flags_of(self))
+
+
+@dataclass(frozen=True)
+class RewardFlags:
+    """What is trained on, where it is not the task's own reward."""
+
+    reward: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py:FUNCTION [...]")] = ()
+    """Functions of your own that are trained on, in place of the task's strict reward. Naming a file runs it."""
+    reward_weights: tuple[float, ...] = ()
+    """Their parts in the sum, one for each; 1 each if left out."""
+    reward_timeout: float = SECONDS
+    """Seconds that a call of one may take."""
+
+    @cached_property
+    def loaded(self) -> "tuple[LoadedReward, ...]":
+        """The functions. Raises UserError for those that cannot be had."""
+        from rftlab.llm.rewards.load import loaded, name_rewards
+
+        check(
+            bool(self.reward) or not self.reward_weights,
+            "--reward-weights without --reward; allowed: both, or neither",
+        )
+        return loaded(name_rewards(self.reward), self.reward_weights or None) if self.reward else ()
+
+    def given(self) -> dict[str, Any]:
+        """Keywords of `rftlab.llm.train.train`."""
+        if not self.loaded:
+            return {}
+        return {
+            "reward": [each.function for each in self.loaded],
+            "reward_weights": [each.named.weight for each in self.loaded],
+        }
 
 
 def flags_of(run: LLMRun | LLMFlags) -> dict:

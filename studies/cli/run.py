@@ -13,7 +13,7 @@ from rftlab.shared.errors import check
 from rftlab.sim.config import Linear, Optimizer, Sampler, Simulation
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.cli.common import Common, peek
-from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
+from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
 from rftlab.studies.league.rules import Rules
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, experiment, label
 from rftlab.studies.paper.pairs import Level, level_of, linear_of, start_at, usual_pairs
@@ -122,7 +122,7 @@ class Run(StudyCommand):
 
 
 @dataclass(frozen=True)
-class RunModel(LLMFlags, StudyCommand):
+class RunModel(RewardFlags, LLMFlags, StudyCommand):
     """One study on a language model: `rftlab run tradeoff --level llm --pair tiny-mix97 --seeds 1
     --optimizer.learning-rate 3e-4`.
 
@@ -136,7 +136,8 @@ class RunModel(LLMFlags, StudyCommand):
 
     def start(self) -> LLMRun:
         """The pair's run with this command's changes."""
-        return self.changed(start_at(self.pair, "llm"))
+        named = tuple(each.named for each in self.loaded)
+        return replace(self.changed(start_at(self.pair, "llm")), rewards=named, reward_timeout=self.reward_timeout)
 
 
 @dataclass(frozen=True)

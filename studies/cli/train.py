@@ -2,18 +2,17 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
-from rftlab.llm.rewards.config import SECONDS
 from rftlab.llm.tracking import Kind
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags, peek
-from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
+from rftlab.studies.cli.llm_flags import LLMFlags, RewardFlags, flags_of
 from rftlab.studies.cli.run import check_filter, start_of
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
@@ -22,7 +21,7 @@ PAIR = "tiny-mix97"
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(RewardFlags):
     """One run of a language model: `rftlab train --preset rloo --rounds 200 --seed 1`.
 
     By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names
@@ -51,12 +50,6 @@ class Train:
     """The design."""
     flags: Annotated[LLMFlags, tyro.conf.arg(name="")] = field(default_factory=LLMFlags)
     """The rest of the run."""
-    reward: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py:FUNCTION [...]")] = ()
-    """Functions of your own that are trained on, in place of the task's strict reward. Naming a file runs it."""
-    reward_weights: tuple[float, ...] = ()
-    """Their parts in the sum, one for each; 1 each if left out."""
-    reward_timeout: float = SECONDS
-    """Seconds that a call of one may take."""
 
     @property
     def run(self) -> LLMRun:
@@ -70,6 +63,7 @@ class Train:
 
         run = on_whole_sets(self.run) if self.whole_sets else self.run
         check_filter(run.design)
+        rewards = self.given()
         if self.plan.dry_run:
             from rftlab.studies.cli.execute.plan import show_run
 
@@ -77,19 +71,8 @@ class Train:
         check(has_llm(), f"rftlab train {NEEDS_LLM}")
         from rftlab.studies.cli.execute.train_model import train_model
 
-        train_model(console, run, self.folder, self.tracker, self.quiet, self._rewards())
+        train_model(console, run, self.folder, self.tracker, self.quiet, rewards)
         return 0
-
-    def _rewards(self) -> dict[str, Any]:
-        """Keywords of `rftlab.llm.train.train` about rewards. Raises UserError for functions that cannot be had."""
-        from rftlab.llm.rewards.load import function_at
-
-        check(
-            bool(self.reward) or not self.reward_weights,
-            "--reward-weights without --reward; allowed: both, or neither",
-        )
-        functions = [function_at(place) for place in self.reward]
-        return {"reward": functions or None, "reward_weights": self.reward_weights or None}
 
 
 def parse_train(arguments: list[str]) -> Train:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from rftlab.llm.config import LLMRun, config_of
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.errors import UserError, check
+from rftlab.studies.console.bar import Bar
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.grid import CELLS, check_cells
@@ -167,7 +168,7 @@ def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "
     theirs.close()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     try:
-        with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        with Bar(console, quiet, *columns) as bar:
             task = bar.add_task("base model", total=None)
             while True:
                 kind, value = ours.recv()

@@ -90,12 +90,14 @@ def train_point(root: Path, point: Point, reported: "TrainingCallbacks") -> None
 
     Its weights go, as a study would fill any disk; those of a run that diverged stay, for who wants to know why.
     """
+    from rftlab.llm.rewards.load import rewards_named
     from rftlab.llm.train import train
     from rftlab.llm.training.checkpoint import prune
 
     began = time.perf_counter()
     try:
-        outcome = train(point.llm_run, store.folder_of(root, point), reported)
+        rewards = rewards_named(point.llm_run.rewards)
+        outcome = train(point.llm_run, store.folder_of(root, point), reported, **rewards)
         if outcome.diverged_at is None:
             prune(store.folder_of(root, point))
         about = about_run(began)

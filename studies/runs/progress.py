@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    Progress,
     SpinnerColumn,
     TaskProgressColumn,
     TextColumn,
@@ -13,6 +12,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from rftlab.studies.console.bar import Bar
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import StudyCallbacks
 from rftlab.studies.runs.store import Stored
@@ -29,9 +29,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, disable=quiet or not todo or not console.is_terminal, transient=True
-    ) as bar:
+    with Bar(console, quiet or not todo, *columns) as bar:
         task = bar.add_task("compiling and starting", total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
@@ -58,10 +56,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
 @contextmanager
 def steps_of(console: Console, description: str, quiet: bool):
     """A callable `step(done, total)` that moves a bar."""
-    columns, hidden = (
-        (SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn()),
-        quiet or not console.is_terminal,
-    )
-    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
+    columns = (SpinnerColumn(), TextColumn(description), BarColumn(), TimeRemainingColumn())
+    with Bar(console, quiet, *columns) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

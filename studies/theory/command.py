@@ -9,12 +9,13 @@ from typing import Literal, NamedTuple
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import check as require
+from rftlab.studies.console.bar import Bar
 from rftlab.studies.theory import GROUPS
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, MeasuredValue, verdict_of
 
@@ -173,7 +174,7 @@ def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool
         TextColumn("time left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+    with Bar(console, quiet, *columns) as bar:
         task = bar.add_task("starting", total=sum(SLOW if check.tier == "slow" else 1 for check in checks))
 
         def tell(check: Check, done: bool) -> None:

@@ -1,4 +1,5 @@
-"""Every page of the tutorial prints what it says, from a folder of its own."""
+"""Every page of the tutorial prints what it says, from a folder of its own; those of test_own_project.py not from the
+checkout either."""
 
 import re
 from importlib.util import find_spec
@@ -6,23 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.own_cards import shipped_alone  # noqa: F401
 from tests.support.pages import TUTORIALS, blocks_of, commands_of, figures_of, run_page, tutorials
+from tests.support.wheel import PAGES as OWN_PROJECT
 
-TRAINS = ("05-train-a-small-model", "08-own-task")
+TRAINS = "05-train-a-small-model"
 HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))
-NEEDS_TRL = "09-in-trl"
+NO_TRAINER = pytest.mark.skipif(not HAS_TRAINER, reason="needs the extra llm: make test-llm")
 PAGES = [
-    pytest.param(
-        path,
-        id=path.stem,
-        marks=[
-            pytest.mark.skipif(path.stem in TRAINS and not HAS_TRAINER, reason="needs the extra llm: make test-llm"),
-            pytest.mark.skipif(path.stem == NEEDS_TRL and not find_spec("trl"), reason="needs trl: make test-trl"),
-            *[pytest.mark.filterwarnings("default")] * (path.stem == NEEDS_TRL),
-        ],
-    )
+    pytest.param(path, id=path.stem, marks=[NO_TRAINER] * (path.stem == TRAINS))
     for path in tutorials()
+    if path.stem not in OWN_PROJECT
 ]
 
 

@@ -14,6 +14,7 @@ import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.own import function_of
+from rftlab.shared.plugins import load
 from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
 from rftlab.studies.cards import CARDS, SHIPPED
@@ -122,6 +123,59 @@ def test_a_surrogate_is_the_one_of_its_formula():
     np.testing.assert_allclose(a["train_pass_at_1"], b["train_pass_at_1"], atol=1e-4)
 
 
+def middle(rewards, pool):
+    return rewards - np.median(pool, axis=-1, keepdims=True)
+
+
+def test_groups_together_are_groups_one_by_one():
+    """To the last bit: in any order, of several sizes, and in the simulator with every baseline set."""
+    for name, batched in (("each", False), ("stacked", True)):
+        rl.advantage(name, batched=batched)(middle)
+    each, stacked = rl.preset("each"), rl.preset("stacked")
+    assert each.advantage.source != stacked.advantage.source, "the same source, another meaning"
+    rng = np.random.default_rng(1)
+    group = rng.integers(0, 5, 40)
+    rewards, starts = rng.normal(size=40), np.arange(41)
+    a, b = (rl.prepare(e, rewards, group, starts, np.zeros(40)).advantage for e in (each, stacked))
+    np.testing.assert_array_equal(a, b)
+    by_hand = [value - np.median(rewards[group == g]) for value, g in zip(rewards, group, strict=True)]
+    np.testing.assert_array_equal(a, by_hand)
+    penalty = {"estimator": [replace(e, kl=rl.KL("k1", coef=0.1, place="reward")) for e in (each, stacked)]}
+    for choices in ({}, {"support_rollouts": 2}, {"replay_window": 8}, penalty):
+        given = choices.pop("estimator", [each, stacked])
+        assert curve(given[0], **choices).equals(curve(given[1], **choices))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda r: r[0], r"groups 2 to 2: returned shape \(1,\); allowed: \(1, 1\)"),
+        (lambda r: r / 0.0 if r.shape[1] == 3 else r, "group 1: returned numbers that are not finite"),
+        (lambda r: r.missing, "groups 2 to 2: AttributeError"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_wrong_batched_advantage_is_one_line(function, message):
+    rl.advantage("wrong", batched=True)(function)
+    with pytest.raises(rl.UserError, match=f"advantage wrong: {message}"):
+        prepared(rl.preset("wrong"))
+
+
+def test_what_a_function_keeps_is_its_own():
+    """Rewards that it keeps are not written over by the next round, and it cannot make them writable."""
+    kept = []
+
+    def keeps(rewards):
+        kept.append((rewards, rewards.copy()))
+        return rewards - rewards.mean()
+
+    rl.advantage("keeps")(keeps)
+    curve(rl.preset("keeps"))
+    assert len(kept) > 1 and all(np.array_equal(*pair) for pair in kept)
+    with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+        kept[0][0].flags.writeable = True
+
+
 def sleeps(rewards):
     import time
 
@@ -134,14 +188,32 @@ def writes(rewards):
     return rewards
 
 
+class Mute(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self):
+        raise ValueError
+
+
+def mute():
+    raise Mute
+
+
+async def later(rewards):
+    return rewards
+
+
 WRONG = {
     "shape": (lambda rewards: rewards[:-1], r"group 0: returned shape \(1,\); allowed: \(2,\)"),
     "nan": (lambda rewards: rewards / 0.0 if len(rewards) == 3 else rewards, "group 1: returned numbers that are not"),
-    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: float64"),
-    "list": (lambda rewards: list(rewards), "group 0: returned list; allowed: float64"),
+    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: an array of float64"),
+    "list": (lambda rewards: list(rewards), "group 0: returned list; allowed: an array of float64"),
     "raises": (lambda rewards: rewards[7] * rewards, "group 0: IndexError: index 7 is out of bounds"),
     "writes": (writes, "group 0: ValueError: assignment destination is read-only"),
     "none": (lambda rewards: None, "group 0: returned NoneType"),
+    "masked": (lambda rewards: np.ma.masked_array(rewards), "group 0: returned MaskedArray; allowed: an array of f"),
+    "exits": (lambda rewards: sys.exit(0), "group 0: SystemExit: 0"),
+    "mute": (lambda rewards: mute(), "group 0: Mute$"),
 }
 
 
@@ -250,11 +322,17 @@ def test_it_has_a_card_and_a_label():
         ("", centred, "name = '' of an estimator"),
         ("mine", lambda: 0, "mine: the function takes other arguments"),
         ("mine", 3, "mine: the function takes other arguments"),
+        ("mine", later, "mine: the function is async, or yields; allowed: one that returns"),
     ],
 )
 def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message):
     with pytest.raises(rl.UserError, match=message):
         rl.advantage(name)(function)
+
+
+def test_a_compiled_function_takes_no_stack():
+    with pytest.raises(rl.UserError, match="mine: batched; allowed: where numba did not compile it"):
+        rl.advantage("mine", batched=True)(numba.njit(centred))
 
 
 # --- the battery ---
@@ -280,12 +358,14 @@ def test_the_battery_knows_rloo():
 def test_the_battery_finds_what_is_wrong():
     rl.advantage("noisy")(lambda rewards: rewards + np.random.default_rng().random(len(rewards)))
     rl.advantage("ordered")(lambda rewards: rewards * np.arange(len(rewards)))
+    rl.advantage("mixed", batched=True)(lambda rewards: rewards - rewards.mean())
     rl.surrogate("sign")(lambda a, logp, old: (a * logp, -a))
     failed = {
         name: [line.what for line in rl.check_estimator(name).lines if line.verdict == "FAIL"]
-        for name in ("noisy", "ordered", "sign", "dapo")
+        for name in ("noisy", "ordered", "mixed", "sign", "dapo")
     }
     assert "again" in failed["noisy"] and failed["ordered"] == ["order"]
+    assert failed["mixed"] == ["alone"]
     assert failed["sign"] == ["derivative"] and failed["dapo"] == []
 
 
@@ -340,6 +420,22 @@ def test_a_process_of_its_own_gives_the_same_name(tmp_path):
         command, environment["RFTLAB_PLUGINS"] = [sys.executable, "-c", code], variable
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
         assert done.stdout == "filed\n", done.stderr
+
+
+PROGRAMS = {
+    "import sys; sys.exit(0)": "line 1: SystemExit: 0",
+    "class E(Exception):\n    def __str__(self): raise E\nraise E": "line 3: E",
+    "\0": "SyntaxError: source code string cannot contain null bytes",
+    "import rftlab as rl\nrl.advantage('x', surrogate=5)(lambda rewards: rewards)": "surrogate = 5; allowed: Rein",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_file_that_goes_wrong_is_one_line(program, tmp_path):
+    (tmp_path / "mine.py").write_text(program)
+    with pytest.raises(rl.UserError, match=PROGRAMS[program]) as error:
+        load(tmp_path / "mine.py")
+    assert "None" not in str(error.value) and "line 0" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.config import Model
 from rftlab.llm.lock import locked
+from rftlab.llm.rewards.load import VARIABLE
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.studies.cli.run import parse_run
 from rftlab.studies.runs import store
 from rftlab.studies.runs.llm_runner import run_llm_points, train_point
 from rftlab.studies.runs.points import Point, points_of
@@ -66,6 +68,29 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
     )
     assert stored.metrics["test_flexible"].tolist() == alone.metrics["test_flexible"].tolist()
     assert split(root, todo, print)[1] == []
+
+
+def test_a_study_s_runs_take_rewards_of_one_s_own(root, tmp_path, monkeypatch):
+    """Named in this process, called in another; a run of its own beside that of the task's reward."""
+    monkeypatch.setenv(VARIABLE, "")
+    path = tmp_path / "mine.py"
+    path.write_text("def length(responses):\n    return [float(len(each)) for each in responses]\n")
+    monkeypatch.chdir(tmp_path)
+    command = parse_run(["cell", "--level", "llm", "--reward", "mine.py:length", "--reward-weights", "0.5"])
+    (named,) = command.start().rewards
+    monkeypatch.chdir(root)
+    assert (named.name, named.weight) == ("length", 0.5) and "rewards" in command._not_its_own(())
+    plain = point_of(rounds=2)
+    own = replace(plain, run=replace(plain.run, rewards=command.start().rewards))
+    assert own.id != plain.id
+    run_llm_points(root, [own], 1, quiet())
+    assert store.read(root, own).metrics["test_reward_length"].iloc[-1] > 1 and store.read(root, plain) is None
+    path.write_text(path.read_text().replace("float", "2.0 * float"))
+    with pytest.raises(UserError, match="rewards length are others by now; run the command again"):
+        train_point(root, own, TrainingCallbacks())
+    monkeypatch.setenv(VARIABLE, "")
+    with pytest.raises(UserError, match="rewards length are not there; allowed: on the machine that names them"):
+        train_point(root, own, TrainingCallbacks())
 
 
 def test_one_that_fails_is_named_and_the_others_go_on(root):

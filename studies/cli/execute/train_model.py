@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import SPLITS
+from rftlab.studies.console.bar import Bar
 from rftlab.studies.paper.questions import evaluated_on
 from rftlab.studies.results.language import cost_table
 from rftlab.studies.runs.runner import long_form
@@ -28,7 +29,7 @@ def train_model(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+    with Bar(console, quiet, *columns) as bar:
         task = bar.add_task("starting", total=run.design.rounds)
 
         def evaluated(done: int, found: dict[str, float]) -> None:

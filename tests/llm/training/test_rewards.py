@@ -377,6 +377,6 @@ def test_the_command_takes_functions_by_place(tmp_path):
     command = parse_train(["--reward", "a.py:f", "b:g", "--reward-weights", "1", "0.5", "--reward-timeout", "3"])
     assert command.reward == ("a.py:f", "b:g") and command.run.reward_timeout == 3
     command = parse_train(["--reward", "tests.support.own_rewards:digits"])
-    assert command._rewards() == {"reward": [mine.digits], "reward_weights": None}
+    assert command.given() == {"reward": [mine.digits], "reward_weights": [1.0]} and parse_train([]).given() == {}
     with pytest.raises(UserError, match="--reward-weights without --reward"):
-        parse_train(["--reward-weights", "1"])._rewards()
+        parse_train(["--reward-weights", "1"]).given()
