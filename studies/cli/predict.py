@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -61,8 +60,8 @@ class Calibrate(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_Forecasting):
-    """Forecast the whole grid of designs from a pilot, with intervals, next to three plain forecasts; and recommend a
-    design.
+    """Forecast the whole grid of designs from a pilot, by the simulator and by the law of the effective batch, with
+    intervals, next to three plain forecasts; and recommend a design.
 
     Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
 
@@ -111,16 +110,16 @@ class Predict(_Forecasting):
 
 @dataclass(frozen=True)
 class Score(_Forecasting):
-    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, or the
-    paper's numbers from experiment 1 alone.
+    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, the
+    paper's numbers from experiment 1 alone, other people's runs from their cheapest design.
 
-    Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was
-    held out, and a figure.
+    Takes minutes for each pair, seconds where nothing is simulated (public, imported:NAME). Writes RESULTS/score/WHAT/:
+    every cell with its forecasts, what was known and what was held out, and a figure.
     """
 
-    what: Literal["language", "smollm2", "paper"] = "language"
-    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper:
-    GSM8K pairs of arXiv 2601.22532."""
+    what: str = "language"
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: six
+    pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME."""
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

@@ -211,7 +211,7 @@ def test_evidence_of_imported_runs(results):
     assert found.evidence.facts.strict is None and found.questions == 500
     designs = designs_from(("32x8",), found)
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
-    assert np.isfinite(sigmoid(found.evidence, designs)).all()
+    assert np.isfinite(sigmoid(found.evidence, designs).values).all()
 
 
 def test_train_values_that_are_missing_do_not_count(results):
