@@ -5,8 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.errors import check, check_choice, check_count
 from rftlab.studies.runs.limits import check_threads
+
+SCORED = ("language", "smollm2", "paper", "public")
+"""What comes with rftlab and can be scored."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,11 @@ class Score(_Forecasting):
     what: str = "language"
     """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: six
     pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.what.startswith("imported:"):
+            check_choice("what", self.what, (*SCORED, "imported:NAME"))
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

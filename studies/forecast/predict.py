@@ -64,7 +64,7 @@ def predict(
     posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop
 ) -> Forecast:
     """Forecast of test Pass@1 of cells with their rounds. questions: of the test set; progress: called with the
-    parameter sets done, and all of them."""
+    different parameter sets done, and all of them."""
     ends = simulated_ends(posterior, cells, threads, progress)
     return forecast_from(posterior, cells, ends, questions, seed)
 
@@ -76,12 +76,13 @@ def simulated_ends(
     posterior: (sets, cells + runs, 2)."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
-    ends = np.empty((len(posterior.draws), len(wanted), len(SPLITS)))
+    sets, again = np.unique(posterior.draws, return_inverse=True)  # a set that stands for several is simulated once
+    ends = np.empty((len(sets), len(wanted), len(SPLITS)))
     with workers(threads) as pool:
-        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), posterior.draws)):
+        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), sets)):
             ends[row] = values
             progress(row + 1, len(ends))
-    return ends
+    return ends[again]
 
 
 def forecast_from(

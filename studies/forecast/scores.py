@@ -6,7 +6,6 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from rftlab.shared.errors import check_choice
 from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.forecast.figures import score_figure
@@ -30,10 +29,9 @@ CASES = {
 
 
 def cases_named(what: str, root: Path) -> tuple[list[Case], str]:
-    """The cases of a name, and the name as a part of a folder's. Raises UserError for anything else."""
+    """The cases of a name, and the name as a part of a folder's. Raises UserError for runs that make no case."""
     if is_imported(what):
         return imported_cases(what, root), parse_imported(what).slug
-    check_choice("what", what, (*CASES, "imported:NAME"))
     return CASES[what](), what
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.main import main
+from rftlab.studies.cli.predict import SCORED
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
@@ -32,6 +33,7 @@ from rftlab.studies.forecast.score import (
     split,
     summary,
 )
+from rftlab.studies.forecast.scores import CASES
 from rftlab.studies.forecast.show import show_grid, show_posterior, show_scores
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.results.reference import shipped
@@ -244,6 +246,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
         assert all(set(case.truth[part].columns) == set(case.held_out) for part in ("train", "test"))
         assert len(case.evidence.others) == 2
+    assert [case.pair for case in public_cases()] == ["pods gsm8k", "pods math500", "pods amc23"]
     for case in public_cases():
         check_split(case)
         assert not case.simulated and len(case.evidence.runs) == 1 and len(case.held_out) == 9
@@ -343,6 +346,10 @@ def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):
     assert ended.value.code == 2
     printed = capsys.readouterr().err
     assert text in printed.replace("\n", " ") and len(printed.strip().splitlines()) == 1
+
+
+def test_every_case_has_a_name_on_the_command_line():
+    assert tuple(CASES) == SCORED
 
 
 def test_a_base_model_that_is_never_right_is_refused(tmp_path):
