@@ -77,6 +77,8 @@ class Predict(_Forecasting):
     """Rollouts that a run may spend; any if left out."""
     designs: tuple[str, ...] = ()
     """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run; those of the runs if left out."""
+    quick: bool = False
+    """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -84,7 +86,7 @@ class Predict(_Forecasting):
         from rftlab.studies.imported.level import is_imported
 
         if is_imported(self.pair):
-            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet)
+            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked)
             return 0
         check(not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME")
@@ -95,7 +97,14 @@ class Predict(_Forecasting):
         """The grid of a pair of ours."""
         from rftlab.shared.folders import folder_below
         from rftlab.studies.forecast.figures import grid_figure
-        from rftlab.studies.forecast.forecast import check_budget, grid_of, pilot_of, posterior_of
+        from rftlab.studies.forecast.forecast import (
+            check_budget,
+            grid_from,
+            grid_of,
+            pilot_evidence,
+            pilot_of,
+            posterior_of,
+        )
         from rftlab.studies.forecast.show import show_grid
         from rftlab.studies.report.figures import pretty, save
         from rftlab.studies.runs.store import open_store
@@ -103,8 +112,11 @@ class Predict(_Forecasting):
         pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
         open_store(self.results)
-        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
-        grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
+        if self.quick:
+            grid = grid_from(pilot_evidence(pilot), None, pilot, self.budget)
+        else:
+            posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+            grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
         figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)

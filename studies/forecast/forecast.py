@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of
 from rftlab.studies.forecast.calibrate import Posterior
@@ -15,9 +16,9 @@ from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.others import language_others, whole_pairs
-from rftlab.studies.forecast.plain import Told
+from rftlab.studies.forecast.plain import Told, bare
 from rftlab.studies.forecast.posterior import calibrated
-from rftlab.studies.forecast.predict import ends_of, predict
+from rftlab.studies.forecast.predict import Forecast, ends_of, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
 from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import linear_of, start_at
@@ -144,7 +145,7 @@ class Grid(NamedTuple):
     source: ForecastSource = "simulator"
     """Whose forecast is in the column of that name."""
     misfit: float = 0.0
-    """Of the simulator at the ends of the pilot's runs."""
+    """Of the simulator at the ends of the pilot's runs; nan where it was not asked."""
 
 
 def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
@@ -166,35 +167,50 @@ def grid_of(
     console: Console,
     quiet: bool,
 ) -> Grid:
-    """Forecast all cells. budget: rollouts that a run may spend, None for any."""
-    designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
+    """Forecast all cells with a calibrated simulator too. budget: rollouts that a run may spend, None for any."""
+    check_budget(pilot, budget)
+    with steps_of(console, "forecasting", quiet) as step:
+        cells = designs_of(pilot)
+        simulated = predict(posterior, cells, pilot.base.n_test, seed, threads_of(threads), step)
+    return grid_from(posterior.evidence, simulated, pilot, budget)
+
+
+def designs_of(pilot: PilotMeasurements) -> tuple[Design, ...]:
+    """All cells of the grid, for the rounds of the pilot."""
+    return tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
+
+
+def grid_from(
+    evidence: Evidence, simulated: Forecast | None, pilot: PilotMeasurements, budget: int | None = None
+) -> Grid:
+    """The forecast of all cells. simulated: the simulator's, of `designs_of`; None without one."""
+    designs = designs_of(pilot)
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
     check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
-    with steps_of(console, "forecasting", quiet) as step:
-        simulated = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
-    told = quick_forecasts(posterior.evidence, designs)
+    told = quick_forecasts(evidence, designs)
     source, forecast = recommended(simulated, told["law"])
+    shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.told} | told
+    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
+    cells = [label(design) for design in designs]
     table = pd.DataFrame(
         {
-            "cell": [label(design) for design in designs],
+            "cell": cells,
             "rollouts": spent,
             "share": spent / pilot.grid_rollouts,
             "forecast": forecast.values,
+            "low": forecast.low,
+            "high": forecast.high,
+            "measured": [measured.get(cell, np.nan) for cell in cells],
+            "best": _chances(forecast, within),
+            "in_budget": within,
         }
-    )
-    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
-    table = table.assign(
-        low=forecast.low,
-        high=forecast.high,
-        measured=table["cell"].map(measured),
-        best=_chances(forecast, within),
-        in_budget=within,
-        **columns_of({"simulator": simulated.told} | told),
+        | columns_of(shown)
     )
     chosen = table[within].sort_values("forecast").iloc[-1]
     still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
-    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run, source, simulated.misfit)
+    misfit = np.nan if simulated is None else simulated.misfit
+    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run, source, misfit)
 
 
 def _chances(forecast: Told, within: np.ndarray) -> np.ndarray:

@@ -83,7 +83,7 @@ def show_posterior(
 
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
-    beside = ("simulator", *(name for name in QUICK if name != "law")) if grid.source == "law" else tuple(QUICK)
+    beside = beside_of(grid.source, grid.misfit, tuple(QUICK))
     table = _table(
         f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
         "design",
@@ -138,8 +138,17 @@ BESIDE_TEXT = (
 )
 
 
+def beside_of(source: str, misfit: float, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the columns beside the recommended forecast: those of `names`, and the simulator where it was asked and
+    is not the one."""
+    others = () if source == "simulator" or np.isnan(misfit) else ("simulator",)
+    return (*others, *(name for name in names if name != source))
+
+
 def whose(source: str, misfit: float) -> str:
-    """Whose forecast is recommended, and why."""
+    """Whose forecast is recommended, and why. misfit: nan where no simulator was asked."""
+    if np.isnan(misfit):
+        return f"the forecast is the {source}'s; the simulator was not asked (--quick)"
     seen = f"worlds that fit end the known runs {misfit:.3f} from what was measured, on average"
     return f"the forecast is the {source}'s: {seen} (the simulator's up to {MISFIT}, else the law's)"
 
