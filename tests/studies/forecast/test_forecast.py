@@ -246,7 +246,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
         assert all(set(case.truth[part].columns) == set(case.held_out) for part in ("train", "test"))
         assert len(case.evidence.others) == 2
-    assert [case.pair for case in public_cases()] == ["pods gsm8k", "pods math500", "pods amc23"]
+    assert [case.pair for case in public_cases()] == ["pods amc23", "pods gsm8k", "pods math500"]
     for case in public_cases():
         check_split(case)
         assert not case.simulated and len(case.evidence.runs) == 1 and len(case.held_out) == 9
