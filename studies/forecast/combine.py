@@ -6,7 +6,7 @@ ended knows nothing of others; the law then has the same runs, and less to be wr
 
 from typing import Literal, NamedTuple
 
-from rftlab.studies.forecast.plain import Told
+from rftlab.studies.forecast.plain import CellForecast
 from rftlab.studies.forecast.predict import Forecast
 
 MISFIT = 0.1
@@ -19,10 +19,10 @@ class Recommended(NamedTuple):
     """A forecast, and whose it is."""
 
     source: ForecastSource
-    told: Told
+    told: CellForecast
 
 
-def recommended(simulated: Forecast | None, law: Told) -> Recommended:
+def recommended(simulated: Forecast | None, law: CellForecast) -> Recommended:
     """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case."""
     if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
         return Recommended("simulator", simulated.told)

@@ -16,7 +16,7 @@ from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.others import language_others, whole_pairs
-from rftlab.studies.forecast.plain import Told, bare
+from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
@@ -213,7 +213,7 @@ def grid_from(
     return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run, source, misfit)
 
 
-def _chances(forecast: Told, within: np.ndarray) -> np.ndarray:
+def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
     """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it."""
     assert forecast.draws is not None
     best = forecast.draws[:, within].max(axis=1, keepdims=True)

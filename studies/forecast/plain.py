@@ -6,7 +6,7 @@ gain       other pairs' mean gain: the end of the pilot's baseline, and what the
 sigmoid    a saturating curve in compute, fitted to the pilot's curves and read at the rollouts of the cell (Khatri et
            al. 2510.13786)
 
-Like every forecast here, each is a function of the evidence, the designs and a split, and gives a `Told`.
+Like every forecast here, each is a function of the evidence, the designs and a split, and gives a `CellForecast`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LEVEL = 0.8
 """Of intervals."""
 
 
-class Told(NamedTuple):
+class CellForecast(NamedTuple):
     """What a forecast says of cells after training: Pass@1 (cells,), nan where it has nothing to say."""
 
     values: np.ndarray
@@ -39,13 +39,13 @@ class Told(NamedTuple):
     """(draws, cells) over the questions of an evaluation, jointly; None where a forecast has none."""
 
 
-Forecaster = Callable[[Evidence, tuple[Design, ...], str], Told]
+Forecaster = Callable[[Evidence, tuple[Design, ...], str], CellForecast]
 
 
-def bare(values: np.ndarray) -> Told:
+def bare(values: np.ndarray) -> CellForecast:
     """A forecast without an interval."""
     none = np.full(len(values), np.nan)
-    return Told(values, none, none)
+    return CellForecast(values, none, none)
 
 
 def per_round(design: Design) -> int:
@@ -53,7 +53,7 @@ def per_round(design: Design) -> int:
     return design.batch_size * (design.rollouts + design.support_rollouts)
 
 
-def still(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> Told:
+def still(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """Several runs that are equally near count alike."""
     ends = np.array([run.values[-1, SPLITS.index(split)] for run in evidence.runs])
     spent = np.log([per_round(run.design) for run in evidence.runs])
@@ -64,7 +64,7 @@ def still(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") ->
     return bare(np.array(found))
 
 
-def gain(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> Told:
+def gain(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """nan where the pilot has no run of the baseline, or no other pair has both it and the cell."""
     column = SPLITS.index(split)
     own = [run.values[-1, column] for run in evidence.runs if label(run.design) == RAW]
@@ -79,7 +79,7 @@ def _gain_of(other: OtherPair, cell: Design, column: int) -> float:
     return float(ends.get(label(cell), np.nan) - ends.get(RAW, np.nan))
 
 
-def sigmoid(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> Told:
+def sigmoid(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """R0 + (A - R0) / (1 + (C_mid / C)^b) in the rollouts C, R0 the base model's; nan with fewer points than
     parameters, or without the base model."""
     points = [

@@ -18,7 +18,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
-from rftlab.studies.forecast.plain import LEVEL, Told
+from rftlab.studies.forecast.plain import LEVEL, CellForecast
 from rftlab.studies.runs.workers import workers
 
 REACH = 1.5
@@ -50,9 +50,9 @@ class Forecast(NamedTuple):
         return self.expected.mean(axis=0)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> CellForecast:
         """The same as any forecast has it."""
-        return Told(self.mean, *self.interval(), self.expected)
+        return CellForecast(self.mean, *self.interval(), self.expected)
 
     def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
         """Central interval (cells,), (cells,) for one run."""

@@ -5,11 +5,11 @@ import numpy as np
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence, OtherPair
-from rftlab.studies.forecast.plain import Forecaster, Told, bare, gain, sigmoid, still
+from rftlab.studies.forecast.plain import CellForecast, Forecaster, bare, gain, sigmoid, still
 from rftlab.studies.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
 
 
-def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> Told:
+def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """One curve against tau (studies/law/curve.py) through all known points; where other pairs are known, the medians
     of its prior are theirs. nan without the base model or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
@@ -22,7 +22,7 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> T
         return bare(np.full(len(cells), np.nan))
     prior = learnt([curve_of(other, column) for other in evidence.others])
     found = forecast(base, runs, evidence.noise, cells, prior=prior)
-    return Told(found.median, found.low, found.high, found.expected)
+    return CellForecast(found.median, found.low, found.high, found.expected)
 
 
 def curve_of(other: OtherPair, column: int) -> LawCurve:
@@ -39,12 +39,12 @@ QUICK: dict[str, Forecaster] = {"law": law, "still": still, "gain": gain, "sigmo
 """By name, in the order of tables."""
 
 
-def quick_forecasts(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> dict[str, Told]:
+def quick_forecasts(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> dict[str, CellForecast]:
     """What each says."""
     return {name: forecaster(evidence, cells, split) for name, forecaster in QUICK.items()}
 
 
-def columns_of(told: dict[str, Told]) -> dict[str, np.ndarray]:
+def columns_of(told: dict[str, CellForecast]) -> dict[str, np.ndarray]:
     """Columns of a table: each forecast by its name, and NAME_low and NAME_high of those that have an interval."""
     found: dict[str, np.ndarray] = {}
     for name, one in told.items():
