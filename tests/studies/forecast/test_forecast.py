@@ -231,6 +231,27 @@ def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
         score(tmp_path, leaking, 0, 1)
 
 
+def test_a_leak_would_be_seen(monkeypatch):
+    """The law's forecast does not move with hidden numbers; it does with a split that hands out a hidden seed."""
+    true, pairs = shipped(), ["tiny-mix97", "tiny-mod97"]
+    hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
+    false = true.assign(test_pass_at_1=true["test_pass_at_1"].mask(hidden, 0.33))
+
+    def told() -> list[np.ndarray]:
+        cases = (language_case(curves, "tiny-mod97", pairs) for curves in (true, false))
+        return [law(case.evidence, DESIGNS[:3]).values for case in cases]
+
+    np.testing.assert_array_equal(*told())
+
+    def leaking(curves, pair, known):
+        own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
+        return own[own["seed"] == 1].assign(seed=0), split(curves, pair, known)[1]
+
+    monkeypatch.setattr("rftlab.studies.forecast.score.split", leaking)
+    first, second = told()
+    assert np.abs(first - second).max() > 0.05
+
+
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in language_cases(shipped()):
         check_split(case)
