@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.errors import check, check_choice, check_count
 from rftlab.studies.runs.limits import check_threads
+
+SCORED = ("language", "smollm2", "paper", "public")
+"""What comes with rftlab and can be scored."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Calibrate(_Forecasting):
 
 @dataclass(frozen=True)
 class Predict(_Forecasting):
-    """Forecast the whole grid of designs from a pilot, with intervals, next to three plain forecasts; and recommend a
-    design.
+    """Forecast the whole grid of designs from a pilot, by the simulator and by the law of the effective batch, with
+    intervals, next to three plain forecasts; and recommend a design.
 
     Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
 
@@ -75,6 +77,8 @@ class Predict(_Forecasting):
     """Rollouts that a run may spend; any if left out."""
     designs: tuple[str, ...] = ()
     """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run; those of the runs if left out."""
+    quick: bool = False
+    """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -82,7 +86,7 @@ class Predict(_Forecasting):
         from rftlab.studies.imported.level import is_imported
 
         if is_imported(self.pair):
-            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet)
+            asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked)
             return 0
         check(not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME")
@@ -93,7 +97,14 @@ class Predict(_Forecasting):
         """The grid of a pair of ours."""
         from rftlab.shared.folders import folder_below
         from rftlab.studies.forecast.figures import grid_figure
-        from rftlab.studies.forecast.forecast import check_budget, grid_of, pilot_of, posterior_of
+        from rftlab.studies.forecast.forecast import (
+            check_budget,
+            grid_from,
+            grid_of,
+            pilot_evidence,
+            pilot_of,
+            posterior_of,
+        )
         from rftlab.studies.forecast.show import show_grid
         from rftlab.studies.report.figures import pretty, save
         from rftlab.studies.runs.store import open_store
@@ -101,8 +112,11 @@ class Predict(_Forecasting):
         pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
         open_store(self.results)
-        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
-        grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
+        if self.quick:
+            grid = grid_from(pilot_evidence(pilot), None, pilot, self.budget)
+        else:
+            posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+            grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
         figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
@@ -111,16 +125,21 @@ class Predict(_Forecasting):
 
 @dataclass(frozen=True)
 class Score(_Forecasting):
-    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, or the
-    paper's numbers from experiment 1 alone.
+    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, the
+    paper's numbers from experiment 1 alone, other people's runs from their cheapest design.
 
-    Takes minutes for each pair. Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was
-    held out, and a figure.
+    Takes minutes for each pair, seconds where nothing is simulated (public, imported:NAME). Writes RESULTS/score/WHAT/:
+    every cell with its forecasts, what was known and what was held out, and a figure.
     """
 
-    what: Literal["language", "smollm2", "paper"] = "language"
-    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper:
-    GSM8K pairs of arXiv 2601.22532."""
+    what: str = "language"
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: six
+    pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.what.startswith("imported:"):
+            check_choice("what", self.what, (*SCORED, "imported:NAME"))
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

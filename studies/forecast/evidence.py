@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rftlab.shared.curve import Curve
+from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.law.noise import MeasuredNoise, of_base
 from rftlab.studies.pilot.pilot import PilotMeasurements
 
 SEED_NOISE = 0.02
@@ -63,11 +65,38 @@ class Observed(NamedTuple):
         )
 
 
+TYPICAL = MeasuredNoise(0.04, 0.04, 0.45, 0.25)
+"""r and phi where nobody measured them, with spreads that reach from the six simulated pairs of the paper after 100
+rounds (0.0004 to 0.05, 0.11 to 0.66) to the pilots of `tiny` (0.07 to 0.08, 1)."""
+
+
+class OtherPair(NamedTuple):
+    """A pair of which all is known that a forecast of another one may use: train and test Pass@1."""
+
+    base: np.ndarray
+    """(2,) of the base model."""
+    designs: tuple[Design, ...]
+    """With their rounds."""
+    ends: np.ndarray
+    """(designs, 2) after training; nan where one is not known."""
+    noise: MeasuredNoise = TYPICAL
+
+
 class Evidence(NamedTuple):
-    """All that a calibration looks at."""
+    """All that forecasts may look at. A calibration looks at facts and runs alone."""
 
     facts: Facts
     runs: tuple[Observed, ...]
+    noise: MeasuredNoise = TYPICAL
+    """r and phi of the law."""
+    others: tuple[OtherPair, ...] = ()
+
+    def base(self, split: str = "test") -> float:
+        """Pass@1 of the base model; nan where it was not measured."""
+        if self.facts.strict is not None:
+            return self.facts.strict
+        found = [run.values[0, SPLITS.index(split)] for run in self.runs if run.rounds[0] == 0]
+        return float(np.mean(found)) if found else float("nan")
 
     @property
     def freedom(self) -> float:
@@ -105,4 +134,9 @@ def evidence_of(pilot: PilotMeasurements) -> Evidence:
     runs = tuple(
         observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs
     )
-    return Evidence(Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed), runs)
+    facts = Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed)
+    try:
+        noise = of_base(base)
+    except UserError:  # a pilot whose gradients have no noise to measure
+        noise = TYPICAL
+    return Evidence(facts, runs, noise)

@@ -11,13 +11,15 @@ from rich.console import Console
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of
-from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Posterior
+from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
+from rftlab.studies.forecast.others import language_others, whole_pairs
+from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
-from rftlab.studies.forecast.score import RAW, finals
+from rftlab.studies.forecast.quick import columns_of, quick_forecasts
 from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
@@ -54,7 +56,13 @@ def posterior_of(
         pilot.base.test.strict.sum() + pilot.base.train.strict.sum() > 0,
         "no response of the base model was right: there is nothing to learn from, and nothing to calibrate",
     )
-    return fitted(console, pilot.base.pair, evidence_of(pilot), root, seed, threads, quiet)
+    return fitted(console, pilot.base.pair, pilot_evidence(pilot), root, seed, threads, quiet)
+
+
+def pilot_evidence(pilot: PilotMeasurements) -> Evidence:
+    """What a pilot says, and what is known of the pairs that come with rftlab."""
+    curves = shipped()
+    return evidence_of(pilot)._replace(others=language_others(curves, pilot.base.pair, whole_pairs(curves)))
 
 
 def fitted(
@@ -92,7 +100,7 @@ def knob_table(posterior: Posterior) -> pd.DataFrame:
 def fits(posterior: Posterior) -> np.ndarray:
     """Test Pass@1 at the end of the pilot's runs, as the parameter sets simulate it: (sets, runs)."""
     designs = [run.design for run in posterior.evidence.runs]
-    return np.array([ends_of(posterior, int(index), designs) for index in np.unique(posterior.draws)])
+    return np.array([ends_of(posterior, int(index), designs)[:, 1] for index in np.unique(posterior.draws)])
 
 
 def checks(posterior: Posterior, pilot: PilotMeasurements) -> pd.DataFrame:
@@ -124,16 +132,20 @@ def _around(values: list[float]) -> tuple[float, float, float]:
 
 
 class Grid(NamedTuple):
-    """A forecast of the whole grid with what it costs and what plain baselines say."""
+    """A forecast of the whole grid with what it costs and what each forecast says."""
 
     table: pd.DataFrame
     """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the
-    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, and each
-    plain forecast."""
+    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, and the
+    simulator's, the law's and each plain forecast."""
     recommended: str
     saved: float
     """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended
     design, where the pilot has none."""
+    source: ForecastSource = "simulator"
+    """Whose forecast is in the column of that name."""
+    misfit: float = 0.0
+    """Of the simulator at the ends of the pilot's runs; nan where it was not asked."""
 
 
 def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
@@ -155,49 +167,54 @@ def grid_of(
     console: Console,
     quiet: bool,
 ) -> Grid:
-    """Forecast all cells. budget: rollouts that a run may spend, None for any."""
-    designs = tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
+    """Forecast all cells with a calibrated simulator too. budget: rollouts that a run may spend, None for any."""
+    check_budget(pilot, budget)
+    with steps_of(console, "forecasting", quiet) as step:
+        cells = designs_of(pilot)
+        simulated = predict(posterior, cells, pilot.base.n_test, seed, threads_of(threads), step)
+    return grid_from(posterior.evidence, simulated, pilot, budget)
+
+
+def designs_of(pilot: PilotMeasurements) -> tuple[Design, ...]:
+    """All cells of the grid, for the rounds of the pilot."""
+    return tuple(replace(cell, rounds=pilot.rounds, eval_every=pilot.rounds) for cell in CELLS.values())
+
+
+def grid_from(
+    evidence: Evidence, simulated: Forecast | None, pilot: PilotMeasurements, budget: int | None = None
+) -> Grid:
+    """The forecast of all cells. simulated: the simulator's, of `designs_of`; None without one."""
+    designs = designs_of(pilot)
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
     check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
-    with steps_of(console, "forecasting", quiet) as step:
-        forecast = predict(posterior, designs, pilot.base.n_test, seed, threads_of(threads), step)
-    low, high = forecast.interval()
+    told = quick_forecasts(evidence, designs)
+    source, forecast = recommended(simulated, told["law"])
+    shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.told} | told
+    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
+    cells = [label(design) for design in designs]
     table = pd.DataFrame(
         {
-            "cell": [label(design) for design in designs],
+            "cell": cells,
             "rollouts": spent,
             "share": spent / pilot.grid_rollouts,
-            "forecast": forecast.mean,
+            "forecast": forecast.values,
+            "low": forecast.low,
+            "high": forecast.high,
+            "measured": [measured.get(cell, np.nan) for cell in cells],
+            "best": _chances(forecast, within),
+            "in_budget": within,
         }
-    )
-    measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
-    table = table.assign(
-        low=low, high=high, measured=table["cell"].map(measured), best=_chances(forecast, within), in_budget=within
-    )
-    table = table.assign(
-        still=plain.still(posterior.evidence, designs),
-        sigmoid=plain.sigmoid(posterior.evidence, designs),
-        gain=_gains(posterior, pilot, designs),
+        | columns_of(shown)
     )
     chosen = table[within].sort_values("forecast").iloc[-1]
     still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
-    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run)
+    misfit = np.nan if simulated is None else simulated.misfit
+    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run, source, misfit)
 
 
-def _chances(forecast: Forecast, within: np.ndarray) -> np.ndarray:
+def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:
     """Chance that each cell's expected Pass@1 is within CLOSE of the best one in budget; nan beyond it."""
-    best = forecast.expected[:, within].max(axis=1, keepdims=True)
-    return np.where(within, (forecast.expected >= best - CLOSE).mean(axis=0), np.nan)
-
-
-def _gains(posterior: Posterior, pilot: PilotMeasurements, designs: tuple[Design, ...]) -> np.ndarray:
-    """The forecast of other pairs' mean gains, from the reference runs that come with rftlab; nan where the pilot
-    did not run the baseline."""
-    ends = [run.values[-1, 1] for run in posterior.evidence.runs if label(run.design) == RAW]
-    curves, cells = shipped(), [label(design) for design in designs]
-    others = [finals(curves, pair).mean() for pair in shipped_pairs() if pair != pilot.base.pair]
-    others = [other for other in others if set(cells) <= set(other.index)]
-    if not ends or not others:
-        return np.full(len(designs), np.nan)
-    return plain.gain(float(ends[0]), [(float(other[RAW]), other[cells].to_numpy()) for other in others])
+    assert forecast.draws is not None
+    best = forecast.draws[:, within].max(axis=1, keepdims=True)
+    return np.where(within, (forecast.draws >= best - CLOSE).mean(axis=0), np.nan)

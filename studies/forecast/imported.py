@@ -67,7 +67,7 @@ def imported_evidence(name: str, root: Path) -> Imported:
         f"{name} has no test Pass@1 after round 0; allowed: logs with evaluations (import --columns pass_at_1=NAME)",
     )
     _check_alike(name, groups)
-    reasons = {group.label: _unusable(group) for group in groups}
+    reasons = {group.label: unusable(group) for group in groups}
     usable = [group for group in groups if not reasons[group.label]]
     if not usable:
         label, reason = next(iter(reasons.items()))
@@ -75,7 +75,7 @@ def imported_evidence(name: str, root: Path) -> Imported:
     _check_rates(name, usable)
     check(len(usable) <= MAX_RUNS, f"{name} has {len(usable)} designs; allowed: at most {MAX_RUNS} (imported:NAME#RUN)")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
-    return _evidence(name, one.slug, runs, usable, remarks)
+    return alike_evidence(name, one.slug, runs, usable, remarks)
 
 
 def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
@@ -94,7 +94,7 @@ def _check_rates(name: str, groups: list[Group]) -> None:
     check(len(rates) < 2, f"{name} has several learning rates ({told}); allowed: one, as imported:NAME#RUN")
 
 
-def _unusable(group: Group) -> str:
+def unusable(group: Group) -> str:
     """What keeps a group from being simulated; "" where nothing does."""
     design = group.design
     if not design.prompts or not design.rollouts:
@@ -105,8 +105,8 @@ def _unusable(group: Group) -> str:
         return "the advantage is not known; `rftlab import --advantage NAME` tells"
     if (design.rollouts > 1 and design.advantage not in ADVANTAGES) or design.advantage == "gae":
         return f"advantage = {design.advantage}, which is not simulated here; allowed: {', '.join(ADVANTAGES)}"
-    if _spent(group) > MAX_ROLLOUTS:
-        return f"{_spent(group):,} rollouts; allowed: at most {MAX_ROLLOUTS:,}"
+    if spent(group) > MAX_ROLLOUTS:
+        return f"{spent(group):,} rollouts; allowed: at most {MAX_ROLLOUTS:,}"
     return ""
 
 
@@ -118,16 +118,17 @@ def _sizes(group: Group) -> tuple[int, int]:
     return prompts, rollouts
 
 
-def _spent(group: Group) -> int:
+def spent(group: Group) -> int:
     """Rollouts of one run up to the round that all reached."""
     prompts, rollouts = _sizes(group)
     return group.last * prompts * rollouts
 
 
-def _evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
+def alike_evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
+    """Evidence from groups of one task, model and learning rate that can be simulated."""
     rounds = max(group.last for group in groups)
     check(
-        sum(map(_spent, groups)) <= MAX_ROLLOUTS,
+        sum(map(spent, groups)) <= MAX_ROLLOUTS,
         f"{name}: more than {MAX_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
     )
     numbers = np.concatenate([group.curves["n"] for group in groups])
@@ -209,11 +210,11 @@ def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[Design, ..
     """Designs BxK as the command line has them, for the rounds, the advantage and the updates of the first run; those
     of the runs where none is named. Raises UserError for anything else."""
     first = imported.evidence.runs[0].design
-    spent = [text.partition("x") for text in texts] or [
+    asked = [text.partition("x") for text in texts] or [
         (str(run.design.batch_size), "x", str(run.design.rollouts)) for run in imported.evidence.runs
     ]
     found = []
-    for batch, _, rollouts in spent:
+    for batch, _, rollouts in asked:
         whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
         check(whole, f"design = {f'{batch}x{rollouts}'!r}; allowed: BxK, such as 32x8, each from 1 to 65536")
         found.append(_free(first, int(batch), int(rollouts), imported.rounds))

@@ -4,23 +4,15 @@ rounded to 0.01."""
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.knobs import LONG, Facts, informed
-from rftlab.studies.paper.experiments import BASELINE, label
+from rftlab.studies.paper.experiments import BASELINE
 from rftlab.studies.paper.pairs import PAIRS, linear_of, pair, start_at
 from rftlab.studies.paper.published import published
-from rftlab.studies.pilot.grid import CELLS
 
 ROUNDING = 0.01 / np.sqrt(12)
-
-
-def paper_truth(name: str) -> pd.Series:
-    """Published test Pass@1 of the cells of the grid that are reported."""
-    known = {label(cell): published(pair(name).model, pair(name).dataset, "test", cell) for cell in CELLS.values()}
-    return pd.Series({cell: value for cell, value in known.items() if value is not None})
 
 
 def paper_evidence(name: str) -> Evidence:

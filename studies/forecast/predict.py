@@ -12,11 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.callbacks import noop
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.forecast.calibrate import Posterior, Progress
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE
+from rftlab.studies.forecast.plain import LEVEL, CellForecast
 from rftlab.studies.runs.workers import workers
 
 REACH = 1.5
@@ -28,7 +30,7 @@ REPEATS = 25
 
 
 class Forecast(NamedTuple):
-    """Test Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single`
+    """Pass@1 of cells after training: `expected` (draws, cells) over the questions of an evaluation, `single`
     (draws, cells) of one run.
 
     Every set trains with a seed of its own, so both have the spread of training.
@@ -39,13 +41,20 @@ class Forecast(NamedTuple):
     """(sets, cells) as simulated, before anything is carried over."""
     expected: np.ndarray
     single: np.ndarray
+    misfit: float = 0.0
+    """Mean distance between the simulated ends of the known runs and the measured ones, over runs and splits."""
 
     @property
     def mean(self) -> np.ndarray:
         """Forecast (cells,)."""
         return self.expected.mean(axis=0)
 
-    def interval(self, level: float = 0.8) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def told(self) -> CellForecast:
+        """The same as any forecast has it."""
+        return CellForecast(self.mean, *self.interval(), self.expected)
+
+    def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
         """Central interval (cells,), (cells,) for one run."""
         low, high = np.quantile(self.single, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return low, high
@@ -54,31 +63,61 @@ class Forecast(NamedTuple):
 def predict(
     posterior: Posterior, cells: tuple[Design, ...], questions: int, seed: int, threads: int, progress: Progress = noop
 ) -> Forecast:
-    """Forecast of cells with their rounds. questions: of the test set; progress: called with the parameter sets
-    done, and all of them."""
+    """Forecast of test Pass@1 of cells with their rounds. questions: of the test set; progress: called with the
+    different parameter sets done, and all of them."""
+    ends = simulated_ends(posterior, cells, threads, progress)
+    return forecast_from(posterior, cells, ends, questions, seed)
+
+
+def simulated_ends(
+    posterior: Posterior, cells: tuple[Design, ...], threads: int, progress: Progress = noop
+) -> np.ndarray:
+    """Train and test Pass@1 at the end of the cells and of the evidence's runs, by the sets that stand for the
+    posterior: (sets, cells + runs, 2)."""
     runs = posterior.evidence.runs
     wanted = [replace(cell, eval_every=cell.rounds) for cell in cells] + [run.design for run in runs]
-    ends = np.empty((len(posterior.draws), len(wanted)))
+    sets, again = np.unique(posterior.draws, return_inverse=True)  # a set that stands for several is simulated once
+    ends = np.empty((len(sets), len(wanted), len(SPLITS)))
     with workers(threads) as pool:
-        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), posterior.draws)):
+        for row, values in enumerate(pool.map(lambda index: ends_of(posterior, int(index), wanted), sets)):
             ends[row] = values
             progress(row + 1, len(ends))
-    simulated, at_runs = ends[:, : len(cells)], ends[:, len(cells) :]
-    measured = np.array([run.values[-1, 1] for run in runs])
-    errors = np.array([run.errors[-1, 1] for run in runs])
+    return ends[again]
+
+
+def forecast_from(
+    posterior: Posterior, cells: tuple[Design, ...], ends: np.ndarray, questions: int, seed: int, split: str = "test"
+) -> Forecast:
+    """The forecast of a split from simulated ends. questions: of that split."""
+    runs, column = posterior.evidence.runs, SPLITS.index(split)
+    simulated, at_runs = ends[:, : len(cells), column], ends[:, len(cells) :, column]
+    measured = np.array([run.values[-1, column] for run in runs])
+    errors = np.array([run.errors[-1, column] for run in runs])
     rng = np.random.Generator(np.random.Philox(seed))
     expected = _carried_over(cells, [run.design for run in runs], simulated, measured - at_runs, errors, rng)
     inner = np.clip(expected, 0.0, 1.0)
     single = inner + rng.standard_normal(inner.shape) * np.sqrt(inner * (1 - inner) / questions)
-    return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0))
+    return Forecast(cells, simulated, inner, np.clip(single, 0.0, 1.0), misfit(posterior, ends[:, len(cells) :]))
 
 
-def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> list[float]:
-    """Test Pass@1 after training; 0 for a run that diverged."""
+def misfit(posterior: Posterior, at_runs: np.ndarray) -> float:
+    """How far the sets' mean ends of the known runs (sets, runs, 2) are from what was measured: mean over runs and
+    splits, 0 without runs."""
+    known = np.array([run.values[-1] for run in posterior.evidence.runs]).reshape(-1, len(SPLITS))
+    off = np.abs(at_runs.mean(axis=0) - known)
+    return float(off[np.isfinite(off)].mean()) if np.isfinite(off).any() else 0.0
+
+
+def ends_of(posterior: Posterior, index: int, cells: list[Design]) -> np.ndarray:
+    """Train and test Pass@1 (cells, 2) after training; 0 for a run that diverged."""
     start = posterior.simulation(index)
     world = build(start.environment)
-    curves = (simulate(replace(start, design=cell), world) for cell in cells)
-    return [0.0 if done.diverged_at is not None else float(done.curve.test_pass_at_1[-1]) for done in curves]
+    found = np.zeros((len(cells), len(SPLITS)))
+    for row, design in enumerate(cells):
+        done = simulate(replace(start, design=design), world)
+        if done.diverged_at is None:
+            found[row] = done.curve.train_pass_at_1[-1], done.curve.test_pass_at_1[-1]
+    return found
 
 
 def _carried_over(

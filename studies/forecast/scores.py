@@ -9,8 +9,10 @@ from rich.console import Console
 from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.forecast.figures import score_figure
+from rftlab.studies.forecast.real_cases import imported_cases, public_cases
 from rftlab.studies.forecast.score import Case, language_cases, paper_cases, partial_cases, score, summary
 from rftlab.studies.forecast.show import show_scores
+from rftlab.studies.imported.level import is_imported, parse_imported
 from rftlab.studies.report.figures import save
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.finish import threads_of
@@ -21,14 +23,22 @@ CASES = {
     "language": lambda: language_cases(shipped()),
     "smollm2": lambda: partial_cases(shipped()),
     "paper": paper_cases,
+    "public": public_cases,
 }
-"""What can be scored."""
+"""What can be scored, beside imported runs."""
+
+
+def cases_named(what: str, root: Path) -> tuple[list[Case], str]:
+    """The cases of a name, and the name as a part of a folder's. Raises UserError for runs that make no case."""
+    if is_imported(what):
+        return imported_cases(what, root), parse_imported(what).slug
+    return CASES[what](), what
 
 
 def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
     """Score all cases, print tables, write files."""
-    cases = CASES[what]()
-    folder = folder_below(root, "score", what)
+    cases, slug = cases_named(what, root)
+    folder = folder_below(root, "score", slug)
     check_writable(folder)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
     tables = []

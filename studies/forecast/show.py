@@ -7,14 +7,20 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.studies.forecast.calibrate import Posterior
+from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
-from rftlab.studies.forecast.plain import PLAIN
-from rftlab.studies.forecast.score import LEVEL, rank_agreement
+from rftlab.studies.forecast.plain import LEVEL
+from rftlab.studies.forecast.quick import QUICK
+from rftlab.studies.forecast.score import SOURCES, rank_agreement
 from rftlab.studies.pilot.pilot import PilotMeasurements
 from rftlab.studies.results.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""
+
+
+SHORT_NAMES = {"simulator": "sim."}
+"""Headings of narrow tables."""
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -77,6 +83,7 @@ def show_posterior(
 
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
+    beside = beside_of(grid.source, grid.misfit, tuple(QUICK))
     table = _table(
         f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
         "design",
@@ -85,8 +92,9 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
         "80%",
         "measured",
         "best",
-        *PLAIN,
+        *(SHORT_NAMES.get(name, name) for name in beside),
     )
+    table.padding = (0, 1, 0, 0)  # ten columns on a terminal of 80
     for row in grid.table.itertuples():
         chosen = row.cell == grid.recommended
         best = "" if np.isnan(row.best) else f"{row.best:.0%}"
@@ -100,7 +108,7 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
         )
         table.add_row(
             *cells,
-            *(_number(getattr(row, name)) for name in PLAIN),
+            *(_number(getattr(row, name)) for name in beside),
             style="bold green" if chosen else "" if row.in_budget else "dim",
         )
     console.print(table)
@@ -120,13 +128,29 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
         f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be "
         f"within {CLOSE} of the best design in budget",
     )
-    _say(console, f"plain forecasts: {_PLAIN_TEXT}")
+    _say(console, whose(grid.source, grid.misfit))
+    _say(console, f"beside it: {BESIDE_TEXT}")
 
 
-_PLAIN_TEXT = (
-    "still = the pilot's nearest run; gain = its baseline and other pairs' mean gain; sigmoid = a "
-    "saturating curve in rollouts fitted to the pilot"
+BESIDE_TEXT = (
+    "law = one curve in rounds of effective batch (docs/law.md); still = the nearest known run; gain = the baseline "
+    "and other pairs' mean gain; sigmoid = a saturating curve in rollouts"
 )
+
+
+def beside_of(source: str, misfit: float, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the columns beside the recommended forecast: those of `names`, and the simulator where it was asked and
+    is not the one."""
+    others = () if source == "simulator" or np.isnan(misfit) else ("simulator",)
+    return (*others, *(name for name in names if name != source))
+
+
+def whose(source: str, misfit: float) -> str:
+    """Whose forecast is recommended, and why. misfit: nan where no simulator was asked."""
+    if np.isnan(misfit):
+        return f"the forecast is the {source}'s; the simulator was not asked (--quick)"
+    seen = f"worlds that fit end the known runs {misfit:.3f} from what was measured, on average"
+    return f"the forecast is the {source}'s: {seen} (the simulator's up to {MISFIT}, else the law's)"
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -134,27 +158,24 @@ def _number(value: float, digits: int = 3) -> str:
 
 
 def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
-    """Errors per pair and over all."""
-    by_pair = _table(
-        "mean absolute error of test Pass@1 on held-out cells",
-        "pair",
-        "cells",
-        "forecast",
-        f"covered by {LEVEL:.0%}",
-        "Spearman",
-        *PLAIN,
-    )
-    for pair, own in table.groupby("pair", sort=False):
-        errors = {name: float((own[name] - own["truth"]).abs().mean()) for name in ("forecast", *PLAIN)}
-        rank = rank_agreement(own["forecast"], own["truth"])
-        plain = (_number(errors[name]) for name in PLAIN)
-        by_pair.add_row(
-            pair, str(len(own)), f"{errors['forecast']:.3f}", f"{own['covered'].mean():.0%}", _number(rank, 2), *plain
-        )
-    console.print(by_pair)
-    over = _table("over pairs", "", "error", "Spearman", "regret", "error more than the forecast's (95%)")
-    for row in summary.itertuples():
-        interval = "" if np.isnan(row.excess_low) else f" [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
-        more = "" if row.forecast == "forecast" else f"{row.excess:+.3f}{interval}"
-        over.add_row(row.forecast, f"{row.mae:.3f}", _number(row.spearman, 2), f"{row.regret:.3f}", more)
-    console.print(over)
+    """Errors per pair and over all, a table each for a split."""
+    for split, part in table.groupby("split", sort=False):
+        names = [name for name in SOURCES if part[name].notna().any()]
+        columns = ("pair", "cells", "whose", *names, f"{LEVEL:.0%} covers", "Spearman")
+        by_pair = _table(f"mean absolute error of {split} Pass@1 on held-out cells", *columns)
+        for pair, own in part.groupby("pair", sort=False):
+            errors = (_number(float((own[name] - own["truth"]).abs().mean())) for name in names)
+            covered = f"{own['forecast_covered'].mean():.0%}"
+            rank = rank_agreement(own["forecast"], own["truth"])
+            by_pair.add_row(pair, str(len(own)), own["source"].iloc[0], *errors, covered, _number(rank, 2))
+        console.print(by_pair)
+        head = ("error", f"{LEVEL:.0%} covers", "Spearman", "regret", "error more than the forecast's (95%)")
+        over = _table(f"{split}, over pairs", "", *head)
+        for row in summary[summary["split"] == split].itertuples():
+            interval = "" if np.isnan(row.excess_low) else f" [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
+            more = "" if row.forecast == "forecast" else f"{row.excess:+.3f}{interval}"
+            covered = "" if np.isnan(row.covered) else f"{row.covered:.0%}"
+            numbers = (f"{row.mae:.3f}", covered, _number(row.spearman, 2), f"{row.regret:.3f}", more)
+            over.add_row(row.forecast, *numbers)
+        console.print(over)
+    _say(console, "forecast: the recommended one, whose it is: simulator or law")

@@ -1,10 +1,11 @@
 """Forecasts by the law: one curve of Pass@1 against tau for all designs of a pair, fitted to the runs that are known.
 
-    logit P(tau) = logit p0 + a tau^q        tau = t sqrt(B_eff / B_eff(32, 1 raw))
+    P(tau) = A expit(logit(p0 / A) + a tau^q)        tau = t sqrt(B_eff / B_eff(32, 1 raw))
 
-The form was chosen in sight of runs of SmolLM2 and is no theory: it has neither a ceiling nor a way back, so it cannot
-be right where curves level off or fall. a and q are fitted to all points together, with a loss that a run which does
-not fit cannot rule (soft L1), and a prior on log q for pairs of which little is known.
+From p0, the base model's, to a ceiling A. The form without a ceiling (A = 1) was chosen in sight of runs of SmolLM2,
+the ceiling in sight of `tiny` and of the paper's numbers; neither is theory. It has no way back, so it cannot be right
+where runs collapse. a, q and A are fitted to all points together, of several runs with a loss that one which does not
+fit cannot rule (soft L1), and a prior on q and A: of other pairs where some are known (`learnt`).
 """
 
 from typing import NamedTuple
@@ -20,14 +21,40 @@ from rftlab.studies.law.noise import MeasuredNoise
 
 NOISE = 0.03
 """Standard deviation of a run's Pass@1 about the curve, before anything is fitted: seeds and questions."""
-POWER, POWER_SPREAD = 0.6, 0.5
-"""Median of q, and deviation of log q: the prior."""
 LEAST = 0.002
 """Pass@1 that stands for 0, and its distance from 1 for 1."""
-WORLDS, DRAWS = 40, 25
+WORLDS, DRAWS = 100, 10
 """Draws of r and phi, to each of which the curve is fitted, and forecasts drawn from each fit."""
-Fitted = tuple[float, float]
-"""Logit gain at the largest tau of the points, and log q."""
+FAR = np.array([12.0, 2.5, 8.0])
+"""The largest size of what is fitted."""
+ROOM = 1e-3
+"""The least of a ceiling's height above the base."""
+
+
+class CurvePrior(NamedTuple):
+    """What is believed of a curve beforehand: normal in log q and in the logit of (A - p0) / (1 - p0)."""
+
+    power: float = 0.6
+    """Median of q."""
+    power_spread: float = 0.5
+    ceiling: float = 0.6
+    """Median of (A - p0) / (1 - p0)."""
+    ceiling_spread: float = 1.0
+
+    def residuals(self, x: np.ndarray) -> np.ndarray:
+        """(2,) of log q and that logit, in deviations."""
+        middle = np.array([np.log(self.power), logit(self.ceiling)])
+        return (x[1:] - middle) / [self.power_spread, self.ceiling_spread]
+
+    def moved(self, rng: np.random.Generator) -> "CurvePrior":
+        """The prior with its medians drawn from it."""
+        power, ceiling = rng.standard_normal(2) * [self.power_spread, self.ceiling_spread]
+        moved = float(expit(logit(self.ceiling) + ceiling))
+        return self._replace(power=self.power * float(np.exp(power)), ceiling=moved)
+
+
+VAGUE = CurvePrior()
+"""Chosen by hand, in sight of the same runs as the form."""
 
 
 class KnownRun(NamedTuple):
@@ -39,29 +66,36 @@ class KnownRun(NamedTuple):
 
 
 class LawCurve(NamedTuple):
-    """A fitted curve: logit P = logit p0 + gain (tau / top)^q."""
+    """A fitted curve: P = A expit(logit(p0 / A) + gain (tau / top)^q)."""
 
     base: float
     """p0."""
-    gain: float
-    """Logit gained at the largest tau of the points."""
-    power: float
-    """q."""
+    x: np.ndarray
+    """(3,): logit gained at the largest tau of the points, log q, and the logit of (A - p0) / (1 - p0)."""
     top: float
     """The largest tau of the points."""
-    covariance: np.ndarray
-    """(2, 2) of gain and log q."""
     residual: float
     """Root mean square of the points about the curve, at least NOISE."""
 
     @property
+    def power(self) -> float:
+        """q."""
+        return float(np.exp(self.x[1]))
+
+    @property
     def scale(self) -> float:
         """a."""
-        return self.gain / self.top**self.power
+        return float(self.x[0]) / self.top**self.power
+
+    @property
+    def ceiling(self) -> float:
+        """A."""
+        return self.base + max(ROOM, (1 - self.base) * float(expit(self.x[2])))
 
     def at(self, tau: np.ndarray) -> np.ndarray:
         """Pass@1 (n,) at tau (n,)."""
-        return expit(logit(self.base) + self.gain * (np.asarray(tau, dtype=np.float64) / self.top) ** self.power)
+        passed = np.asarray(tau, dtype=np.float64) / self.top
+        return self.ceiling * expit(logit(self.base / self.ceiling) + self.x[0] * passed**self.power)
 
 
 class LawForecast(NamedTuple):
@@ -70,10 +104,17 @@ class LawForecast(NamedTuple):
     median: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    expected: np.ndarray
+    """(WORLDS, designs): each fit's curve, without the noise of single runs."""
 
 
 def fit_curve(
-    base: float, runs: list[KnownRun], noise: NoiseRatios, plain: bool = False, start: Fitted | None = None
+    base: float,
+    runs: list[KnownRun],
+    noise: NoiseRatios,
+    plain: bool = False,
+    start: np.ndarray | None = None,
+    prior: CurvePrior = VAGUE,
 ) -> LawCurve:
     """The curve through the points of all runs, from the base model's Pass@1.
 
@@ -83,35 +124,58 @@ def fit_curve(
     tau = np.concatenate([np.zeros(0), *(run.rounds * time_per_round(run.design, noise, plain) for run in runs)])
     values = np.concatenate([np.zeros(0), *(run.values for run in runs)])
     check(tau.size > 0 and bool((tau > 0).all()), "no point of a run after round 0; allowed: one or more")
-    p0, top = float(np.clip(base, LEAST, 1 - LEAST)), float(tau.max())
+    empty = LawCurve(float(np.clip(base, LEAST, 1 - LEAST)), np.zeros(3), float(tau.max()), NOISE)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        found = expit(logit(p0) + x[0] * (tau / top) ** np.exp(x[1]))
-        return np.append((found - values) / NOISE, (x[1] - np.log(POWER)) / POWER_SPREAD)
+        return np.append((empty._replace(x=x).at(tau) - values) / NOISE, prior.residuals(x))
 
-    last = float(logit(np.clip(values[tau.argmax()], LEAST, 1 - LEAST)) - logit(p0))
-    starts = [start] if start else [(gain, np.log(power)) for gain in (last, 0.5) for power in (0.3, POWER, 1.2)]
-    found = min((least_squares(residuals, x, loss="soft_l1") for x in starts), key=lambda fit: fit.cost)
-    residual = max(NOISE, float(np.sqrt(np.mean((residuals(found.x)[:-1] * NOISE) ** 2))))
-    spread = np.linalg.pinv(found.jac.T @ found.jac) * (residual / NOISE) ** 2
-    return LawCurve(p0, float(found.x[0]), float(np.exp(found.x[1])), top, spread, residual)
+    loss = "soft_l1" if len(runs) > 1 else "linear"
+    starts = _starts(prior) if start is None else [np.clip(start, -0.99 * FAR, 0.99 * FAR)]
+    fits = [least_squares(residuals, x, loss=loss, bounds=(-FAR, FAR)) for x in starts]
+    found = min(fits, key=lambda fit: fit.cost)
+    residual = float(np.sqrt(np.mean((residuals(found.x)[:-2] * NOISE) ** 2)))
+    return empty._replace(x=found.x, residual=max(NOISE, residual))
+
+
+def _starts(prior: CurvePrior) -> list[np.ndarray]:
+    """Where a search begins: slow and fast, up and down, low and high ceilings."""
+    middles = (0.0, 2.0, float(logit(prior.ceiling)))
+    return [np.array([gain, np.log(q), at]) for gain in (-0.5, 1.0, 4.0) for q in (0.3, 1.2) for at in middles]
+
+
+def learnt(others: list[LawCurve], prior: CurvePrior = VAGUE) -> CurvePrior:
+    """The prior with its medians where other pairs' curves are; `prior` where there are none."""
+    if not others:
+        return prior
+    x = np.mean([curve.x for curve in others], axis=0)
+    return prior._replace(power=float(np.exp(x[1])), ceiling=float(expit(x[2])))
 
 
 def forecast(
-    base: float, runs: list[KnownRun], noise: MeasuredNoise, designs: tuple[Design, ...], seed: int = 0
+    base: float,
+    runs: list[KnownRun],
+    noise: MeasuredNoise,
+    designs: tuple[Design, ...],
+    seed: int = 0,
+    prior: CurvePrior = VAGUE,
 ) -> LawForecast:
-    """Pass@1 of designs at their rounds, from points of some runs. Its spread is that of the fit, of r and phi, and of
-    single runs about the curve. Takes a fraction of a second; equal arguments give equal numbers."""
+    """Pass@1 of designs at their rounds, from points of some runs.
+
+    Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
+    is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
+    where a curve levels off, pace and ceiling are far from normal. Takes a second or less; equal arguments give equal
+    numbers.
+    """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
-    first, found = fit_curve(base, runs, noise.ratios), []
+    first, curves, found = fit_curve(base, runs, noise.ratios, prior=prior), [], []
     for ratios in drawn(noise, WORLDS):
-        curve = fit_curve(base, runs, ratios, start=(first.gain, float(np.log(first.power))))
+        moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
+        curve = fit_curve(base, moved, ratios, start=first.x, prior=prior.moved(rng))
         tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
-        root = np.linalg.cholesky(curve.covariance + 1e-9 * np.eye(2))
-        for shift in rng.standard_normal((DRAWS, 2)) @ root.T:
-            moved = curve._replace(gain=curve.gain + shift[0], power=curve.power * float(np.exp(shift[1])))
-            found.append(moved.at(tau) + curve.residual * rng.standard_normal(tau.size))
-    return LawForecast(*np.clip(np.quantile(found, [0.5, 0.1, 0.9], axis=0), 0.0, 1.0))
+        curves.append(curve.at(tau))
+        found.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
+    median, low, high = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
+    return LawForecast(median, low, high, np.array(curves))
 
 
 def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:

@@ -13,7 +13,7 @@ from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.run import simulate
 from rftlab.studies.cards import preset
-from rftlab.studies.law.curve import KnownRun, drawn, fit_curve, forecast
+from rftlab.studies.law.curve import VAGUE, KnownRun, drawn, fit_curve, forecast, learnt
 from rftlab.studies.law.levels import RankedPair, language_pairs, public_pairs
 from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
 from rftlab.studies.law.score import forecast_errors, rank, regret, score, taus
@@ -26,33 +26,58 @@ SURE = MeasuredNoise(0.1, 0.0, 0.6, 0.0)
 SMALL, LARGE = Design(32, 1, estimator=preset("minimalist")), Design(64, 8, estimator=preset("paper_text"))
 
 
+CEILING = 0.8
+KNOWING = VAGUE._replace(ceiling=(CEILING - 0.1) / 0.9, ceiling_spread=0.1)
+"""A prior that knows the ceiling, where a test is of r."""
+
+
 def planted(design: Design, noise: NoiseRatios = SURE.ratios, scale: float = 0.05, power: float = 0.7) -> KnownRun:
     rounds = np.arange(20.0, 201.0, 20.0)
-    tau = rounds * time_per_round(design, noise)
-    return KnownRun(design, rounds, expit(logit(0.1) + scale * tau**power))
+    return KnownRun(design, rounds, truth(rounds * time_per_round(design, noise), scale, power))
+
+
+def truth(tau: np.ndarray | float, scale: float = 0.05, power: float = 0.7) -> np.ndarray:
+    return CEILING * expit(logit(0.1 / CEILING) + scale * tau**power)
 
 
 def test_a_planted_curve_is_found():
     found = fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios)
-    assert (found.power, found.scale) == (pytest.approx(0.7, rel=0.02), pytest.approx(0.05, rel=0.1))
-    assert found.at(np.array([50.0])) == pytest.approx(expit(logit(0.1) + 0.05 * 50**0.7), abs=2e-3)
+    assert (found.power, found.scale) == (pytest.approx(0.7, rel=0.05), pytest.approx(0.05, rel=0.15))
+    assert found.ceiling == pytest.approx(CEILING, abs=0.02)
+    assert found.at(np.array([50.0])) == pytest.approx(truth(50.0), abs=3e-3)
+
+
+def test_other_pairs_move_the_prior_and_not_what_is_known():
+    """One known end says nothing of the ceiling: there the prior's decides, and in the planted curve's reach it does
+    not."""
+    low, high = (VAGUE._replace(ceiling=value) for value in (0.4, 0.9))
+    end = planted(SMALL)._replace(rounds=np.array([200.0]), values=planted(SMALL).values[-1:])
+    far = np.array([1e5])
+    assert (
+        fit_curve(0.1, [end], SURE.ratios, prior=high).at(far)
+        > fit_curve(0.1, [end], SURE.ratios, prior=low).at(far) + 0.3
+    )
+    both = [fit_curve(0.1, [planted(SMALL), planted(LARGE)], SURE.ratios, prior=one) for one in (low, high)]
+    assert both[0].at(far) == pytest.approx(both[1].at(far), abs=0.05)
+    found = learnt(both)
+    assert found.ceiling == pytest.approx((CEILING - 0.1) / 0.9, abs=0.03) and learnt([]) == VAGUE
 
 
 def test_one_run_tells_another_if_r_is_right():
     end = replace(LARGE, rounds=200, eval_every=200)
-    truth = planted(LARGE).values[-1]
-    right = forecast(0.1, [planted(SMALL)], SURE, (end,))
-    wrong = forecast(0.1, [planted(SMALL)], SURE._replace(between=1.6), (end,))
-    assert abs(right.median[0] - truth) < 0.02 and right.low[0] < truth < right.high[0]
-    assert abs(wrong.median[0] - truth) > 0.08
+    target = planted(LARGE).values[-1]
+    right = forecast(0.1, [planted(SMALL)], SURE, (end,), prior=KNOWING)
+    wrong = forecast(0.1, [planted(SMALL)], SURE._replace(between=1.6), (end,), prior=KNOWING)
+    assert abs(right.median[0] - target) < 0.05 and right.low[0] < target < right.high[0]
+    assert abs(wrong.median[0] - target) > 0.08
 
 
 def test_what_is_not_known_of_r_widens_the_interval():
     vague = SURE._replace(between_error=0.3)
     end = (replace(LARGE, rounds=200, eval_every=200),)
-    narrow, wide = (forecast(0.1, [planted(SMALL)], noise, end) for noise in (SURE, vague))
-    assert wide.high[0] - wide.low[0] > 1.5 * (narrow.high[0] - narrow.low[0])
-    again = forecast(0.1, [planted(SMALL)], vague, end)
+    narrow, wide = (forecast(0.1, [planted(SMALL)], noise, end, prior=KNOWING) for noise in (SURE, vague))
+    assert wide.high[0] - wide.low[0] > 1.3 * (narrow.high[0] - narrow.low[0])
+    again = forecast(0.1, [planted(SMALL)], vague, end, prior=KNOWING)
     assert all((a == b).all() for a, b in zip(wide, again, strict=True))
 
 
@@ -65,7 +90,7 @@ def test_a_run_that_does_not_fit_does_not_rule():
 
 def test_curves_that_fall_and_bases_of_zero_are_fitted():
     falling = planted(SMALL)._replace(values=np.linspace(0.3, 0.1, 10))
-    assert fit_curve(0.4, [falling], SURE.ratios).gain < 0
+    assert fit_curve(0.4, [falling], SURE.ratios).x[0] < 0
     assert np.isfinite(fit_curve(0.0, [planted(SMALL)], SURE.ratios).at(np.array([1.0, 1e6]))).all()
 
 

@@ -13,6 +13,8 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.compare.free import known_of
 from rftlab.studies.forecast.imported import designs_from, imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
+from rftlab.studies.forecast.real_cases import imported_cases
+from rftlab.studies.forecast.score import score
 from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
 from rftlab.studies.imported.groups import groups_of
 from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
@@ -187,6 +189,9 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
         (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
+        (("score", "--what", "imported:b"), "no two designs that can be told apart"),
+        (("score", "--what", "imported:none"), "there are: a, b, bare, far"),
+        (("score", "--what", "everything"), "allowed: language, smollm2, paper, public, imported:NAME"),
     ],
 )
 def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, words, results):
@@ -211,7 +216,22 @@ def test_evidence_of_imported_runs(results):
     assert found.evidence.facts.strict is None and found.questions == 500
     designs = designs_from(("32x8",), found)
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
-    assert np.isfinite(sigmoid(found.evidence, designs)).all()
+    assert np.isfinite(sigmoid(found.evidence, designs).values).all()
+
+
+def test_cases_of_imported_runs_know_their_cheapest_design(results):
+    """Of a, 8x4 is known and 64x4 held out; no forecast changes with what is hidden."""
+    cases = imported_cases("imported:a/gsm8k", results)
+    (case,) = cases
+    (run,) = case.evidence.runs
+    assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
+    found = score(results, case, 0, 1)
+    hidden = score(results, case._replace(truth={"test": case.truth["test"] * 0}), 0, 1)
+    names = ["forecast", "law", "law_low", "law_high", "still", "sigmoid"]
+    assert found[names].equals(hidden[names]) and found["truth"].iloc[0] > hidden["truth"].iloc[0] == 0
+    assert found["simulator"].isna().all() and found["source"].tolist() == ["law"]
+    with pytest.raises(UserError, match="8x4 is held out, and the evidence knows it"):
+        score(results, case._replace(cells=case.cells | {"8x4": run.design}), 0, 1)
 
 
 def test_train_values_that_are_missing_do_not_count(results):

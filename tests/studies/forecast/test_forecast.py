@@ -9,16 +9,21 @@ from rich.console import Console
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.main import main
+from rftlab.studies.cli.predict import SCORED
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
-from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, Evidence, Observed
+from rftlab.studies.forecast.combine import MISFIT, recommended
+from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.figures import grid_figure, score_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
-from rftlab.studies.forecast.predict import covariance, ends_of, predict
+from rftlab.studies.forecast.plain import RAW, bare
+from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
+from rftlab.studies.forecast.quick import QUICK, law, quick_forecasts
+from rftlab.studies.forecast.real_cases import public_cases
 from rftlab.studies.forecast.score import (
-    RAW,
+    SOURCES,
     check_split,
     language_case,
     language_cases,
@@ -28,6 +33,7 @@ from rftlab.studies.forecast.score import (
     split,
     summary,
 )
+from rftlab.studies.forecast.scores import CASES
 from rftlab.studies.forecast.show import show_grid, show_posterior, show_scores
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.results.reference import shipped
@@ -54,6 +60,7 @@ def test_a_forecast_without_a_residual_is_the_simulation():
     cells = DESIGNS[:3]
     start = posterior_at(())
     fits = np.array([ends_of(start, i, [replace(cell, eval_every=cell.rounds) for cell in cells]) for i in range(4)])
+    fits = fits[:, :, 1]
     runs = tuple(observed(cell, float(fits[:, i].mean())) for i, cell in enumerate(list(CELLS)[:3]))
     found = predict(posterior_at(runs), cells, 500, 0, 1)
     np.testing.assert_allclose(found.simulated, fits)
@@ -67,7 +74,7 @@ def test_a_residual_is_carried_over_to_designs_like_its_own():
     next to nothing to (1, 256)."""
     names = ["32x8-paper_text", "32x16-paper_text", "1x256-paper_text"]
     cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
-    simulated = np.mean([ends_of(posterior_at(()), i, [replace(cells[0], eval_every=40)]) for i in range(4)])
+    simulated = np.mean([ends_of(posterior_at(()), i, [replace(cells[0], eval_every=40)])[:, 1] for i in range(4)])
     found = predict(posterior_at((observed(names[0], simulated + 0.2),)), cells, 500, 0, 1)
     moved = found.mean - found.simulated.mean(axis=0)
     share = DISCREPANCY**2 / (DISCREPANCY**2 + 2 * SEED_NOISE**2 + 0.01**2)
@@ -105,13 +112,21 @@ def test_still_takes_the_nearest_run_and_averages_equally_near_ones():
         FACTS, (observed("32x1-minimalist", 0.2), observed("32x8-paper_text", 0.5), observed("256x1-paper_text", 0.7))
     )
     cells = tuple(CELLS[name] for name in ("32x2w8-paper_text", "1x256-paper_text", "2048x1w8-paper_text"))
-    np.testing.assert_allclose(plain.still(evidence, cells), [0.2, 0.6, 0.6])
+    np.testing.assert_allclose(plain.still(evidence, cells).values, [0.2, 0.6, 0.6])
 
 
 def test_gain_adds_what_others_gained():
-    others = [(0.5, np.array([0.6, 0.9])), (0.3, np.array([0.2, 1.0]))]
-    np.testing.assert_allclose(plain.gain(0.4, others), [0.4, 0.95])
-    assert plain.gain(0.9, others)[1] == 1.0
+    cells = tuple(CELLS[name] for name in ("32x8-paper_text", "64x8-paper_text"))
+    designs = (CELLS[RAW], *cells)
+    tests = np.array([[0.5, 0.6, 0.9], [0.3, 0.2, 1.0]])
+    others = tuple(OtherPair(np.zeros(2), designs, np.stack([1 - ends, ends], axis=1)) for ends in tests)
+    evidence = Evidence(FACTS, (observed(RAW, 0.4),), others=others)
+    np.testing.assert_allclose(plain.gain(evidence, cells).values, [0.4, 0.95])
+    np.testing.assert_allclose(plain.gain(evidence, cells, "train").values, [0.4, 0.0])
+    assert plain.gain(evidence._replace(runs=(observed(RAW, 0.9),)), cells).values[1] == 1.0
+    for nothing in (evidence._replace(others=()), evidence._replace(runs=(observed("32x8-paper_text", 0.9),))):
+        assert np.isnan(plain.gain(nothing, cells).values).all()
+    assert np.isnan(plain.gain(evidence, (CELLS["32x64-paper_text"],)).values).all()
 
 
 def test_the_saturating_curve_is_found_where_it_is_planted():
@@ -129,11 +144,62 @@ def test_the_saturating_curve_is_found_where_it_is_planted():
         )
     cells = tuple(replace(CELLS[name], rounds=600) for name in ("64x8-paper_text", "32x4w8-paper_text"))
     np.testing.assert_allclose(
-        plain.sigmoid(Evidence(FACTS, tuple(runs)), cells), truth(600 * np.array([512, 128])), atol=1e-3
+        plain.sigmoid(Evidence(FACTS, tuple(runs)), cells).values, truth(600 * np.array([512, 128])), atol=1e-3
     )
-    assert np.isnan(
-        plain.sigmoid(Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),)), cells)
-    ).all()
+    few = Evidence(FACTS, (runs[0]._replace(rounds=at[:2], values=runs[0].values[:2]),))
+    assert np.isnan(plain.sigmoid(few, cells).values).all()
+
+
+def test_the_law_s_forecast_goes_by_tau_and_by_what_other_pairs_did():
+    """More responses to as many prompts are worth more rounds; a pair without a base model or a point says nothing; a
+    ceiling of others bounds what two points leave open."""
+    names = ("32x1-minimalist", "32x8-paper_text", "2048x1w8-paper_text")
+    cells = tuple(replace(CELLS[name], rounds=40, eval_every=40) for name in names)
+    rising = observed(RAW, 0.2)._replace(values=np.array([[0.15, 0.15], [0.2, 0.2]]))
+    evidence = Evidence(FACTS, (rising,))
+    found = law(evidence, cells)
+    assert (np.diff(found.values) > 0).all() and abs(found.values[0] - 0.2) < 0.05
+    assert (found.low < found.values).all() and (found.values < found.high).all()
+    others = tuple(OtherPair(np.full(2, 0.1), cells, np.full((3, 2), end)) for end in (0.23, 0.25))
+    assert law(evidence._replace(others=others), cells).values[2] < found.values[2] - 0.1
+    unknown = evidence._replace(facts=replace(FACTS, strict=None, formed=None))
+    assert np.isnan(law(unknown, cells).values).all() and law(unknown, cells).draws is None
+    assert np.isnan(law(evidence._replace(runs=()), cells).values).all()
+
+
+def test_every_quick_forecast_is_a_function_of_the_evidence_alone():
+    evidence = Evidence(FACTS, (observed(RAW, 0.2), observed("32x8-paper_text", 0.5)))
+    told = quick_forecasts(evidence, DESIGNS)
+    assert tuple(told) == tuple(QUICK) and all(one.values.shape == (len(DESIGNS),) for one in told.values())
+    again = quick_forecasts(evidence, DESIGNS)
+    for name in QUICK:
+        np.testing.assert_array_equal(told[name].values, again[name].values)
+    lower = evidence._replace(runs=(observed(RAW, 0.1), observed("32x8-paper_text", 0.3)))
+    assert (law(lower, DESIGNS).values < told["law"].values).all()
+
+
+def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
+    cells = DESIGNS[:2]
+    ends = np.mean([ends_of(posterior_at(()), i, [replace(DESIGNS[0], eval_every=40)]) for i in range(4)], axis=0)[0]
+    close, far = (observed(next(iter(CELLS)), float(ends[1]) + shift) for shift in (0.01, 0.5))
+    told = law(Evidence(FACTS, (far,)), cells)
+    for run, source in ((close, "simulator"), (far, "law")):
+        found = predict(posterior_at((run,)), cells, 500, 0, 1)
+        assert (found.misfit > MISFIT) == (source == "law")
+        chosen = recommended(found, told)
+        assert chosen.source == source
+        np.testing.assert_array_equal(chosen.told.values, told.values if source == "law" else found.mean)
+    assert (
+        recommended(found, bare(np.full(2, np.nan))).source == "simulator" and recommended(None, told).source == "law"
+    )
+
+
+def test_a_misfit_is_a_mean_over_runs_and_over_what_was_measured():
+    run = observed(RAW, 0.5)
+    half = run._replace(values=np.column_stack([np.full(2, np.nan), np.full(2, 0.5)]))
+    ends = np.array([[[0.1, 0.4], [0.9, 0.3]], [[0.3, 0.4], [0.9, 0.3]]])
+    assert misfit(posterior_at((run, half), sets=2), ends) == pytest.approx((0.3 + 0.1 + 0.2) / 3)
+    assert misfit(posterior_at((), sets=2), ends[:, :0]) == 0.0
 
 
 def test_a_pilot_sees_its_cells_of_seed_0_and_nothing_else():
@@ -154,43 +220,73 @@ def test_nothing_held_out_reaches_a_forecast(monkeypatch, tmp_path):
     tables = []
     for curves in (true, false):
         case = language_case(curves, "tiny-mod97", pairs)
-        case = case._replace(held_out=few, truth=case.truth[list(few)])
+        case = only(case, few)
         tables.append(score(tmp_path / str(len(tables)), case, 0, 1))
-    for name in ("forecast", "simulated", "low", "high", "still", "gain", "sigmoid"):
+    for name in (*SOURCES, "forecast_low", "simulator_high", "law_low", "law_high"):
         np.testing.assert_array_equal(tables[0][name], tables[1][name])
+        assert tables[0][name].notna().all()
     assert (tables[0]["truth"] != tables[1]["truth"]).all()
-    leaking = case._replace(held_out=(*few, PILOT_CELLS[1]), truth=case.truth.assign(**{PILOT_CELLS[1]: 0.4}))
+    leaking = case._replace(cells=case.cells | {PILOT_CELLS[1]: CELLS[PILOT_CELLS[1]]})
     with pytest.raises(UserError, match="32x8-paper_text is held out, and the evidence knows it"):
         score(tmp_path, leaking, 0, 1)
+
+
+def test_a_leak_would_be_seen(monkeypatch):
+    """The law's forecast does not move with hidden numbers; it does with a split that hands out a hidden seed."""
+    true, pairs = shipped(), ["tiny-mix97", "tiny-mod97"]
+    hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
+    false = true.assign(test_pass_at_1=true["test_pass_at_1"].mask(hidden, 0.33))
+
+    def told() -> list[np.ndarray]:
+        cases = (language_case(curves, "tiny-mod97", pairs) for curves in (true, false))
+        return [law(case.evidence, DESIGNS[:3]).values for case in cases]
+
+    np.testing.assert_array_equal(*told())
+
+    def leaking(curves, pair, known):
+        own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
+        return own[own["seed"] == 1].assign(seed=0), split(curves, pair, known)[1]
+
+    monkeypatch.setattr("rftlab.studies.forecast.score.split", leaking)
+    first, second = told()
+    assert np.abs(first - second).max() > 0.05
 
 
 def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in language_cases(shipped()):
         check_split(case)
-        assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.others) >= 1
+        assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
     (part,) = partial_cases(shipped())
     check_split(part)
     assert (part.pair, part.known, part.held_out) == ("smollm2-words", (RAW,), ("32x8-paper_text",)) and len(
         part.evidence.runs
     ) == 1
+    assert len(paper_cases()) == 6
     for case in paper_cases():
         check_split(case)
         assert case.known == (RAW,) and len(case.held_out) == 7 and len(case.evidence.runs) == 1
-        assert set(case.truth.columns) == set(case.held_out)
+        assert all(set(case.truth[part].columns) == set(case.held_out) for part in ("train", "test"))
+        assert len(case.evidence.others) == 2
+    assert [case.pair for case in public_cases()] == ["pods amc23", "pods gsm8k", "pods math500"]
+    for case in public_cases():
+        check_split(case)
+        assert not case.simulated and len(case.evidence.runs) == 1 and len(case.held_out) == 9
+        assert case.evidence.noise == TYPICAL and case.evidence.others == ()
+
+
+def only(case, few: tuple[str, ...]):
+    """The case with some of its held-out cells."""
+    truth = {part: table[list(few)] for part, table in case.truth.items()}
+    return case._replace(cells={name: case.cells[name] for name in few}, truth=truth)
 
 
 def made_up_scores() -> pd.DataFrame:
     truth = np.linspace(0.1, 0.9, 8)
-    rows = {
-        "cell": list(CELLS)[:8],
-        "truth": truth,
-        "simulated": truth + 0.05,
-        "forecast": truth + 0.01,
-        "low": truth - 0.1,
-        "high": truth + 0.1,
-        "covered": 1.0,
-    }
-    table = pd.DataFrame(rows).assign(still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
+    table = pd.DataFrame({"split": "test", "cell": list(CELLS)[:8], "source": "simulator", "truth": truth})
+    for name, values in (("forecast", truth + 0.01), ("simulator", truth + 0.05), ("law", truth + 0.03)):
+        sides = {f"{name}_low": values - 0.1, f"{name}_high": values + 0.1, f"{name}_covered": 1.0}
+        table = table.assign(**{name: values}, **sides)
+    table = table.assign(still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
     return pd.concat([table.assign(pair="tiny-mix97"), table.assign(pair="tiny-mod97")], ignore_index=True)
 
 
@@ -250,7 +346,7 @@ def test_figures_show_all_cells():
     table = made_up_scores()
     figure, numbers = score_figure(table)
     assert len(figure.axes) == 2 and len(numbers) == len(table)
-    grid = table[:8].assign(rollouts=1000, measured=np.nan)
+    grid = table[:8].assign(rollouts=1000, measured=np.nan, low=table["forecast_low"], high=table["forecast_high"])
     assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
     show_scores(Console(record=True), table, summary(table))
 
@@ -271,6 +367,10 @@ def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):
     assert ended.value.code == 2
     printed = capsys.readouterr().err
     assert text in printed.replace("\n", " ") and len(printed.strip().splitlines()) == 1
+
+
+def test_every_case_has_a_name_on_the_command_line():
+    assert tuple(CASES) == SCORED
 
 
 def test_a_base_model_that_is_never_right_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.errors import UserError
-from rftlab.studies.forecast.score import whole_pairs
+from rftlab.studies.forecast.others import whole_pairs
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store

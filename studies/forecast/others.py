@@ -1,0 +1,74 @@
+"""What is known of other pairs: language models whose whole grids come with rftlab, published numbers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from rftlab.shared.curve import SPLITS
+from rftlab.studies.forecast.evidence import OtherPair
+from rftlab.studies.law.noise import of_base
+from rftlab.studies.paper.pairs import PAIRS, pair
+from rftlab.studies.paper.published import published
+from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.pilot.store import shipped_base, shipped_pairs
+
+
+def whole_pairs(curves: pd.DataFrame) -> list[str]:
+    """Pairs whose whole grid is there, and whose base model was measured for the package."""
+    return [name for name in shipped_pairs() if set(CELLS) <= set(curves.loc[curves["pair"] == name, "cell"])]
+
+
+def language_others(curves: pd.DataFrame, name: str, pairs: Iterable[str]) -> tuple[OtherPair, ...]:
+    """All of `pairs` but the named one, from rows as in `Results.curves`: means over seeds."""
+    return tuple(_language(curves[curves["pair"] == other], other) for other in pairs if other != name)
+
+
+def _language(own: pd.DataFrame, name: str) -> OtherPair:
+    tables = [finals(own, name, split) for split in SPLITS]
+    rounds = int(own["planned_rounds"].max())
+    designs = tuple(replace(CELLS[cell], rounds=rounds, eval_every=rounds) for cell in tables[0].columns)
+    start = own[own["round"] == 0]
+    base = np.array([start[f"{split}_pass_at_1"].mean() for split in SPLITS])
+    ends = np.stack([table.mean().to_numpy() for table in tables], axis=1)
+    return OtherPair(base, designs, ends, of_base(shipped_base(name)))
+
+
+def finals(curves: pd.DataFrame, name: str, split: str = "test") -> pd.DataFrame:
+    """Pass@1 after the last planned round: a row per seed, a column per cell; 0 for a run that diverged."""
+    own = curves[(curves["pair"] == name) & curves["cell"].isin(CELLS)]
+    last = own[own["round"] == own["planned_rounds"]].pivot(index="seed", columns="cell", values=f"{split}_pass_at_1")
+    return last.reindex(
+        index=sorted(own["seed"].unique()), columns=[cell for cell in CELLS if cell in set(own["cell"])]
+    ).fillna(0.0)
+
+
+def paper_ends(name: str, split: str) -> pd.Series:
+    """Published Pass@1 of the cells of the grid that are reported for a split."""
+    one = pair(name)
+    known = {cell: published(one.model, one.dataset, split, design) for cell, design in CELLS.items()}
+    return pd.Series({cell: value for cell, value in known.items() if value is not None})
+
+
+def paper_others(name: str) -> tuple[OtherPair, ...]:
+    """The other published pairs of the same data set. Nobody measured their r and phi."""
+    return tuple(_published(other) for other in paper_pairs() if other != name and alike(other, name))
+
+
+def alike(first: str, second: str) -> bool:
+    """Whether two pairs have the same data set."""
+    return pair(first).dataset == pair(second).dataset
+
+
+def paper_pairs() -> list[str]:
+    """Pairs of the paper that are simulated."""
+    return [name for name, one in PAIRS.items() if one.sim is not None and len(paper_ends(name, "test")) > 1]
+
+
+def _published(name: str) -> OtherPair:
+    one, found = pair(name), [paper_ends(name, split) for split in SPLITS]
+    base = [published(one.model, one.dataset, split, None) for split in SPLITS]
+    ends = np.stack([column.reindex(found[1].index).to_numpy(dtype=float) for column in found], axis=1)
+    designs = tuple(CELLS[cell] for cell in found[1].index)
+    return OtherPair(np.array([np.nan if value is None else value for value in base]), designs, ends)

@@ -1,0 +1,54 @@
+"""Forecasts without a simulator: the law's and the plain ones, in one table of functions."""
+
+import numpy as np
+
+from rftlab.shared.curve import SPLITS
+from rftlab.shared.design import Design
+from rftlab.studies.forecast.evidence import Evidence, OtherPair
+from rftlab.studies.forecast.plain import CellForecast, Forecaster, bare, gain, sigmoid, still
+from rftlab.studies.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
+
+
+def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
+    """One curve against tau (studies/law/curve.py) through all known points; where other pairs are known, the medians
+    of its prior are theirs. nan without the base model or a point after round 0."""
+    column, base = SPLITS.index(split), evidence.base(split)
+    runs = [
+        KnownRun(run.design, run.rounds[later].astype(np.float64), run.values[later, column])
+        for run in evidence.runs
+        if (later := (run.rounds > 0) & np.isfinite(run.values[:, column])).any()
+    ]
+    if np.isnan(base) or not runs:
+        return bare(np.full(len(cells), np.nan))
+    prior = learnt([curve_of(other, column) for other in evidence.others])
+    found = forecast(base, runs, evidence.noise, cells, prior=prior)
+    return CellForecast(found.median, found.low, found.high, found.expected)
+
+
+def curve_of(other: OtherPair, column: int) -> LawCurve:
+    """The law's curve through the ends of another pair."""
+    known = [
+        KnownRun(design, np.array([float(design.rounds)]), np.array([end]))
+        for design, end in zip(other.designs, other.ends[:, column], strict=True)
+        if np.isfinite(end)
+    ]
+    return fit_curve(float(other.base[column]), known, other.noise.ratios)
+
+
+QUICK: dict[str, Forecaster] = {"law": law, "still": still, "gain": gain, "sigmoid": sigmoid}
+"""By name, in the order of tables."""
+
+
+def quick_forecasts(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> dict[str, CellForecast]:
+    """What each says."""
+    return {name: forecaster(evidence, cells, split) for name, forecaster in QUICK.items()}
+
+
+def columns_of(told: dict[str, CellForecast]) -> dict[str, np.ndarray]:
+    """Columns of a table: each forecast by its name, and NAME_low and NAME_high of those that have an interval."""
+    found: dict[str, np.ndarray] = {}
+    for name, one in told.items():
+        found |= {name: one.values}
+        if one.draws is not None:
+            found |= {f"{name}_low": one.low, f"{name}_high": one.high}
+    return found
