@@ -5,7 +5,6 @@ n questions, m responses to each, counts of responses (n,). Rates are counts / m
 (studies/pilot/passrates.py takes it out).
 """
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,10 +15,14 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot.gradient import BaseRatios, Gradient
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS, check_cells
+from rftlab.studies.pilot.headroom import Headroom, RateAt
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""
+EARLY = (6, 10)
+"""Rounds, the first and the last, whose groups tell how fast questions polarise: after five to ten rounds."""
 
 
 class Spent(NamedTuple):
@@ -64,46 +67,6 @@ class Answers(NamedTuple):
         return float(getattr(self, name).mean() / self.samples)
 
 
-class Gradient(NamedTuple):
-    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces
-    of covariances.
-
-    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between +
-    within / K; that of a batch of B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its
-    error may come out below 0. Errors are those of a jackknife.
-    """
-
-    contexts: int
-    group: int
-    """Rollouts of the groups that were compared: each context's responses, in two halves."""
-    signal: float
-    """|G|^2, the squared norm of the mean gradient."""
-    between: float
-    """Trace of the covariance of the contexts' mean gradients."""
-    within: float
-    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this
-    size."""
-    signal_error: float
-    between_error: float
-    within_error: float
-
-    def variance(self, rollouts: int) -> float:
-        """Trace of the covariance of a group's gradient."""
-        return self.between + self.within / rollouts
-
-    def noise_scale(self, rollouts: int) -> float:
-        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2,
-        B_simple of 1812.06162.
-
-        inf where the signal is lost in its own error.
-        """
-        return self.variance(rollouts) / self.signal if self.signal > 0 else math.inf
-
-    def norm(self, contexts: int, rollouts: int) -> float:
-        """Root mean square norm of the gradient of a batch: what `Curve.grad_norm` is made of."""
-        return math.sqrt(max(0.0, self.signal + self.variance(rollouts) / contexts))
-
-
 class Base(NamedTuple):
     """What was measured on the base model of a pair."""
 
@@ -119,7 +82,11 @@ class Base(NamedTuple):
     """With each reward against the mean of the others of its group; it has the same signal and the same variance
     between contexts."""
     spent: dict[str, Spent]
-    """By part: train, test, gradients."""
+    """By part: train, test, gradients, and what was asked further."""
+    ratios: BaseRatios | None = None
+    """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
+    headroom: Headroom | None = None
+    """None where the file is of a time when it was not measured."""
 
 
 class PilotRun(NamedTuple):
@@ -140,6 +107,9 @@ class PilotRun(NamedTuple):
     """Sampled responses to each of these questions."""
     evaluated: int
     """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
+    early_silent: RateAt | None = None
+    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group; None where no record of these
+    rounds was read, or groups have one response."""
 
     @property
     def design(self) -> Design:
