@@ -42,7 +42,7 @@ class ProbeConfig:
         check_count("many_questions", self.many_questions, 0)
         check(self.many_questions != 1, "many_questions = 1; allowed: 0, or 2 or more")
         for value in self.temperatures:
-            check_finite("temperatures", value)
+            check_finite("temperatures", value, 0)
         check(
             len(set(self.temperatures)) == len(self.temperatures), f"temperatures {self.temperatures} names one twice"
         )

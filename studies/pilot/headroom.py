@@ -95,7 +95,7 @@ def majority(answers: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
 def mean_rate(at: float, values: np.ndarray, responses: int) -> RateAt:
     """The mean of a value (n,) per question, with the error of questions drawn at random; nan for one question."""
     error = float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else float("nan")
-    return RateAt(at, float(values.mean()), error, len(values), responses)
+    return RateAt(float(at), float(values.mean()), error, len(values), responses)
 
 
 def votes_of(answers: np.ndarray, right: np.ndarray, ks: tuple[int, ...] = VOTES) -> tuple[RateAt, ...]:

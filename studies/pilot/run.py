@@ -157,7 +157,7 @@ def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
         return run
     share = silent / groups
     error = math.sqrt(share * (1 - share) / groups)
-    return run._replace(early_silent=RateAt(size, share, error, groups, size))
+    return run._replace(early_silent=RateAt(float(size), share, error, groups, size))
 
 
 def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:

@@ -91,7 +91,8 @@ def _of_ratio(found: BaseRatios) -> str:
         said = "r is not told from 0: as far as this pilot knows, another rollout is as good as another prompt."
     else:
         said = (
-            f"r: up to about K = 1/r = {1 / r.value:.0f} another rollout of a prompt is worth much of another prompt."
+            f"r: up to about K = 1/r = {1 / r.value:.0f} rollouts of a prompt do much against noise; beyond that more "
+            "prompts do."
         )
     if found.few:
         said += (

@@ -50,11 +50,11 @@ def world_of(rng, questions, n, signal, share=0.3, size=40):
     return raw, own[:, None] + price * (0.8 * noise + 0.3 * more) * scale[::-1]
 
 
-@pytest.mark.parametrize(("questions", "n", "signal"), [(256, 4, 0.5), (256, 4, 8.0), (48, 2, 0.5)])
+@pytest.mark.parametrize(("questions", "n", "signal"), [(256, 4, 0.5), (192, 4, 8.0), (48, 2, 0.5)])
 def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
     """And those that take raw and centred rewards for different responses do not."""
     rng, covered, values, propagated = np.random.default_rng(questions), [], [], []
-    for _ in range(300):
+    for _ in range(200):
         raw, centred = (products_of(halves, n) for halves in world_of(rng, questions, n, signal))
         found = ratios_of(raw, centred)
         old = measured(analysed(raw), analysed(centred))
