@@ -2,8 +2,8 @@
 one question, and of one kind of question, are.
 
 Sharpening makes the likely likelier and teaches nothing new, so its limit is the share of questions whose most likely
-answer is right; a vote of many responses finds that answer. What is right once in many tries can be learnt from
-rewards, but not by sharpening alone.
+answer is right; a vote of many responses finds that answer, and a vote of few misses it where answers are many. What is
+right once in many tries can be learnt from rewards, but not by sharpening alone.
 
     pass@k        right at least once in k tries, unbiased from m >= k responses (2107.03374, eq. 1)
     maj@k         the answer that most of k responses give is right, over disjoint groups of k; answers that tie share

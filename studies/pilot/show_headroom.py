@@ -114,10 +114,15 @@ def _of_temperatures(rates: tuple[RateAt, ...]) -> str:
 
 
 def _of_votes(found: Headroom) -> str:
+    """The larger of the vote and the coldest temperature: where answers are many, a vote of few misses the likeliest
+    one, and temperature 0 takes likely tokens, not likely answers."""
     vote, most = found.vote(VOTE) or found.majority[-1], found.majority[-1]
+    cold = min(found.temperatures, key=lambda rate: rate.at, default=vote)
+    also = "" if cold is vote else f", temperature {cold.at:g} {cold.value:.2f}"
     said = (
         f"maj@{vote.at:g}: sharpening alone, which makes likely answers likelier, can take Pass@1 up to about "
-        f"{vote.value:.2f}, every answer in the format; what is above must be learnt from rare right responses."
+        f"{max(vote.value, cold.value):.2f} (a vote of {vote.at:g} has {vote.value:.2f}{also}); what is above must be "
+        "learnt from rare right responses."
     )
     if most.value - vote.value > SURE * (vote.error**2 + most.error**2) ** 0.5:
         said += f" The vote is not settled: {most.value:.2f} of {most.at:g} votes."

@@ -13,8 +13,9 @@ from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
 from rftlab.studies.pilot import run as pilot_run
 from rftlab.studies.pilot import store
+from rftlab.studies.pilot.figures import headroom_figure
 from rftlab.studies.pilot.gradient import BaseRatios, RatioEstimate
-from rftlab.studies.pilot.headroom import Headroom, RateAt, RewardCorrelation
+from rftlab.studies.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
 from rftlab.studies.pilot.pilot import PilotMeasurements, pilot_from
 from rftlab.studies.pilot.run import wanted
 from rftlab.studies.pilot.show import show
@@ -158,7 +159,7 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
         "silent groups of 8, rounds 6 to 10 of 32x8-paper_text",
         "r: up to about K = 1/r = 12 rollouts",
         "colder is better (0.200 at 0, 0.100 at 1)",
-        "can take Pass@1 up to about 0.20, every answer in the format",
+        "can take Pass@1 up to about 0.20 (a vote of 16 has 0.20, temperature 0 0.20)",
         "The vote is not settled: 0.40 of 64 votes.",
         "pass@64: 90% of questions",
         "10% of the variance of a reward lies between questions",
@@ -173,3 +174,36 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
     close = FURTHER._replace(temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4), RateAt(0.0, 0.2, 0.1, 20, 1)), majority=())
     text = printed(pilot._replace(base=pilot.base._replace(headroom=close)))
     assert "no sure difference (0.200 at 0, 0.100 at 1)" in text and "maj@" not in text
+    unsure = FURTHER._replace(majority=FURTHER.majority[:1], temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4),))
+    text = printed(pilot._replace(base=pilot.base._replace(headroom=unsure)))
+    assert "maj@4: sharpening alone" in text and "up to about 0.15 (a vote of 4 has 0.15, temperature 1 0.10)" in text
+
+
+def test_the_figure_has_every_number_and_stands_without_some():
+    figure, numbers = headroom_figure(PAIR, FURTHER)
+    assert numbers["kind"].tolist() == ["temperature"] * 2 + ["pass@k"] * 2 + ["maj@k"] * 3
+    assert numbers["value"].tolist() == [0.1, 0.2, 0.1, 0.9, 0.15, 0.2, 0.4]
+    left, right = figure.axes
+    assert [line.get_xydata().tolist() for line in left.lines[:1]] == [[[1.0, 0.1], [0.0, 0.2]]]
+    assert [text.get_text() for text in right.texts] == ["pass@k", "maj@k"] and left.xaxis_inverted()
+    _, numbers = headroom_figure(PAIR, FURTHER._replace(temperatures=(), majority=(), tries=()))
+    assert numbers.empty
+
+
+def test_the_tiny_pairs_come_with_all_of_it():
+    """Their base models, as they were measured; a greedy answer is right more often than a sampled one on all three."""
+    for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
+        base = shipped_base(pair)
+        assert base.ratios.questions == 512 and not base.ratios.few and base.ratios.between.low > 0.04
+        found = base.headroom
+        assert [rate.at for rate in found.temperatures] == [1, 0.7, 0.5, 0.3, 0]
+        assert [rate.at for rate in found.tries] == list(TRIES) and [rate.at for rate in found.majority] == list(VOTES)
+        assert found.tries[0].value == pytest.approx(base.test.rate("strict"))
+        values = [rate.value for rate in found.tries]
+        assert values == sorted(values)
+        hot, cold = found.temperatures[0], found.temperatures[-1]
+        assert cold.value - hot.value > 2 * math.hypot(cold.error, hot.error)
+        mean = base.train.rate("strict")
+        naive = base.train.strict.var() / 16**2 / mean / (1 - mean)
+        assert 0 < found.within_question.value < naive  # sampling noise is taken out
+        assert (found.within_kind is not None) == (pair == "tiny-sign97")
