@@ -5,6 +5,7 @@ n questions, m responses to each, counts of responses (n,). Rates are counts / m
 (studies/pilot/passrates.py takes it out).
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -108,8 +109,8 @@ class PilotRun(NamedTuple):
     evaluated: int
     """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
     early_silent: RateAt | None = None
-    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group; None where no record of these
-    rounds was read, or groups have one response."""
+    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group: from the curve where it is
+    evaluated then, else from kept rollouts; None where neither is there, or groups have one response."""
 
     @property
     def design(self) -> Design:
@@ -187,15 +188,29 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
     train_questions = min(evaluation.train_subset or base.n_train, base.n_train)
     test_questions = min(evaluation.test_subset or base.n_test, base.n_test)
     looks = len(rows) * (evaluation.samples + evaluation.greedy)
+    curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
     return PilotRun(
         cell=cell,
         seed=seed,
         planned_rounds=int(known[0]),
-        curve=Curve(*(rows[name].to_numpy() for name in Curve._fields)),
+        curve=curve,
         train_flexible=rows["train_flexible"].to_numpy(),
         test_flexible=rows["test_flexible"].to_numpy(),
         train_questions=train_questions,
         test_questions=test_questions,
         responses=evaluation.samples,
         evaluated=looks * (train_questions + test_questions),
+        early_silent=early_silence(curve, CELLS[cell]),
     )
+
+
+def early_silence(curve: Curve, design: Design) -> RateAt | None:
+    """Share of silent groups in rounds EARLY; None where a curve has no evaluations just before and at the end of
+    these, or groups have one response."""
+    first, last = EARLY
+    inside = (curve.round[1:] >= first) & (curve.round[1:] <= last)
+    shares, lengths = curve.zero_signal_fraction[1:][inside], np.diff(curve.round)[inside]
+    if design.rollouts < 2 or not {first - 1, last} <= set(curve.round.tolist()) or not np.isfinite(shares).all():
+        return None
+    share, groups = float(shares @ lengths) / (last - first + 1), design.batch_size * (last - first + 1)
+    return RateAt(float(design.rollouts), share, math.sqrt(share * (1 - share) / groups), groups, design.rollouts)

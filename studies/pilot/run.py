@@ -148,7 +148,10 @@ def price_of(what: Wanted) -> str:
 
 
 def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
-    """The run with the share of its groups that had no signal in rounds EARLY, where its rollouts were kept."""
+    """The run with the share of its groups that had no signal in rounds EARLY, where its curve does not say it and its
+    rollouts were kept."""
+    if run.early_silent is not None:
+        return run
     try:
         silent, groups, size = silent_groups(store.folder_of(root, point), *EARLY)
     except UserError:  # none were kept, or a run of fewer rounds

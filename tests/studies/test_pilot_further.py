@@ -16,7 +16,7 @@ from rftlab.studies.pilot import store
 from rftlab.studies.pilot.figures import headroom_figure
 from rftlab.studies.pilot.gradient import BaseRatios, RatioEstimate
 from rftlab.studies.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
-from rftlab.studies.pilot.pilot import PilotMeasurements, pilot_from
+from rftlab.studies.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.pilot.run import wanted
 from rftlab.studies.pilot.show import show
 from rftlab.studies.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
@@ -83,6 +83,24 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     with pytest.raises(DamagedPilot, match="KeyError: 'raw'"):
         read(place, PilotMeasurements)
+
+
+def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
+    """SmolLM2's runs are, every five rounds; those of `tiny` are not."""
+    found = pilot_from(shipped(), shipped_base("smollm2-words"), ("32x1-minimalist", "32x8-paper_text"))
+    alone, group = (run.early_silent for run in found.runs)
+    assert alone is None and group == RateAt(8.0, 0.69375, pytest.approx(math.sqrt(0.69375 * 0.30625 / 160)), 160, 8)
+    curve, design = found.runs[1].curve, found.runs[1].design
+    assert curve.round[:4].tolist() == [0, 5, 10, 15]
+    fine = curve._replace(
+        round=np.array([0, 5, 7, 10, 20]), zero_signal_fraction=np.array([np.nan, 1.0, 0.5, 0.1, 1.0])
+    )
+    assert early_silence(fine, design).value == pytest.approx(0.4 * 0.5 + 0.6 * 0.1)
+    for rounds in ([0, 4, 7, 10, 20], [0, 5, 7, 11, 20]):
+        assert early_silence(fine._replace(round=np.array(rounds)), design) is None
+    assert early_silence(fine._replace(zero_signal_fraction=np.full(5, np.nan)), design) is None
+    assert pilot_run.with_early(None, found.runs[1], None) is found.runs[1]  # nothing else is read
+    assert "after five to ten rounds 69% in 32x8-paper_text" in printed(found._replace(base=newest(found).base))
 
 
 @pytest.mark.parametrize(
