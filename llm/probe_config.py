@@ -22,8 +22,8 @@ class ProbeConfig:
     samples: int = 16
     """Responses to each; even, because gradients compare two halves."""
     temperatures: tuple[float, ...] = (1.0, 0.7, 0.5, 0.3, 0.0)
-    """Temperatures at which unseen questions are answered too; 0 takes the likeliest token. None after the flag: no
-    others than that of training, which costs nothing more."""
+    """Temperatures at which unseen questions are answered too; 0 takes the likeliest token. None after the flag:
+    that of training alone, which costs nothing more."""
     temperature_questions: int = 256
     """Of the unseen questions, those that are answered at these temperatures."""
     temperature_samples: int = 4
