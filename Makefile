@@ -85,7 +85,7 @@ bench-llm: $(VENV)/installed-bench-llm
 
 pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
-	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4
+	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4 --temperature-samples 1 --many-questions 0
 	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:

@@ -23,7 +23,8 @@ from rftlab.llm.policy.responses import Responses
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
-from rftlab.llm.rewards.verify import NONE, well_formed
+from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
+from rftlab.llm.tasks.kinds import kind_of
 from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import engine_for, threads_of
 from rftlab.llm.training.samples import Judge, Samples, joined
@@ -56,6 +57,29 @@ class SplitAnswers(NamedTuple):
     finished: np.ndarray
     """bool"""
     lengths: np.ndarray
+    answers: np.ndarray
+    """Which answer the strict rule found, numbered within a question from 0; -1 where there is none."""
+    kinds: tuple[str, ...]
+    """(n,) the kind of each question (llm/tasks/kinds.py)."""
+    seconds: float
+
+
+class FurtherAnswers(NamedTuple):
+    """What the base model does at other temperatures, and in many tries, on some of the unseen questions."""
+
+    questions: np.ndarray
+    """(q,) which of the answered test questions were asked at other temperatures."""
+    right: dict[float, np.ndarray]
+    """By temperature (q, responses): 1 where right in the format."""
+    many_questions: np.ndarray
+    """(p,) which got many responses, at the temperature of training."""
+    many: np.ndarray
+    """(p, M) 1 where right in the format."""
+    many_answers: np.ndarray
+    """(p, M) as `SplitAnswers.answers`."""
+    tokens: int
+    """Of the responses that were sampled for this alone."""
+    rollouts: int
     seconds: float
 
 
@@ -82,6 +106,7 @@ class Probed(NamedTuple):
     test: SplitAnswers
     raw: GradientProducts
     centred: GradientProducts
+    further: FurtherAnswers
     seconds: float
     """Of the gradients."""
 
@@ -117,18 +142,19 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             n >= 2 * BLOCKS,
             f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts",
         )
-        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]))
+        planned = _Further(config, run.temperature, len(chosen["test"]))
+        step = _Steps(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps)
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
-            samples[name], answers[name] = _answers(
-                run, engine, judge, split, chosen[name], shift, config.samples, step
-            )
+            asker = _Asker(run, engine, judge, split, shift, step)
+            samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
+        further = planned.asked(asker, chosen["test"], samples["test"].texts, answers["test"])
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
         raw, centred = (
             products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
         )
-    return Probed(answers["train"], answers["test"], raw, centred, time.perf_counter() - began)
+    return Probed(answers["train"], answers["test"], raw, centred, further, time.perf_counter() - began)
 
 
 class _Steps:
@@ -142,46 +168,101 @@ class _Steps:
         self.tell(self.done, self.total)
 
 
-def _answers(
-    run: LLMRun,
-    engine: Engine,
-    judge: Judge,
-    split: Problems,
-    chosen_B: np.ndarray,
-    shift: int,
-    m: int,
-    step: Callable[[int], None],
-):
+class _Asker(NamedTuple):
+    """What answers questions of a split."""
+
+    run: LLMRun
+    engine: Engine
+    judge: Judge
+    split: Problems
+    shift: int
+    """Added to the questions' numbers, which key the random numbers."""
+    step: Callable[[int], None]
+
+    def responses(self, chosen_B: np.ndarray, m: int, temperature: float, turn: int) -> Samples:
+        """m scored responses to each of some questions. Turns differ in their random numbers."""
+        parts, problems, draws = [], self.split.take(chosen_B), Draws(self.run.seed, PROBE, turn)
+        for first in range(0, len(chosen_B), AT_ONCE):
+            rows_b = np.arange(first, min(first + AT_ONCE, len(chosen_B)))
+            few, counts_b = problems.take(rows_b), np.full(len(rows_b), m)
+            rollouts = self.engine.sample(
+                few.prompts,
+                chosen_B[rows_b] + self.shift,
+                counts_b,
+                draws,
+                temperature,
+                self.run.model.max_response_length,
+                self.judge.early(few.answers),
+            )
+            parts.append(self.judge.scored(rollouts, rows_b, few.answers)[0])
+            self.step(len(rows_b))
+        samples: Samples = parts[0]
+        for part in parts[1:]:
+            samples = joined(samples, part)
+        return samples
+
+
+def _answers(asker: _Asker, chosen_B: np.ndarray, m: int) -> tuple[Samples, SplitAnswers]:
     """Scored responses to some problems of a split, and what of them is kept."""
-    began, parts = time.perf_counter(), []
-    problems, draws = split.take(chosen_B), Draws(run.seed, PROBE, 0)
-    for first in range(0, len(chosen_B), AT_ONCE):
-        rows_b = np.arange(first, min(first + AT_ONCE, len(chosen_B)))
-        few, counts_b = problems.take(rows_b), np.full(len(rows_b), m)
-        listener = judge.early(few.answers)
-        rollouts = engine.sample(
-            few.prompts,
-            chosen_B[rows_b] + shift,
-            counts_b,
-            draws,
-            run.temperature,
-            run.model.max_response_length,
-            listener,
-        )
-        parts.append(judge.scored(rollouts, rows_b, few.answers)[0])
-        step(len(rows_b))
-    samples: Samples = parts[0]
-    for part in parts[1:]:
-        samples = joined(samples, part)
+    began = time.perf_counter()
+    samples = asker.responses(chosen_B, m, asker.run.temperature, 0)
+    verifier = asker.judge.verifier
     return samples, SplitAnswers(
-        available=len(split.answers),
+        available=len(asker.split.answers),
         strict=samples.strict.reshape(-1, m),
         flexible=samples.flexible.reshape(-1, m),
-        well_formed=well_formed(judge.verifier, samples.texts).reshape(-1, m),
+        well_formed=well_formed(verifier, samples.texts).reshape(-1, m),
         finished=samples.rollouts.finished.reshape(-1, m),
         lengths=samples.rollouts.responses.lengths.reshape(-1, m),
+        answers=numbered(verifier, np.array(samples.texts, dtype=object).reshape(-1, m)),
+        kinds=tuple(kind_of(asker.run.task.name, prompt) for prompt in asker.split.take(chosen_B).shown),
         seconds=time.perf_counter() - began,
     )
+
+
+def numbered(verifier: str, texts: np.ndarray) -> np.ndarray:
+    """Which answer the strict rule finds in each response (n, m), numbered within a question in order of appearance;
+    -1 where it finds none."""
+    found = np.empty(texts.shape, dtype=np.int64)
+    for row, own in enumerate(texts):
+        numbers: dict[str | None, int] = {None: -1}
+        for i, answer in enumerate(answers_found(verifier, list(own))):
+            found[row, i] = numbers.setdefault(answer, len(numbers) - 1)
+    return found
+
+
+class _Further:
+    """Responses beyond those that every question gets: which, and to which questions."""
+
+    def __init__(self, config: ProbeConfig, training: float, n_test: int):
+        self.config, self.training = config, training
+        self.others = config.others(training)
+        self.at = subset(n_test, min(n_test, config.temperature_questions))
+        self.more = max(0, config.many_samples - config.samples)
+        self.many = subset(n_test, min(n_test, config.many_questions) if self.more else 0)
+        self.steps = len(self.others) * len(self.at) + len(self.many)
+
+    def asked(self, asker: _Asker, chosen: np.ndarray, texts: list[str], given: SplitAnswers) -> FurtherAnswers:
+        """All of it. given, texts: the responses at the temperature of training to the chosen test questions."""
+        began, spent = time.perf_counter(), []
+        right = {self.training: given.strict[self.at]} if self.training in self.config.temperatures else {}
+        for turn, temperature in enumerate(self.others):
+            m = 1 if temperature == 0 else self.config.temperature_samples
+            found = asker.responses(chosen[self.at], m, temperature, 2 + turn)
+            right[temperature] = found.strict.reshape(-1, m)
+            spent.append(found.rollouts.responses.lengths)
+        many, answers = np.empty((0, 0)), np.empty((0, 0), dtype=np.int64)
+        if len(self.many):
+            found = asker.responses(chosen[self.many], self.more, self.training, 1)
+            spent.append(found.rollouts.responses.lengths)
+            before = np.array(texts, dtype=object).reshape(given.strict.shape)[self.many]
+            whole = np.hstack([before, np.array(found.texts, dtype=object).reshape(-1, self.more)])
+            many = np.hstack([given.strict[self.many], found.strict.reshape(-1, self.more)])
+            answers = numbered(asker.judge.verifier, whole)
+        lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
+        ordered = {value: right[value] for value in self.config.temperatures}
+        seconds = time.perf_counter() - began
+        return FurtherAnswers(self.at, ordered, self.many, many, answers, int(lengths.sum()), len(lengths), seconds)
 
 
 def products(

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.errors import check, check_count, check_finite
 
-VERSION = 1
+VERSION = 2
 """Raised when a change makes equal configurations give other measurements."""
 MAX_SAMPLES = 10_000
 BLOCKS = 8
@@ -21,12 +21,48 @@ class ProbeConfig:
     """Unseen questions; at most all of them."""
     samples: int = 16
     """Responses to each; even, because gradients compare two halves."""
+    temperatures: tuple[float, ...] = (1.0, 0.7, 0.5, 0.3, 0.0)
+    """Temperatures at which unseen questions are answered too; 0 takes the likeliest token. None after the flag:
+    that of training alone, which costs nothing more."""
+    temperature_questions: int = 256
+    """Of the unseen questions, those that are answered at these temperatures."""
+    temperature_samples: int = 4
+    """Responses to each at each temperature; one at 0."""
+    many_questions: int = 64
+    """Of the unseen questions, those that get many responses, for pass@k; 0: none."""
+    many_samples: int = 64
+    """Responses to each of these, those that it has already among them."""
 
     def __post_init__(self):
         for name, least in (("train_questions", 2 * BLOCKS), ("test_questions", 2)):
             check_count(name, getattr(self, name), least)
-        check_count("samples", self.samples, most=MAX_SAMPLES)
+        for name in ("samples", "temperature_samples", "many_samples"):
+            check_count(name, getattr(self, name), most=MAX_SAMPLES)
+        check_count("temperature_questions", self.temperature_questions, 2)
+        check_count("many_questions", self.many_questions, 0)
+        check(self.many_questions != 1, "many_questions = 1; allowed: 0, or 2 or more")
+        for value in self.temperatures:
+            check_finite("temperatures", value, 0)
+        check(
+            len(set(self.temperatures)) == len(self.temperatures), f"temperatures {self.temperatures} names one twice"
+        )
         check(
             self.samples >= 4 and self.samples % 2 == 0,
             f"samples = {self.samples}; allowed: 4 or more, and even: two groups of two or more",
         )
+
+    def others(self, training: float) -> tuple[float, ...]:
+        """Temperatures beside that of training, from which responses are there anyway."""
+        return tuple(value for value in self.temperatures if value != training)
+
+    def rollouts(self, training: float, train: int, test: int) -> dict[str, int]:
+        """Responses that are sampled for each part, from splits of so many questions, where training is at this
+        temperature."""
+        n_train, n_test = min(train, self.train_questions), min(test, self.test_questions)
+        each = sum(1 if value == 0 else self.temperature_samples for value in self.others(training))
+        return {
+            "train": n_train * self.samples,
+            "test": n_test * self.samples,
+            "temperatures": min(n_test, self.temperature_questions) * each,
+            "many": min(n_test, self.many_questions) * max(0, self.many_samples - self.samples),
+        }

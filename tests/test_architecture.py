@@ -29,6 +29,7 @@ DRAWING = (
     "studies/compare/figures.py",
     "studies/forecast/figures.py",
     "studies/law/figures.py",
+    "studies/pilot/figures.py",
     "studies/explore/export.py",
 )
 CONFINED = {

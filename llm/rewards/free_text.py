@@ -32,8 +32,8 @@ class AnswerRules(NamedTuple):
     strict: Callable[[str, str], bool]
     """Of a response and the truth."""
     flexible: Callable[[str, str], bool]
-    formed: Callable[[str], bool]
-    """Whether the strict rule finds an answer, right or wrong."""
+    found: Callable[[str], str | None]
+    """The answer that the strict rule finds, right or wrong, None without one: equal answers are equal texts."""
 
 
 def number_of(text: str) -> Decimal | None:
@@ -50,6 +50,11 @@ def number_of(text: str) -> Decimal | None:
 def _marked_number(response: str) -> Decimal | None:
     found = _MARKED.findall(response[-TAIL:])
     return number_of(found[-1].rstrip(",")) if found else None
+
+
+def _number_text(response: str) -> str | None:
+    found = _marked_number(response)
+    return None if found is None else "/".join(map(str, found.as_integer_ratio()))
 
 
 def _last_number(response: str) -> Decimal | None:
@@ -102,8 +107,8 @@ def _flexible_text(response: str, truth: str) -> bool:
 
 
 OWN_RULES = {
-    "number": AnswerRules(_strict_number, _flexible_number, lambda response: _marked_number(response) is not None),
-    "choice": AnswerRules(_strict_choice, _flexible_choice, lambda response: _chosen(response) is not None),
-    "text": AnswerRules(_strict_text, _flexible_text, lambda response: bool(response.strip())),
+    "number": AnswerRules(_strict_number, _flexible_number, _number_text),
+    "choice": AnswerRules(_strict_choice, _flexible_choice, _chosen),
+    "text": AnswerRules(_strict_text, _flexible_text, lambda response: " ".join(response.split()) or None),
 }
 """By kind of truth."""

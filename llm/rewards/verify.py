@@ -15,7 +15,7 @@ import numpy as np
 from rftlab.llm.rewards.answers import boxed, last_integer, last_number, marked_number, marked_symbol, stated
 from rftlab.llm.rewards.free_text import OWN_RULES
 from rftlab.llm.rewards.math_pool import Checks, MathPool
-from rftlab.llm.rewards.math_text import same_text
+from rftlab.llm.rewards.math_text import normalised, same_text
 from rftlab.shared.errors import UserError, check, check_choice
 
 
@@ -84,12 +84,28 @@ def well_formed(verifier: str, responses: Sequence[str]) -> np.ndarray:
     """Whether (n,) the strict rule finds an answer in each response, right or wrong. Raises UserError for an unknown
     verifier."""
     check_choice("verifier", verifier, (*VERIFIERS, NONE))
-    if verifier in OWN_RULES:
-        return np.array([OWN_RULES[verifier].formed(response) for response in responses], dtype=bool)
     if verifier == NONE:
         return np.zeros(len(responses), dtype=bool)
-    find = boxed if verifier == "math" else _BY_TEXT[verifier][0]
-    return np.array([find(response) is not None for response in responses], dtype=bool)
+    return np.array([found is not None for found in answers_found(verifier, responses)], dtype=bool)
+
+
+def answers_found(verifier: str, responses: Sequence[str]) -> list[str | None]:
+    """The answer (n,) that the strict rule finds in each response, right or wrong, None where it finds none. Answers
+    that the rule holds for the same are equal texts, so that they can be counted. Raises UserError for an unknown
+    verifier."""
+    check_choice("verifier", verifier, VERIFIERS)
+    if verifier in OWN_RULES:
+        return [OWN_RULES[verifier].found(response) for response in responses]
+    find = _boxed_text if verifier == "math" else _BY_TEXT[verifier][0]
+    return [find(response) for response in responses]
+
+
+def _boxed_text(response: str) -> str | None:
+    found = boxed(response)
+    try:
+        return None if found is None else normalised(found)
+    except ValueError:
+        return found
 
 
 def _score_math(responses: Sequence[str], truths: Sequence[str], pool: MathPool) -> Scores:

@@ -27,8 +27,29 @@ POINTS = 6
 """Points of a curve that are compared, evenly spaced, the last one among them."""
 
 
+SILENT_DISCREPANCY = 0.06
+"""Standard deviation of what the simulator leaves out of the share of silent groups, common to a run: a pass rate that
+is DISCREPANCY off moves that share of groups of 8 by about twice as much."""
 MANY_TOKENS = 32
 """Tokens of a response that is no longer short."""
+
+
+class SilentShares(NamedTuple):
+    """Shares of groups without a signal, each over the rounds from the one before (0 at first) to its own: (windows,)
+    each, with the groups behind a share."""
+
+    rounds: np.ndarray
+    values: np.ndarray
+    groups: np.ndarray
+
+    def log_likelihood(self, curve: Curve, freedom: float) -> float:
+        """Of the shares given a simulated run, up to a constant: errors are those of drawing the groups, in either
+        run, and SILENT_DISCREPANCY. After a divergence all groups are silent."""
+        found = in_windows(curve, self.rounds)
+        inner = np.clip((self.values + found) / 2, 0.01, 0.99)
+        covariance = np.diag(2 * inner * (1 - inner) / self.groups) + SILENT_DISCREPANCY**2
+        residual = self.values - found
+        return _of_distance(float(residual @ np.linalg.solve(covariance, residual)), len(residual), freedom)
 
 
 class Observed(NamedTuple):
@@ -39,6 +60,7 @@ class Observed(NamedTuple):
     rounds: np.ndarray
     values: np.ndarray
     errors: np.ndarray
+    silent: SilentShares | None = None
 
     def residual(self, curve: Curve) -> np.ndarray:
         """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
@@ -58,11 +80,28 @@ class Observed(NamedTuple):
         residual = self.residual(curve).ravel()[measured]
         covariance = np.diag(self.errors.ravel()[measured] ** 2 + 2 * SEED_NOISE**2) + DISCREPANCY**2
         distance = float(residual @ np.linalg.solve(covariance, residual))
-        return (
-            -0.5 * distance
-            if np.isinf(freedom)
-            else -0.5 * (freedom + residual.size) * float(np.log1p(distance / freedom))
-        )
+        found = _of_distance(distance, residual.size, freedom)
+        return found if self.silent is None else found + self.silent.log_likelihood(curve, freedom)
+
+
+def _of_distance(distance: float, size: int, freedom: float) -> float:
+    """Log density, up to a constant, at a squared distance in covariances: a multivariate t, normal where `freedom`
+    is infinite."""
+    return -0.5 * distance if np.isinf(freedom) else -0.5 * (freedom + size) * float(np.log1p(distance / freedom))
+
+
+def in_windows(curve: Curve, ends: np.ndarray) -> np.ndarray:
+    """Shares of silent groups (windows,) of a curve over the rounds up to each of `ends`, which are evaluations of the
+    curve; 1 after its end."""
+    lengths, shares = np.diff(curve.round), curve.zero_signal_fraction[1:]
+    inside = np.searchsorted(ends, curve.round[1:])
+    kept = inside < len(ends)
+    seen, silent = (
+        np.bincount(inside[kept], weights=(weights * lengths)[kept], minlength=len(ends))
+        for weights in (np.ones(len(lengths)), shares)
+    )
+    whole = np.diff(ends, prepend=0)
+    return (silent + whole - seen) / whole
 
 
 TYPICAL = MeasuredNoise(0.04, 0.04, 0.45, 0.25)
@@ -105,9 +144,11 @@ class Evidence(NamedTuple):
         return FREEDOM if len(self.runs) > 1 else np.inf
 
 
-def observe(design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1) -> Observed:
+def observe(
+    design: Design, curve: Curve, questions: tuple[int, int], responses: int = 1, silent: bool = False
+) -> Observed:
     """POINTS points of a curve, or all it has after round 0. questions: behind a train and a test Pass@1; responses:
-    to each of them."""
+    to each of them. silent: whether its shares of silent groups count too, where groups have several responses."""
     last = len(curve.round) - 1
     at = (
         np.unique(np.round(np.linspace(last / POINTS, last, POINTS)).astype(int))
@@ -119,11 +160,22 @@ def observe(design: Design, curve: Curve, questions: tuple[int, int], responses:
     every = int(curve.round[at[0]])
     if (np.diff(curve.round[at]) == every).all():
         design = replace(design, eval_every=every)
-    return Observed(design, curve.round[at], values, np.sqrt(inner * (1 - inner) / (np.array(questions) * responses)))
+    errors = np.sqrt(inner * (1 - inner) / (np.array(questions) * responses))
+    shares = silent_of(design, curve, curve.round[at]) if silent else None
+    return Observed(design, curve.round[at], values, errors, shares)
 
 
-def evidence_of(pilot: PilotMeasurements) -> Evidence:
-    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short."""
+def silent_of(design: Design, curve: Curve, ends: np.ndarray) -> SilentShares | None:
+    """Shares of silent groups up to each of `ends`; None where groups have one response, which says no more than the
+    mean reward, or where they were not recorded."""
+    if design.rollouts == 1 or not np.isfinite(curve.zero_signal_fraction[1:]).all() or not len(ends):
+        return None
+    return SilentShares(ends, in_windows(curve, ends), design.batch_size * np.diff(ends, prepend=0))
+
+
+def evidence_of(pilot: PilotMeasurements, silent: bool = False) -> Evidence:
+    """What a pilot says. Responses of up to MANY_TOKENS tokens on average count as short. silent: whether shares of
+    silent groups are part of it."""
     base = pilot.base
     parts = (base.train, base.test)
     strict, formed = (
@@ -132,7 +184,8 @@ def evidence_of(pilot: PilotMeasurements) -> Evidence:
     )
     family = SHORT if base.test.lengths.mean <= MANY_TOKENS else LONG
     runs = tuple(
-        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses) for run in pilot.runs
+        observe(run.design, run.curve, (run.train_questions, run.test_questions), run.responses, silent)
+        for run in pilot.runs
     )
     facts = Facts(paced(family, pilot.rounds), base.n_train, base.n_test, strict, formed)
     try:

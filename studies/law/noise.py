@@ -50,5 +50,9 @@ def measured(raw: Gradient, centred: Gradient) -> MeasuredNoise:
 
 
 def of_base(base: Base) -> MeasuredNoise:
-    """r and phi of a base model that a pilot measured."""
-    return measured(base.raw, base.centred)
+    """r and phi of a base model that a pilot measured. Errors: of the ratios themselves where the pilot kept them;
+    else from those of their parts, as if raw and centred rewards were of different responses."""
+    if base.ratios is None:
+        return measured(base.raw, base.centred)
+    r, phi = base.ratios.between, base.ratios.gain
+    return MeasuredNoise(r.value, r.error, phi.value, phi.error)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rftlab.studies.pilot.pilot import Gradient
+from rftlab.studies.pilot.gradient import Gradient
 
 
 class Products(Protocol):

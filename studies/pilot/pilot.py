@@ -16,10 +16,14 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.pilot.gradient import BaseRatios, Gradient
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS, check_cells
+from rftlab.studies.pilot.headroom import Headroom, RateAt
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of response lengths."""
+EARLY = (6, 10)
+"""Rounds, the first and the last, whose groups tell how fast questions polarise: after five to ten rounds."""
 
 
 class Spent(NamedTuple):
@@ -64,46 +68,6 @@ class Answers(NamedTuple):
         return float(getattr(self, name).mean() / self.samples)
 
 
-class Gradient(NamedTuple):
-    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces
-    of covariances.
-
-    The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between +
-    within / K; that of a batch of B groups with 1/B of it. Estimates are unbiased, so a part that is small beside its
-    error may come out below 0. Errors are those of a jackknife.
-    """
-
-    contexts: int
-    group: int
-    """Rollouts of the groups that were compared: each context's responses, in two halves."""
-    signal: float
-    """|G|^2, the squared norm of the mean gradient."""
-    between: float
-    """Trace of the covariance of the contexts' mean gradients."""
-    within: float
-    """Trace of the covariance of a rollout's gradient within its context: `group` times that of a group of this
-    size."""
-    signal_error: float
-    between_error: float
-    within_error: float
-
-    def variance(self, rollouts: int) -> float:
-        """Trace of the covariance of a group's gradient."""
-        return self.between + self.within / rollouts
-
-    def noise_scale(self, rollouts: int) -> float:
-        """Contexts of a batch, with so many rollouts each, at which signal and noise are level: tr(Sigma) / |G|^2,
-        B_simple of 1812.06162.
-
-        inf where the signal is lost in its own error.
-        """
-        return self.variance(rollouts) / self.signal if self.signal > 0 else math.inf
-
-    def norm(self, contexts: int, rollouts: int) -> float:
-        """Root mean square norm of the gradient of a batch: what `Curve.grad_norm` is made of."""
-        return math.sqrt(max(0.0, self.signal + self.variance(rollouts) / contexts))
-
-
 class Base(NamedTuple):
     """What was measured on the base model of a pair."""
 
@@ -119,7 +83,11 @@ class Base(NamedTuple):
     """With each reward against the mean of the others of its group; it has the same signal and the same variance
     between contexts."""
     spent: dict[str, Spent]
-    """By part: train, test, gradients."""
+    """By part: train, test, gradients, and what was asked further."""
+    ratios: BaseRatios | None = None
+    """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
+    headroom: Headroom | None = None
+    """None where the file is of a time when it was not measured."""
 
 
 class PilotRun(NamedTuple):
@@ -140,6 +108,9 @@ class PilotRun(NamedTuple):
     """Sampled responses to each of these questions."""
     evaluated: int
     """Responses of all evaluations, greedy ones included; they are no rollouts of the curve."""
+    early_silent: RateAt | None = None
+    """Share of groups without a signal in rounds EARLY, `at` the rollouts of a group: from the curve where it is
+    evaluated then, else from kept rollouts; None where neither is there, or groups have one response."""
 
     @property
     def design(self) -> Design:
@@ -217,15 +188,29 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
     train_questions = min(evaluation.train_subset or base.n_train, base.n_train)
     test_questions = min(evaluation.test_subset or base.n_test, base.n_test)
     looks = len(rows) * (evaluation.samples + evaluation.greedy)
+    curve = Curve(*(rows[name].to_numpy() for name in Curve._fields))
     return PilotRun(
         cell=cell,
         seed=seed,
         planned_rounds=int(known[0]),
-        curve=Curve(*(rows[name].to_numpy() for name in Curve._fields)),
+        curve=curve,
         train_flexible=rows["train_flexible"].to_numpy(),
         test_flexible=rows["test_flexible"].to_numpy(),
         train_questions=train_questions,
         test_questions=test_questions,
         responses=evaluation.samples,
         evaluated=looks * (train_questions + test_questions),
+        early_silent=early_silence(curve, CELLS[cell]),
     )
+
+
+def early_silence(curve: Curve, design: Design) -> RateAt | None:
+    """Share of silent groups in rounds EARLY; None where a curve has no evaluations just before and at the end of
+    these, or groups have one response."""
+    first, last = EARLY
+    inside = (curve.round[1:] >= first) & (curve.round[1:] <= last)
+    shares, lengths = curve.zero_signal_fraction[1:][inside], np.diff(curve.round)[inside]
+    if design.rollouts < 2 or not {first - 1, last} <= set(curve.round.tolist()) or not np.isfinite(shares).all():
+        return None
+    share, groups = float(shares @ lengths) / (last - first + 1), design.batch_size * (last - first + 1)
+    return RateAt(float(design.rollouts), share, math.sqrt(share * (1 - share) / groups), groups, design.rollouts)

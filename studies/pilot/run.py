@@ -2,6 +2,7 @@
 store for the grid to use."""
 
 import json
+import math
 import multiprocessing
 import signal
 from dataclasses import asdict, replace
@@ -21,8 +22,33 @@ from rftlab.studies.console.bar import Bar
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.grid import CELLS, check_cells
+from rftlab.studies.pilot.headroom import (
+    TRIES,
+    VOTES,
+    Headroom,
+    RateAt,
+    mean_rate,
+    silent_share,
+    tries_of,
+    votes_of,
+    within_kind,
+    within_question,
+)
 from rftlab.studies.pilot.noise import analysed
-from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, Lengths, PilotMeasurements, Spent, pilot_from
+from rftlab.studies.pilot.pilot import (
+    EARLY,
+    QUANTILES,
+    Answers,
+    Base,
+    Lengths,
+    PilotMeasurements,
+    PilotRun,
+    Spent,
+    pilot_from,
+    rollouts_of,
+)
+from rftlab.studies.pilot.ratios import ratios_of
+from rftlab.studies.results.rollouts import silent_groups
 from rftlab.studies.runs import store
 from rftlab.studies.runs.finish import finish_points, threads_of
 from rftlab.studies.runs.limits import NEEDS_LLM, Engine, has_llm
@@ -84,8 +110,13 @@ def pilot(
     place, config = pilot_store.file_of(store.open_store(root), what.pair), what.config()
     found = _stored(console, place, PilotMeasurements, config)
     if found is None:
+        if not quiet:
+            console.print(price_of(what), style="dim", markup=False, highlight=False, soft_wrap=True)
         base = base_of(console, what, root, quiet)
         found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
+        found = found._replace(
+            runs=tuple(with_early(root, *one) for one in zip(found.runs, what.points(), strict=True))
+        )
         pilot_store.write(place, found, config)
     elif not quiet:
         console.print(f"{place} has it already", markup=False, highlight=False, soft_wrap=True)
@@ -102,6 +133,35 @@ def _curves(console: Console, what: Wanted, root: Path, threads: int, quiet: boo
     for line in results.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
     return results.curves
+
+
+def price_of(what: Wanted) -> str:
+    """What will be sampled at most, before it is."""
+    start = start_at(what.pair, "llm")
+    sizes, runs = start.task.sizes, what.points()
+    base = what.probe.rollouts(start.temperature, sizes.train, sizes.test)
+    parts = ", ".join(f"{name} {count:,}" for name, count in base.items())
+    trained = sum(rollouts_of(point.run.design) * point.run.design.rounds for point in runs)
+    return (
+        f"At most {sum(base.values()) + trained:,} rollouts: {sum(base.values()):,} of the base model ({parts}), "
+        f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
+    )
+
+
+def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
+    """The run with the share of its groups that had no signal in rounds EARLY, where its curve does not say it and its
+    rollouts were kept."""
+    if run.early_silent is not None:
+        return run
+    try:
+        silent, groups, size = silent_groups(store.folder_of(root, point), *EARLY)
+    except UserError:  # none were kept, or a run of fewer rounds
+        return run
+    if size < 2:
+        return run
+    share = silent / groups
+    error = math.sqrt(share * (1 - share) / groups)
+    return run._replace(early_silent=RateAt(float(size), share, error, groups, size))
 
 
 def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
@@ -127,8 +187,10 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
 
 def base_from(pair: str, found: "Probed") -> Base:
     """What a pilot keeps of a probe."""
+    further = found.further
     spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {
-        "gradients": Spent(0, 0, found.seconds)
+        "temperatures, tries": Spent(further.rollouts, further.tokens, further.seconds),
+        "gradients": Spent(0, 0, found.seconds),
     }
     available = (found.train.available, found.test.available)
     return Base(
@@ -139,6 +201,28 @@ def base_from(pair: str, found: "Probed") -> Base:
         analysed(found.raw),
         analysed(found.centred),
         spent,
+        ratios_of(found.raw, found.centred),
+        headroom_of(found),
+    )
+
+
+def headroom_of(found: "Probed") -> Headroom:
+    """What the base model could already do, from all of its responses: k tries and votes from all test questions
+    where they have k responses, else from the few that have many."""
+    train, test, further = found.train, found.test, found.further
+    counts, m = train.strict.sum(axis=1), train.strict.shape[1]
+    few, many = test.strict.shape[1], further.many.shape[1]
+    tries, votes = tries_of(test.strict.sum(axis=1), few), votes_of(test.answers, test.strict)
+    if many:
+        tries += tries_of(further.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
+        votes += votes_of(further.many_answers, further.many, tuple(k for k in VOTES if k > few))
+    return Headroom(
+        tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in further.right.items()),
+        votes,
+        tries,
+        within_question(counts, m),
+        within_kind(counts, m, train.kinds),
+        silent_share(counts, m),
     )
 
 

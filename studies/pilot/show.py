@@ -20,6 +20,7 @@ from rftlab.studies.pilot.passrates import (
     nonparametric,
 )
 from rftlab.studies.pilot.pilot import QUANTILES, Answers, Gradient, PilotMeasurements, Spent
+from rftlab.studies.pilot.show_headroom import headroom_table, sentences
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _BAR = 24
@@ -35,6 +36,11 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
         mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
         _say(console, _fits(answers, fit, mixture))
+    further = headroom_table(base, pilot.runs)
+    if further is not None:
+        console.print(further)
+    for line in sentences(base, pilot.runs):
+        _say(console, line)
     console.print(_noise(pilot))
     console.print(_lengths(pilot))
     if pilot.runs:

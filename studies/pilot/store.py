@@ -11,9 +11,11 @@ in a results folder as those of the package (`make pilots`):
 """
 
 import json
+import math
 import sys
 from importlib.resources import files
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -21,7 +23,9 @@ import numpy as np
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, write_file
 from rftlab.shared.folders import below, folder_below, folders_in, kind_of, remove
+from rftlab.studies.pilot.gradient import RatioEstimate
 from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.pilot.headroom import Headroom, RateAt, RewardCorrelation
 from rftlab.studies.pilot.pilot import QUANTILES, Answers, Base, PilotMeasurements, PilotRun
 from rftlab.studies.runs.seal import read_sealed, sealed
 
@@ -122,10 +126,15 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(kind: Any, value: Any) -> Any:
-    """What `encoded` took apart, by the types of its fields."""
+    """What `encoded` took apart, by the types of its fields. A field with a default may be missing: older files do
+    not have what was not measured then."""
     if hasattr(kind, "_fields"):
-        hints = get_type_hints(kind)
-        return kind(**{name: decoded(hints[name], value[name]) for name in kind._fields})
+        hints, known = get_type_hints(kind), [name for name in kind._fields if name not in kind._field_defaults]
+        known += [name for name in kind._field_defaults if name in value]
+        return kind(**{name: decoded(hints[name], value[name]) for name in known})
+    if get_origin(kind) is UnionType:
+        (some,) = (part for part in get_args(kind) if part is not type(None))
+        return None if value is None else decoded(some, value)
     if get_origin(kind) is dict:
         return {name: decoded(get_args(kind)[1], part) for name, part in value.items()}
     if get_origin(kind) is tuple:
@@ -138,6 +147,9 @@ def checked(found: Stored) -> Stored:
     base = found.base if isinstance(found, PilotMeasurements) else found
     for split in ("train", "test"):
         _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
+    for name in ("between", "gain"):
+        _check_ratio(name, base.ratios and getattr(base.ratios, name))
+    _check_headroom(base.headroom)
     if isinstance(found, PilotMeasurements):
         for run in found.runs:
             _check_run(run)
@@ -161,6 +173,30 @@ def _check_answers(split: str, answers: Answers, available: int) -> None:
     )
 
 
+def _check_ratio(name: str, found: RatioEstimate | None) -> None:
+    if found is not None:
+        fits = found.error >= 0 and found.low <= found.value <= found.high
+        check(fits, f"ratios.{name} = {found.value:g} from {found.low:g} to {found.high:g}, error {found.error:g}")
+
+
+def _check_headroom(found: Headroom | None) -> None:
+    if found is None:
+        return
+    for name in ("temperatures", "majority", "tries"):
+        for rate in getattr(found, name):
+            _check_rate(f"headroom.{name}", rate)
+    _check_rate("headroom.silent", found.silent)
+    for name in ("within_question", "within_kind"):
+        one: RewardCorrelation | None = getattr(found, name)
+        check(one is None or abs(one.value) < math.inf, f"headroom.{name} is no number")
+
+
+def _check_rate(name: str, found: RateAt | None) -> None:
+    if found is not None:
+        fits = 0 <= found.value <= 1 and found.at >= 0 and not found.error < 0 and found.questions >= 1
+        check(fits, f"{name}: {found.value:g} at {found.at:g}, error {found.error:g}; allowed: shares from 0 to 1")
+
+
 def _check_run(run: PilotRun) -> None:
     check(run.cell in CELLS, f"design {run.cell} is none of the grid's")
     rounds = run.curve.round
@@ -168,6 +204,7 @@ def _check_run(run: PilotRun) -> None:
         rounds[0] == 0 and bool((np.diff(rounds) > 0).all()) and rounds[-1] <= run.planned_rounds,
         f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}",
     )
+    _check_rate(f"{run.cell}, early_silent", run.early_silent)
     lengths = {len(column) for column in (*run.curve, run.train_flexible, run.test_flexible)}
     check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
 

@@ -22,6 +22,7 @@ SHOWN = {
     "imported/training_figure": "runs-training-1",
     "law/collapse": "law",
     "league/league": "league",
+    "pilot/headroom_figure": "pilot-headroom",
     "public/learning_rates": "public_learning_rates",
     "public/pods": "public-pods",
     "public/single_runs": "public_single_runs",

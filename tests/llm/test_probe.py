@@ -15,21 +15,21 @@ from rich.console import Console
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.policy.responses import Responses
-from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, probe, products
+from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, numbered, probe, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.shared.errors import UserError
 from rftlab.studies.paper.pairs import PAIRS, Pair
 from rftlab.studies.pilot import run as pilot_run
 from rftlab.studies.pilot.noise import analysed
 from rftlab.studies.pilot.pilot import pilot_from
-from rftlab.studies.pilot.run import base_from, pilot, wanted
+from rftlab.studies.pilot.run import base_from, headroom_of, pilot, wanted
 from rftlab.studies.pilot.store import file_of, read_pilot
 from rftlab.studies.runs import store
 from rftlab.studies.runs.runner import collect
 from tests.support.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
 from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
 
-SMALL = ProbeConfig(train_questions=16, test_questions=8, samples=4)
+SMALL = ProbeConfig(train_questions=16, test_questions=8, samples=4, many_samples=10)
 
 
 def exact(policy, responses, weights):
@@ -145,7 +145,8 @@ def test_a_probe_is_repeatable_and_whole():
     first, again = (
         probe(run, SMALL, ProbeCallbacks(step=lambda done, total: told.append((done, total)))) for _ in range(2)
     )
-    assert told[-1] == (16 * 3 + 8, 16 * 3 + 8) and [done for done, _ in told[: len(told) // 2]] == sorted(
+    asked = 16 * 3 + 8 * (1 + 4 + 1)  # train thrice; test, at four other temperatures, and many times
+    assert told[-1] == (asked, asked) and [done for done, _ in told[: len(told) // 2]] == sorted(
         done for done, _ in told[: len(told) // 2]
     )
     for name, available, n in (("train", 30, 16), ("test", 20, 8)):
@@ -158,6 +159,31 @@ def test_a_probe_is_repeatable_and_whole():
     assert first.raw.squares.max() > 0
     other = probe(replace(run, seed=1), SMALL)
     assert not np.array_equal(other.train.lengths, first.train.lengths)
+
+
+def test_other_temperatures_and_many_tries_are_of_the_same_questions():
+    run = replace(run_of(), temperature=0.7)
+    ask = replace(SMALL, temperature_questions=5, many_questions=3, many_samples=10)
+    found, again = (probe(run, ask) for _ in range(2))
+    further, test = found.further, found.test
+    assert list(further.right) == [1.0, 0.7, 0.5, 0.3, 0.0] and further.questions.shape == (5,)
+    assert [table.shape for table in further.right.values()] == [(5, 4)] * 4 + [(5, 1)]
+    np.testing.assert_array_equal(further.right[0.7], test.strict[further.questions])  # nothing is asked twice
+    np.testing.assert_array_equal(further.many[:, :4], test.strict[further.many_questions])
+    assert further.many.shape == further.many_answers.shape == (3, 10)
+    assert further.rollouts == 5 * (3 * 4 + 1) + 3 * 6 == sum(ask.rollouts(0.7, 30, 20).values()) - 16 * 4 - 8 * 4
+    for name in ("many", "many_answers", "questions"):
+        np.testing.assert_array_equal(getattr(further, name), getattr(again.further, name))
+    assert ((test.answers >= 0) == test.well_formed).all() and set(found.train.kinds) == {"+"}
+    alone = probe(run, replace(ask, temperatures=(), many_questions=0))
+    np.testing.assert_array_equal(alone.test.lengths, test.lengths)
+    assert alone.further.right == {} and alone.further.many.size == alone.further.rollouts == alone.further.tokens == 0
+    assert headroom_of(alone).temperatures == () and headroom_of(alone).tries[-1].at == 4
+
+
+def test_answers_of_a_question_are_numbered_as_they_appear():
+    texts = np.array([["####5", "x", "####6", "1####5"], ["", "####7", "####7", "####07"]], dtype=object)
+    assert numbered("arithmetic", texts).tolist() == [[0, -1, 1, 0], [-1, 0, 0, 1]]
 
 
 def test_all_questions_are_asked_where_there_are_fewer_and_too_few_are_named():

@@ -76,7 +76,7 @@ def test_shipped_runs_make_a_pilot(pilot):
         )
         assert (run.train_questions, run.test_questions, run.responses, run.evaluated) == (500, 500, 1, 13 * 1000 * 2)
         assert run.spent.rollouts == usual.rounds * rollouts_of(run.design) == own["rollouts"].max()
-    assert pilot.total.rollouts == 576 * 600 + 16 * 1012 == sum(spent.rollouts for spent in pilot.spent.values())
+    assert pilot.total.rollouts == 576 * 600 + 16 * 1012 + 6400 == sum(spent.rollouts for spent in pilot.spent.values())
     assert pilot.fraction == pytest.approx(pilot.total.rollouts / (12_288 * 600))
 
 
@@ -259,6 +259,17 @@ def test_requests_are_checked():
         ProbeConfig(train_questions=15)
     with pytest.raises(UserError, match="test_questions = 1; allowed: 2 or more"):
         ProbeConfig(test_questions=1)
+    for wrong, said in (
+        ({"temperatures": (0.5, -0.1)}, "temperatures = -0.1"),
+        ({"temperatures": (math.nan,)}, "temperatures = nan"),
+        ({"temperatures": (0.5, 0.5)}, "names one twice"),
+        ({"temperature_questions": 1}, "temperature_questions = 1; allowed: 2"),
+        ({"temperature_samples": 0}, "temperature_samples = 0; allowed: 1"),
+        ({"many_questions": 1}, "many_questions = 1; allowed: 0, or 2 or more"),
+        ({"many_samples": 10**6}, "many_samples = 1000000; allowed: "),
+    ):
+        with pytest.raises(UserError, match=said):
+            ProbeConfig(**wrong)
 
 
 def test_a_pair_without_a_language_model_is_refused(monkeypatch):

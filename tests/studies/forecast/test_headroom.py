@@ -1,0 +1,209 @@
+"""What a base model could already do, and r with its interval: against known truths, and against wrong ways that must
+be told apart."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rftlab.sim.config import Linear, Optimizer, Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.forecast.knobs import as_right
+from rftlab.studies.law.noise import measured
+from rftlab.studies.pilot.grid import CELLS
+from rftlab.studies.pilot.headroom import (
+    majority,
+    mean_rate,
+    silent_share,
+    tries_of,
+    votes_of,
+    within_kind,
+    within_question,
+)
+from rftlab.studies.pilot.noise import analysed
+from rftlab.studies.pilot.ratios import ratios_of
+
+# --- r and phi ---
+
+
+def products_of(halves, n, blocks=8):
+    means, block = halves.mean(axis=1), np.arange(len(halves)) * blocks // len(halves)
+    sums = np.array([means[block == b].sum(axis=0) for b in range(blocks)])
+    differences = ((halves[:, 0] - halves[:, 1]) ** 2).sum(axis=1)
+    return SimpleNamespace(
+        group=n, block=block, gram=sums @ sums.T, squares=(means**2).sum(axis=1), differences=differences
+    )
+
+
+def world_of(rng, questions, n, signal, share=0.3, size=40):
+    """Gradients of two groups of n responses, raw and centred, of questions of which a share alone has any, with sizes
+    that vary by factors; r is 1/12, phi 0.73."""
+    scale, within = np.linspace(0.5, 1.5, size), 12.0
+    reach = np.sqrt(np.exp(rng.normal(-0.18, 0.6, questions)) / share) * (rng.random(questions) < share)
+    own = signal / math.sqrt(size) + scale * rng.standard_normal((questions, size)) * reach[:, None]
+    noise, more = math.sqrt(within / n) * rng.standard_normal((2, questions, 2, size)) * reach[:, None, None]
+    raw = own[:, None] + noise * scale[::-1]
+    price = math.sqrt(n / (n - 1))
+    return raw, own[:, None] + price * (0.8 * noise + 0.3 * more) * scale[::-1]
+
+
+@pytest.mark.parametrize(("questions", "n", "signal"), [(256, 4, 0.5), (192, 4, 8.0), (48, 2, 0.5)])
+def test_intervals_of_r_and_phi_cover_the_truth(questions, n, signal):
+    """And those that take raw and centred rewards for different responses do not."""
+    rng, covered, values, propagated = np.random.default_rng(questions), [], [], []
+    for _ in range(200):
+        raw, centred = (products_of(halves, n) for halves in world_of(rng, questions, n, signal))
+        found = ratios_of(raw, centred)
+        old = measured(analysed(raw), analysed(centred))
+        assert (old.between, old.gain) == pytest.approx((found.between.value, found.gain.value), rel=1e-9)
+        truths = ((found.between, 1 / 12), (found.gain, 0.73))
+        covered.append([one.low <= truth <= one.high for one, truth in truths])
+        propagated.append(
+            [abs(old.between - 1 / 12) < 2 * old.between_error, abs(old.gain - 0.73) < 2 * old.gain_error]
+        )
+        values.append([found.between.value, found.gain.value, found.between.error])
+    rates, values = np.mean(covered, axis=0), np.array(values)
+    assert rates.min() > 0.89 and rates.max() < 0.99
+    middle = (values[:, :2].mean(axis=0) - [1 / 12, 0.73]) / values[:, :2].std(axis=0)
+    assert np.abs(middle).max() < 0.15
+    assert math.sqrt((values[:, 2] ** 2).mean()) == pytest.approx(values[:, 0].std(), rel=0.15)
+    wrong = np.mean(propagated, axis=0)
+    assert wrong[0] < rates[0] - 0.04 and wrong[1] > 0.99  # too narrow for r, far too wide for phi
+
+
+def test_ratios_say_how_few_questions_they_come_from():
+    raw, centred = (products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 256, 4, 0.5))
+    assert not ratios_of(raw, centred).few and ratios_of(raw, centred).responses == 8
+    fewer = [products_of(halves, 4) for halves in world_of(np.random.default_rng(0), 255, 4, 0.5)]
+    assert ratios_of(*fewer).few
+
+
+def test_nothing_is_said_of_r_without_noise():
+    halves = np.ones((16, 2, 3))
+    assert ratios_of(products_of(halves, 4), products_of(halves, 4)) is None
+
+
+# --- votes, tries, silence ---
+
+
+def test_a_vote_goes_to_what_most_responses_say():
+    answers = np.array([[0, 1, 1, -1], [0, 0, 1, 1], [-1, -1, -1, 0], [-1, -1, -1, -1], [0, 1, 2, 2]])
+    right = np.array([[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_allclose(majority(answers, right, 4), [1, 0.5, 1, 0, 0])
+    np.testing.assert_allclose(majority(answers, right, 2), [0.75, 0.5, 0.5, 0, 0.25])
+    np.testing.assert_allclose(majority(answers, right, 1), right.mean(axis=1))
+    np.testing.assert_allclose(majority(answers, right, 3)[:1], [1])  # one group of three; the fourth is left out
+
+
+def test_a_vote_of_one_is_pass_at_1_and_votes_that_cannot_be_are_left_out():
+    right = np.random.default_rng(0).integers(0, 2, (9, 8))
+    assert votes_of(1 - right, right, (1,))[0].value == pytest.approx(right.mean())
+    assert [rate.at for rate in votes_of(1 - right, right)] == [4]
+    assert [rate.at for rate in tries_of(right.sum(axis=1), 8)] == [1, 2, 4, 8]
+    assert silent_share(right.sum(axis=1), 8, 9) is None
+
+
+def beta_counts(rng, n, m, a=0.6, b=1.4):
+    return rng.binomial(m, rng.beta(a, b, n))
+
+
+@pytest.mark.parametrize("m", [8, 16])
+def test_tries_silence_and_correlation_are_unbiased_and_their_errors_hold(m):
+    """For p ~ Beta(0.6, 1.4): correlation 1 / (a + b + 1), pass@4 and silence by quadrature."""
+    rng = np.random.default_rng(m)
+    p = np.random.default_rng(0).beta(0.6, 1.4, 2_000_000)
+    truth = np.array([1 - ((1 - p) ** 4).mean(), (p**8 + (1 - p) ** 8).mean(), 1 / 3])
+    found = []
+    for _ in range(300):
+        counts = beta_counts(rng, 80, m)
+        one = (tries_of(counts, m, (4,))[0], silent_share(counts, m), within_question(counts, m))
+        found.append([(each.value, each.error) for each in one])
+    values, errors = np.array(found).transpose(2, 0, 1)
+    assert np.abs((values.mean(axis=0) - truth) / values.std(axis=0)).max() < 0.25
+    assert np.abs(errors.mean(axis=0) / values.std(axis=0) - 1).max() < 0.12
+
+
+def test_rewards_that_are_all_equal_have_no_correlation():
+    for value in (0, 4):
+        counts = np.full(6, value)
+        assert within_question(counts, 4) is None and within_kind(counts, 4, tuple("aaabbb")) is None
+    assert within_question(np.array([0, 4, 0, 4]), 4).value == pytest.approx(1)
+    assert abs(within_question(np.random.default_rng(0).binomial(8, 0.3, 4000), 8).value) < 0.01
+    assert math.isnan(within_question(np.array([0, 3, 0, 0]), 4).error)  # without that question nothing differs
+
+
+def test_correlation_within_a_kind_leaves_out_that_of_a_question_with_itself():
+    """Questions of four kinds have means .1, .3, .5, .7, and vary by themselves: between kinds .05 of .24, in truth.
+    Read off the variance of kinds' mean rates it would be too large."""
+    rng, levels = np.random.default_rng(1), np.array([0.1, 0.3, 0.5, 0.7])
+    found, naive, truth = [], [], levels.var() / 0.24
+    for _ in range(300):
+        kind = rng.integers(0, 4, 60)
+        counts = rng.binomial(8, rng.beta(2 * levels[kind], 2 * (1 - levels[kind])))
+        one = within_kind(counts, 8, tuple("abcd"[k] for k in kind))
+        found.append((one.value, one.error))
+        naive.append(np.var([(counts / 8)[kind == k].mean() for k in range(4)], ddof=1) / 0.24)
+    values, errors = np.array(found).T
+    assert abs(values.mean() - truth) < 0.25 * values.std() and errors.mean() == pytest.approx(values.std(), rel=0.12)
+    assert np.mean(naive) > truth + 0.05
+    assert within_kind(counts, 8, ("a",) * 60) is None and within_kind(counts, 8, ("",) * 60) is None
+    assert within_kind(counts, 8, ("a", "b", *"c" * 58)) is None
+
+
+def test_the_error_of_a_mean_rate():
+    found = mean_rate(0.5, np.array([0.0, 0.5, 1.0, 0.5]), 2)
+    assert (found.value, found.questions, found.responses) == (0.5, 4, 2)
+    assert found.error == pytest.approx(math.sqrt(1 / 6) / 2) and math.isnan(mean_rate(1, np.ones(1), 1).error)
+
+
+# --- what a vote tells of worlds ---
+
+SMALL = Linear(
+    n_train=256,
+    n_test=256,
+    n_answers=8,
+    n_styles=1,
+    answer_tokens=2,
+    surprise=1.0,
+    margin=0.1,
+    nuisance=0.3,
+    base_format=30.0,
+    n_features=32,
+    rho=0.9,
+    world_seed=1,
+)
+
+
+def base_vote(environment, k=16):
+    """maj@k of a simulated base policy on its unseen contexts."""
+    contexts, tokens = build(environment).test, environment.answer_tokens
+    n, arms = len(contexts.correct), environment.n_arms
+    logits = contexts.base_logits[:, :arms].astype(np.float64).reshape(n, tokens, -1)
+    gumbel = np.random.default_rng(0).gumbel(size=(k, *logits.shape))
+    said = (logits + gumbel).argmax(axis=3).transpose(1, 0, 2)
+    bits = ((contexts.correct[:, None] >> np.arange(arms, dtype=np.uint32)) & 1).reshape(logits.shape)
+    right = np.take_along_axis(bits[:, None].repeat(k, axis=1), said[..., None], axis=3)[..., 0].all(axis=2)
+    return majority(said @ (8 ** np.arange(tokens)), right.astype(float), k).mean()
+
+
+def after(environment, rounds=20):
+    """Test Pass@1 after some rounds of (32, 8)."""
+    design = replace(CELLS["32x8-paper_text"], rounds=rounds, eval_every=rounds)
+    curve = simulate(Simulation(environment, design, Optimizer(learning_rate=0.1)), build(environment)).curve
+    return float(curve.test_pass_at_1[-1])
+
+
+def test_what_sharpening_gains_goes_with_the_vote_and_what_correctness_gains_does_not():
+    """Base policies right in 0.145 of their responses, blunt and aligned or sharp and less so."""
+    blunt, sharp = (as_right(replace(SMALL, kappa=kappa), 0.145) for kappa in (1.2, 3.0))
+    votes = [base_vote(environment) for environment in (blunt, sharp)]
+    assert votes[0] > votes[1] + 0.08
+    gains = {}
+    for name, more in {"sharpening": {"sharpening": 1.64}, "correctness": {"correctness": 0.28}}.items():
+        gains[name] = [after(replace(one, **more)) - after(one) for one in (blunt, sharp)]
+    assert gains["sharpening"][0] > 0.12 > 0.08 > gains["sharpening"][1]
+    assert min(gains["correctness"]) > 0.1
+    assert after(replace(sharp, correctness=0.28)) > votes[1] + 0.08

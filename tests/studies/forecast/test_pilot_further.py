@@ -1,0 +1,227 @@
+"""What a pilot measures beside pass rates and gradients: its file, older and damaged ones, what is printed, and what it
+costs."""
+
+import io
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from rftlab.llm.probe_config import ProbeConfig
+from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
+from rftlab.studies.pilot import run as pilot_run
+from rftlab.studies.pilot import store
+from rftlab.studies.pilot.figures import headroom_figure
+from rftlab.studies.pilot.gradient import BaseRatios, RatioEstimate
+from rftlab.studies.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
+from rftlab.studies.pilot.pilot import PilotMeasurements, early_silence, pilot_from
+from rftlab.studies.pilot.run import wanted
+from rftlab.studies.pilot.show import show
+from rftlab.studies.pilot.store import DamagedPilot, file_of, read, read_pilot, shipped_base, write
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.runs.seal import sealed
+from rftlab.studies.runs.store import folder_of, open_store
+
+PAIR = "tiny-mod97"
+
+
+@pytest.fixture(scope="module")
+def pilot():
+    return pilot_from(shipped(), shipped_base(PAIR))
+
+
+def printed(pilot):
+    console = Console(record=True, width=200, file=io.StringIO())
+    show(console, pilot)
+    return console.export_text()
+
+
+FURTHER = Headroom(
+    (RateAt(1.0, 0.1, 0.01, 20, 4), RateAt(0.0, 0.2, 0.02, 20, 1)),
+    (RateAt(4.0, 0.15, 0.02, 20, 16), RateAt(16.0, 0.2, 0.02, 20, 16), RateAt(64.0, 0.4, 0.05, 8, 64)),
+    (RateAt(1.0, 0.1, 0.02, 20, 16), RateAt(64.0, 0.9, 0.02, 8, 64)),
+    RewardCorrelation(0.1, 0.02, 20),
+    RewardCorrelation(0.3, math.nan, 4),
+    RateAt(8.0, 0.6, 0.02, 20, 16),
+)
+RATIOS = BaseRatios(RatioEstimate(0.08, 0.01, 0.06, 0.1), RatioEstimate(0.9, 0.05, 0.8, 1.0), 512, 16)
+EARLY_SILENT = RateAt(8.0, 0.4, 0.05, 160, 8)
+
+
+def newest(pilot):
+    """A pilot with all that is measured now."""
+    runs = tuple(
+        run._replace(early_silent=EARLY_SILENT if run.cell == "32x8-paper_text" else None) for run in pilot.runs
+    )
+    return pilot._replace(base=pilot.base._replace(ratios=RATIOS, headroom=FURTHER), runs=runs)
+
+
+def oldest(pilot):
+    """A pilot with what was measured before."""
+    runs = tuple(run._replace(early_silent=None) for run in pilot.runs)
+    return pilot._replace(base=pilot.base._replace(ratios=None, headroom=None), runs=runs)
+
+
+def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path):
+    place, whole = file_of(tmp_path, PAIR), newest(pilot)
+    write(place, whole, {})
+    assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
+    content = store.encoded(whole)
+    for name in ("ratios", "headroom"):
+        del content["base"][name]
+    for run in content["runs"]:
+        del run["early_silent"]
+    place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
+    found = read_pilot(tmp_path, PAIR)
+    assert repr(found) == repr(oldest(pilot)) and of_base(found.base) == measured(pilot.base.raw, pilot.base.centred)
+    assert of_base(whole.base) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
+    text = printed(found)
+    assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
+    del content["base"]["raw"]
+    place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
+    with pytest.raises(DamagedPilot, match="KeyError: 'raw'"):
+        read(place, PilotMeasurements)
+
+
+def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
+    """SmolLM2's runs are, every five rounds; those of `tiny` are not."""
+    found = pilot_from(shipped(), shipped_base("smollm2-words"), ("32x1-minimalist", "32x8-paper_text"))
+    alone, group = (run.early_silent for run in found.runs)
+    assert alone is None and group == RateAt(8.0, 0.69375, pytest.approx(math.sqrt(0.69375 * 0.30625 / 160)), 160, 8)
+    curve, design = found.runs[1].curve, found.runs[1].design
+    assert curve.round[:4].tolist() == [0, 5, 10, 15]
+    fine = curve._replace(
+        round=np.array([0, 5, 7, 10, 20]), zero_signal_fraction=np.array([np.nan, 1.0, 0.5, 0.1, 1.0])
+    )
+    assert early_silence(fine, design).value == pytest.approx(0.4 * 0.5 + 0.6 * 0.1)
+    for rounds in ([0, 4, 7, 10, 20], [0, 5, 7, 11, 20]):
+        assert early_silence(fine._replace(round=np.array(rounds)), design) is None
+    assert early_silence(fine._replace(zero_signal_fraction=np.full(5, np.nan)), design) is None
+    assert pilot_run.with_early(None, found.runs[1], None) is found.runs[1]  # nothing else is read
+    assert "after five to ten rounds 69% in 32x8-paper_text" in printed(found._replace(base=newest(found).base))
+
+
+@pytest.mark.parametrize(
+    ("said", "damage"),
+    [
+        (r"headroom\.majority: 1\.2 at 4", {"majority": (RateAt(4.0, 1.2, 0.1, 20, 16),)}),
+        (r"headroom\.tries: nan at 1", {"tries": (RateAt(1.0, math.nan, 0.1, 20, 16),)}),
+        (r"headroom\.temperatures: 0\.1 at -1", {"temperatures": (RateAt(-1.0, 0.1, 0.1, 20, 16),)}),
+        (r"headroom\.silent: 0\.1 at 8, error -1", {"silent": RateAt(8.0, 0.1, -1.0, 20, 16)}),
+        (r"headroom\.within_question is no number", {"within_question": RewardCorrelation(math.nan, 0.1, 20)}),
+        (r"ratios\.between = 0\.2 from 0\.06 to 0\.1", {"between": RatioEstimate(0.2, 0.01, 0.06, 0.1)}),
+        ("32x8-paper_text, early_silent: 2 at 8", {"early_silent": RateAt(8.0, 2.0, 0.1, 20, 8)}),
+    ],
+)
+def test_new_parts_that_make_no_sense_are_damage(pilot, tmp_path, said, damage):
+    whole, place = newest(pilot), file_of(tmp_path, PAIR)
+    ((name, value),) = damage.items()
+    base = whole.base._replace(headroom=FURTHER._replace(**damage)) if name in Headroom._fields else whole.base
+    base = base._replace(ratios=RATIOS._replace(**damage)) if name == "between" else base
+    runs = tuple(run._replace(early_silent=value) if name == "early_silent" else run for run in whole.runs[1:])
+    write(place, whole._replace(base=base, runs=runs), {})
+    with pytest.raises(DamagedPilot, match=said):
+        read(place, PilotMeasurements)
+
+
+def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_silent(pilot, tmp_path, monkeypatch):
+    asked = wanted(PAIR, ("32x8-paper_text", "32x1-minimalist"), None, ProbeConfig())
+    price = (
+        "At most 195,392 rollouts: 22,592 of the base model (train 8,192, test 8,000, temperatures 3,328, many 3,072), "
+        "172,800 in 2 runs, whose evaluations come on top. What is there already is not sampled again."
+    )
+    rng, (first, second) = np.random.default_rng(0), asked.points()
+    told = []
+    open_store(tmp_path)
+    for point, size in ((first, 8), (second, 1)):
+        place = folder_of(tmp_path, point) / "rollouts"
+        place.mkdir(parents=True)
+        keys = pd.MultiIndex.from_product(
+            [range(1, 12), range(4), range(size + 1)], names=["round", "prompt", "rollout"]
+        )
+        rows = keys.to_frame(index=False)
+        rows = rows.assign(
+            role=np.where(rows["rollout"] == size, "support", "trained"),
+            reward=(rng.random(len(rows)) < 0.2).astype(float),
+            advantage=0.0,
+            finished=True,
+        )
+        rows.to_parquet(place / "000001-000011.parquet")
+        own = rows[rows["round"].between(6, 10) & (rows["role"] == "trained")].groupby(["round", "prompt"])["reward"]
+        told.append((own.nunique() == 1).mean())
+
+    def base_of(console, *what):
+        assert price in console.file.getvalue()  # before anything is sampled
+        return pilot.base
+
+    monkeypatch.setattr(pilot_run, "base_of", base_of)
+    monkeypatch.setattr(pilot_run, "_curves", lambda *what: shipped())
+    found = pilot_run.pilot(Console(file=io.StringIO(), width=400), asked, tmp_path, 1, quiet=False)
+    silent, alone = (run.early_silent for run in found.runs)
+    assert alone is None and (silent.at, silent.questions, silent.value) == (8, 20, pytest.approx(told[0]))
+    assert 0 < silent.value < 1 and read_pilot(tmp_path, PAIR).runs[0].early_silent == silent
+    monkeypatch.setattr(pilot_run, "EARLY", (20, 30))
+    assert pilot_run.with_early(tmp_path, oldest(found).runs[0], first).early_silent is None
+
+
+def test_what_the_base_model_could_do_is_printed_and_said(pilot):
+    text = printed(newest(pilot))
+    for part in (
+        "r of the effective batch (95%: 0.060 to 0.100)",
+        "0.080 ± 0.010        512         16",
+        "Pass@1 at temperature 0 ",
+        "maj@16: most of 16 votes right ",
+        "pass@64: right once in 64",
+        "silent groups of 8, rounds 6 to 10 of 32x8-paper_text",
+        "r: up to about K = 1/r = 12 rollouts",
+        "colder is better (0.200 at 0, 0.100 at 1)",
+        "can take Pass@1 up to about 0.20 (a vote of 16 has 0.20, temperature 0 0.20)",
+        "The vote is not settled: 0.40 of 64 votes.",
+        "pass@64: 90% of questions",
+        "10% of the variance of a reward lies between questions",
+        "60% of groups of 8 of the base model teach nothing, after five to ten rounds 40% in 32x8-paper_text",
+    ):
+        assert part in text
+    few = RATIOS._replace(between=RatioEstimate(0.08, 0.05, -0.02, 0.18), questions=24, responses=4)
+    cold = FURTHER._replace(temperatures=(RateAt(1.0, 0.2, 0.01, 20, 4), RateAt(0.0, 0.1, 0.01, 20, 1)))
+    text = printed(pilot._replace(base=pilot.base._replace(ratios=few, headroom=cold)))
+    assert "r is not told from 0" in text and "24 questions x 4 responses, fewer than the 256 x 8" in text
+    assert "colder is worse (0.100 at 0, 0.200 at 1)" in text
+    close = FURTHER._replace(temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4), RateAt(0.0, 0.2, 0.1, 20, 1)), majority=())
+    text = printed(pilot._replace(base=pilot.base._replace(headroom=close)))
+    assert "no sure difference (0.200 at 0, 0.100 at 1)" in text and "maj@" not in text
+    unsure = FURTHER._replace(majority=FURTHER.majority[:1], temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4),))
+    text = printed(pilot._replace(base=pilot.base._replace(headroom=unsure)))
+    assert "maj@4: sharpening alone" in text and "up to about 0.15 (a vote of 4 has 0.15, temperature 1 0.10)" in text
+
+
+def test_the_figure_has_every_number_and_stands_without_some():
+    figure, numbers = headroom_figure(PAIR, FURTHER)
+    assert numbers["kind"].tolist() == ["temperature"] * 2 + ["pass@k"] * 2 + ["maj@k"] * 3
+    assert numbers["value"].tolist() == [0.1, 0.2, 0.1, 0.9, 0.15, 0.2, 0.4]
+    left, right = figure.axes
+    assert [line.get_xydata().tolist() for line in left.lines[:1]] == [[[1.0, 0.1], [0.0, 0.2]]]
+    assert [text.get_text() for text in right.texts] == ["pass@k", "maj@k"] and left.xaxis_inverted()
+    _, numbers = headroom_figure(PAIR, FURTHER._replace(temperatures=(), majority=(), tries=()))
+    assert numbers.empty
+
+
+def test_the_tiny_pairs_come_with_all_of_it():
+    """Their base models, as they were measured; a greedy answer is right more often than a sampled one on all three."""
+    for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
+        base = shipped_base(pair)
+        assert base.ratios.questions == 512 and not base.ratios.few and base.ratios.between.low > 0.04
+        found = base.headroom
+        assert [rate.at for rate in found.temperatures] == [1, 0.7, 0.5, 0.3, 0]
+        assert [rate.at for rate in found.tries] == list(TRIES) and [rate.at for rate in found.majority] == list(VOTES)
+        assert found.tries[0].value == pytest.approx(base.test.rate("strict"))
+        values = [rate.value for rate in found.tries]
+        assert values == sorted(values)
+        hot, cold = found.temperatures[0], found.temperatures[-1]
+        assert cold.value - hot.value > 2 * math.hypot(cold.error, hot.error)
+        mean = base.train.rate("strict")
+        naive = base.train.strict.var() / 16**2 / mean / (1 - mean)
+        assert 0 < found.within_question.value < naive  # sampling noise is taken out
+        assert (found.within_kind is not None) == (pair == "tiny-sign97")
