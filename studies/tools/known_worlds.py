@@ -141,6 +141,27 @@ def held() -> list[InWorld]:
     return adam + [InWorld(linear, design, "sgd", 30.0) for design in choices]
 
 
+def second() -> list[InWorld]:
+    """Worlds of another kind, written down before the shapes of curves were changed for plateau, and scored once, after
+    it: sharpening, correctness, noisy rewards, surprise, margins."""
+    base = Linear(
+        n_train=1200, n_test=350, n_features=96, n_answers=6, rho=0.85, kappa=3.0, align=0.75, base_format=-3.0
+    )
+    places = (
+        replace(base, sharpening=0.3),
+        replace(base, correctness=0.2, familiarity=1.0),
+        replace(base, reward_noise=0.2, base_format=-1.0),
+        replace(base, surprise=0.5, base_format=1.0, n_test=700),
+        replace(base, margin=0.2, kappa=1.5, align=0.5, base_format=0.0),
+    )
+    choices = [
+        Design(48, 4, estimator=preset("rloo"), rounds=400, eval_every=10),
+        Design(24, 12, estimator=preset("gspo"), rounds=160, eval_every=4, epochs=2),
+        Design(128, 2, estimator=preset("dr_grpo"), rounds=260, eval_every=10, epochs=3),
+    ]
+    return [InWorld(place, design) for place, design in product(places, choices)]
+
+
 def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
     """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
     with what a longer run is worth there."""
