@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 project = "rftlab"
 author = "The rftlab developers"
 copyright = "the rftlab developers, MIT licence"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 templates_path = ["templates"]
 exclude_patterns = ["templates"]
 html_theme = "furo"
@@ -28,6 +28,7 @@ html_show_sphinx = False
 html_copy_source = False
 
 myst_heading_anchors = 4
+nb_execution_mode = "off"  # tests execute notebooks, and compare with what is kept in them
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -66,7 +66,7 @@ class Predict(_Forecasting):
     """Forecast the whole grid of designs from a pilot, by the simulator and by the law of the effective batch, with
     intervals, next to three plain forecasts; and recommend a design.
 
-    Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv and a figure.
+    Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
 
         rftlab predict --pair imported:mine --designs 32x8 256x1
     """
@@ -105,6 +105,7 @@ class Predict(_Forecasting):
             pilot_of,
             posterior_of,
         )
+        from rftlab.studies.forecast.page import write_page
         from rftlab.studies.forecast.show import show_grid
         from rftlab.studies.report.figures import pretty, save
         from rftlab.studies.runs.store import open_store
@@ -121,6 +122,8 @@ class Predict(_Forecasting):
         figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
         console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
+        page = write_page(place.parent, f"{pretty(self.pair)}: forecast from a pilot", grid.table, grid.recommended, [])
+        console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)

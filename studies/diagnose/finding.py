@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple
 
+from rftlab.shared.notebook import table
+
 Severity = Literal["stop", "change", "note"]
 ORDER: tuple[Severity, ...] = ("stop", "change", "note")
 """stop: rounds from here on are lost. change: another setting would do better. note: what to know when reading it."""
@@ -50,3 +52,13 @@ class Diagnosis(NamedTuple):
             return f"{self.name}: {'nothing wrong found' if judged else 'nothing can be said'}; {checks}"
         kinds = ", ".join(found.kind for found in self.findings)
         return f"{self.name}: {self.findings[0].severity}: {kinds}; {checks}"
+
+    def _repr_html_(self) -> str:
+        """A table for each finding, for notebooks."""
+        tables = [
+            table(f"{found.severity}: {found.kind}: {found.what}",
+                  [*(("seen", seen) for seen in found.evidence), ("threshold", found.threshold), ("try", found.advice)])
+            for found in self.findings
+        ]  # fmt: skip
+        rest = [("nothing found", ", ".join(self.clear)), *((f"{row.kind} needs", row.needs) for row in self.unjudged)]
+        return "".join(tables) + table(self.verdict, rest)

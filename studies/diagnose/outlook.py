@@ -1,12 +1,13 @@
 """What a longer run is worth: a curve's value later on, as a distribution.
 
 A curve is a + b h(t) + drift + noise. h is one of a family of shapes (saturating, straight, a step up now or soon,
-accelerating), the drift a Wiener process, the noise independent. For every shape, size of drift and size of noise the
-posterior is Gaussian (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 2.7: explicit
-basis functions); their mixture, weighted by marginal likelihoods, is the outlook.
+accelerating, a jump that goes on slowly), the drift a Wiener process, the noise independent. For every shape, size of
+drift and size of noise the posterior is Gaussian (Rasmussen and Williams, Gaussian Processes for Machine Learning,
+2006, section 2.7: explicit basis functions); their mixture, weighted by marginal likelihoods, is the outlook.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -23,6 +24,8 @@ STEPS = (
 )
 """Middles and widths of logistic steps: past ones, and ones that have hardly begun."""
 ACCELERATING = (0.3, 0.7)
+JUMPS = tuple(product((0.5, 0.7, 0.85), (0.02, 0.06, 0.15)))
+"""Two phases, as where the format is learnt first: the part that comes at once, and its time; the rest is straight."""
 DRIFTS = (0.03, 0.06, 0.12, 0.25, 0.5)
 """Standard deviations of the drift over the run, in heights of the curve. Never 0: real curves wander."""
 NOISES = (0.7, 1.0, 1.5)
@@ -74,6 +77,7 @@ def _raw(t: np.ndarray) -> np.ndarray:
     found += [t]
     found += [expit((t - middle) / width) - expit(-middle / width) for middle, width in STEPS]
     found += [np.expm1(t / tau) for tau in ACCELERATING]
+    found += [part * np.expm1(-t / tau) / np.expm1(-1 / tau) + (1 - part) * t for part, tau in JUMPS]
     return np.array(found)
 
 

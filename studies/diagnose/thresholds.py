@@ -40,7 +40,7 @@ THRESHOLDS = {
     "level": Threshold(0.05, "p value of Kendall's test", "usual"),
     "longer": Threshold(0.5, "how much longer a run is imagined", "a decision that is taken: half as much again"),
     "plateau": Threshold(0.075, "part of the gain so far that it still brings", "between a twentieth and a tenth"),
-    "plateau_sure": Threshold(0.9, "probability of no more than that", "simulated: no alarm of 66 that go on"),
+    "plateau_sure": Threshold(0.85, "probability of no more than that", "simulated: no alarm of 62 that go on"),
     "mismatch_logp": Threshold(0.05, "mean difference of log-probabilities", "ratios of 1.05, which NeMo RL allows"),
     "mismatch_probs": Threshold(0.02, "mean difference of probabilities", "judgement, not measured"),
     "seen": Threshold(1.96, "standard errors of a difference that is seen", "95%, both directions"),

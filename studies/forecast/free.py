@@ -17,6 +17,7 @@ from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import fits, fitted
 from rftlab.studies.forecast.imported import Imported, designs_from, imported_evidence
+from rftlab.studies.forecast.page import write_page
 from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
@@ -101,6 +102,8 @@ def predict_imported(
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
     console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
+    page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, [trust(posterior)])
+    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _table(

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rftlab.shared.notebook import table
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
@@ -175,3 +177,12 @@ class ImportedRun:
     def rounds(self) -> int:
         """The last round that has a value."""
         return max((int(piece.rounds.max()) for piece in self.pieces if len(piece.rounds)), default=0)
+
+    def _repr_html_(self) -> str:
+        """What is known of it, for notebooks."""
+        facts = {name: getattr(self.design, name) for name in FACTS}
+        known = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
+        unknown = ", ".join(self.design.unknown).replace("_", " ")
+        found = ", ".join(dict.fromkeys(f"{piece.split} {piece.metric}".strip() for piece in self.pieces))
+        rows = [("rounds", self.rounds), ("values", found), *known, ("could not be told", unknown)]
+        return table(f"{self.name} ({self.format})", rows + [("note", note) for note in self.notes])

@@ -40,12 +40,36 @@ function choose() {
     chart.classList.toggle("empty", !all(".panel", chart).some((panel) => panel.getClientRects().length));
   }
 }
-boxes.forEach((box) => box.addEventListener("change", choose));
+
+// the choice is the address's part behind #, so that a link has it: pair=a&pair=b; a fact without value shows none of it
+function keep() {
+  const chosen = new URLSearchParams();
+  for (const fact of FACTS) {
+    const own = boxes.filter((box) => box.name === fact), on = own.filter((box) => box.checked);
+    if (on.length < own.length) (on.length ? on : [{ value: "" }]).forEach((box) => chosen.append(fact, box.value));
+  }
+  try { history.replaceState(null, "", `#${chosen}`); } catch { location.hash = String(chosen); }
+}
+function restore() {
+  if (location.hash && !location.hash.includes("=")) return;  // a part of the page
+  const chosen = new URLSearchParams(location.hash.slice(1));
+  for (const fact of FACTS) {
+    const own = boxes.filter((box) => box.name === fact);
+    const wanted = chosen.getAll(fact).filter((value) => value === "" || own.some((box) => box.value === value));
+    own.forEach((box) => { box.checked = !wanted.length || wanted.includes(box.value); });  // of another report: all
+  }
+  choose();
+}
+addEventListener("hashchange", restore);
+restore();
+
+boxes.forEach((box) => box.addEventListener("change", () => { choose(); keep(); }));
 all("#filters [data-all]").forEach((press) => press.addEventListener("click", () => {
   const own = boxes.filter((box) => box.name === press.dataset.all);
   const on = !own.every((box) => box.checked);
   own.forEach((box) => { box.checked = on; });
   choose();
+  keep();
 }));
 document.addEventListener("click", (event) => {
   all("#filters details[open]").forEach((one) => { if (!one.contains(event.target)) one.open = false; });

@@ -3,6 +3,8 @@
 chosen     linear worlds of the simulator   } thresholds were chosen on these two
 worlds     other worlds and estimators      }
 held       worlds on which nothing was chosen
+second     more of these, of another kind
+formats    worlds with a format of which nothing was chosen, with a lenient grade in the log and without
 tiny       the shipped runs of small language models
 planted    fresh runs of one, with a fault each
 public     public training logs, from a folder with runs.csv and curves.csv, which does not come with the package
@@ -29,6 +31,7 @@ from rftlab.studies.diagnose.thresholds import limit
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.results import reference
 from rftlab.studies.tools import planted_tiny
+from rftlab.studies.tools.known_formats import format_cases, format_worlds
 from rftlab.studies.tools.known_worlds import (
     FEWEST,
     KnownCase,
@@ -38,6 +41,7 @@ from rftlab.studies.tools.known_worlds import (
     in_order,
     pieces_of,
     run_of,
+    second,
     simulated,
     worlds,
 )
@@ -240,8 +244,10 @@ def show_futures(title: str, found: list[Future]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Print the tables."""
-    for name, settings in (("chosen", chosen()), ("worlds", worlds()), ("held", held())):
+    for name, settings in (("chosen", chosen()), ("worlds", worlds()), ("held", held()), ("second", second())):
         show(name, list(simulated(settings, 2)))
+    for graded, name in ((True, "formats, graded leniently too"), (False, "formats, Pass@1 alone")):
+        show(name, list(format_cases(format_worlds(), 2, graded)))
     stored = list(tiny())
     show("tiny", stored)
     show_futures("tiny", measured_futures(case.run for case in stored))

@@ -51,6 +51,8 @@ class PlantedRun(NamedTuple):
     """Kinds that are certainly not in it. What is in neither is not scored."""
     run: LLMRun
     engine: Callable[..., Any] | None = None
+    reward: Callable[..., Any] | None = None
+    """In place of the task's."""
 
     @property
     def truth(self) -> dict[str, bool]:
@@ -88,7 +90,11 @@ def planted_runs() -> list[PlantedRun]:
             for name, planted, clear, rate, design, engine in mix
         ]
     ruined = _run("tiny-mix97", 1e-2, usual, 0)
-    return [*found, PlantedRun("mix97 rate 1e-2 s0", (COLLAPSE, STEP), (APART,), ruined)]
+    found.append(PlantedRun("mix97 rate 1e-2 s0", (COLLAPSE, STEP), (APART,), ruined))
+    for seed in range(4):
+        alone = _run("tiny-mix97", 1e-4, short, seed)
+        found.append(PlantedRun(f"mix97 marker alone s{seed}", (FORMAT,), (APART,), alone, reward=marked))
+    return found
 
 
 def _design(rollouts: int = 8, rounds: int = 150, eval_every: int = 5, minibatches: int = 1) -> Design:
@@ -102,6 +108,13 @@ def _run(pair: str, rate: float, design: Design, seed: int) -> LLMRun:
     optimizer = replace(start.optimizer, learning_rate=rate)
     # a fault of the sampler is to be seen in the log, not to stop the run
     return replace(start, design=design, optimizer=optimizer, evaluation=asked, max_mismatch=100.0, seed=seed)
+
+
+def marked(responses: list[str]) -> list[float]:
+    """1 where a response has the marker and something behind it, right or wrong: right answers teach nothing."""
+    from rftlab.llm.rewards.answers import marked_symbol
+
+    return [float(marked_symbol(response) is not None) for response in responses]
 
 
 def warmer(policy, codec):
@@ -136,7 +149,7 @@ def make(folder: Path, each: PlantedRun) -> pd.DataFrame:
     """Train a run in the folder, or read it there; its rows with COLUMNS."""
     from rftlab.llm.train import train
 
-    done = train(each.run, folder / each.name.replace(" ", "-"), engine_of=each.engine)
+    done = train(each.run, folder / each.name.replace(" ", "-"), engine_of=each.engine, reward=each.reward)
     rows = done.curve.to_frame().merge(done.metrics.drop(columns="seed"), on="round").assign(run=each.name)
     return rows[list(COLUMNS)]
 

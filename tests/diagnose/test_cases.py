@@ -3,6 +3,12 @@
 import numpy as np
 import pytest
 
+from rftlab.shared.design import Design
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.diagnose import CHECKS, Finding
+from rftlab.studies.diagnose.observed import observe
 from rftlab.studies.tools.diagnose_cases import (
     BROKEN,
     futures,
@@ -12,6 +18,7 @@ from rftlab.studies.tools.diagnose_cases import (
     score,
     tiny,
 )
+from rftlab.studies.tools.known_formats import format_cases, format_worlds, graded_curve
 from rftlab.studies.tools.known_worlds import chosen, held, simulated, worlds
 from rftlab.studies.tools.planted_tiny import planted_runs, shipped
 from tests.support.logs import runs_folder
@@ -27,6 +34,28 @@ def test_simulated_runs_of_known_truth(settings):
     assert sum(found.alarms for found in table.values()) <= 0.03 * sum(found.false for found in table.values())
     inside = [each.inside for each in futures(cases)]
     assert len(inside) >= 20 and np.mean(inside) >= 0.85
+
+
+@pytest.mark.parametrize(("graded", "least"), [(True, 1.0), (False, 0.2)])
+def test_gains_that_are_the_format_are_found_and_others_are_not(graded, least):
+    """Where nothing transfers but the format, and where the format is known from the start; by Pass@1 alone some are
+    found, and the log is said not to tell."""
+    nothing, _, _, _, _, _, known, *_ = format_worlds()
+    cases = list(format_cases([nothing, known], 1, graded))
+    found = score(cases)["format only"]
+    assert (found.true, found.false, found.alarms) == (8, 4, 0) and found.hits >= least * found.true
+    said = [CHECKS["format only"](observe(case.run)) for case in cases]
+    texts = [one.what for one in said if isinstance(one, Finding)]
+    assert texts and all(("cannot tell" in text) != graded for text in texts)
+
+
+def test_the_format_s_part_leaves_training_as_it_is():
+    """The truth rests on it: only what is asked of the test set differs."""
+    run = Simulation(format_worlds()[1], Design(16, 4, rounds=20, eval_every=10))
+    world = build(run.environment)
+    log, truth = graded_curve(run, world)
+    assert (log["train_pass_at_1"] == simulate(run, world).curve.train_pass_at_1).all()
+    assert (log["test_flexible"] >= log["test_pass_at_1"]).all() and truth == {}
 
 
 def test_a_truth_turned_round_is_scored_so():
@@ -62,7 +91,7 @@ def test_what_was_planted_in_fresh_runs_is_found():
     assert [case.run.name for case in cases] == names == list(shipped()["run"].unique())
     table = score(cases)
     assert sum(found.alarms for found in table.values()) == 0
-    for kind in ("collapse", "no signal", "sampler and trainer apart"):
+    for kind in ("collapse", "no signal", "sampler and trainer apart", "format only"):
         assert table[kind].hits == table[kind].true >= 2, (kind, table[kind])
 
 

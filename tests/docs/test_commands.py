@@ -10,6 +10,7 @@ import pytest
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.commands import _parse
 from tests.support.command_lines import Line, lines_of, words_of
+from tests.support.notebooks import notebooks, page_of
 from tests.support.pages import run_page
 from tests.support.vectors import ROOT
 
@@ -44,9 +45,9 @@ def is_refused(text: str, line: Line) -> bool:
     return "".join(text.splitlines()[line.number : line.number + 1]).startswith("rftlab: ")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*PAGES, *notebooks()], ids=lambda path: path.name)
 def test_every_command_of_a_page_can_be_parsed(path):
-    text = path.read_text()
+    text = page_of(path) if path.suffix == ".ipynb" else path.read_text()
     lines = [
         line
         for line in lines_of(text)

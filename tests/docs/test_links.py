@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import rftlab as rl
+from tests.support.notebooks import notebooks, page_of
 from tests.support.vectors import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *notebooks()]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 DATA = {"CARDS", "PAIRS"}
 """Public names that are dictionaries, which the reference names in its text."""
@@ -39,7 +40,7 @@ def dead(path: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
-    assert dead(path, path.read_text()) == []
+    assert dead(path, page_of(path) if path.suffix == ".ipynb" else path.read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,8 @@ def test_a_dead_link_is_found(target):
 def test_the_site_lists_every_page():
     listed = re.findall(r"^```\{toctree\}\n(.*?)^```", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL)
     names = {line for block in listed for line in block.splitlines() if line and not line.startswith(":")}
-    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
+    files = [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix() for path in files}
     assert names | {"index", "reference/public"} == pages
 
 

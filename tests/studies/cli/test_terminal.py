@@ -3,6 +3,7 @@ where code is compiled."""
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -60,6 +61,13 @@ print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
 def test_any_encoding_will_do(command, encoding):
     done = rftlab(*command.split(), **ASCII | {"PYTHONIOENCODING": encoding})
     assert done.returncode == 0 and "Traceback" not in done.stderr and len(done.stdout) > 100
+
+
+def test_a_pipe_that_wants_colours_gets_no_bars():
+    """Notebooks set FORCE_COLOR: a bar would be printed line below line."""
+    done = rftlab("theory", "T1", FORCE_COLOR="1", TERM="xterm-color")
+    assert done.returncode == 0 and re.search(r"\x1b\[[0-9;]*m", done.stdout)
+    assert not re.search(r"\x1b\[[0-9;?]*[A-Za-ln-z]", done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize("width", ["0", "-1", "", "²", "wide", "9" * 30])

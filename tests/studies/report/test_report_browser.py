@@ -125,6 +125,29 @@ def before_count(browser, fact):
     return len(browser.all(f"#filters input[name='{fact}']"))
 
 
+CHECKED = "return [...document.querySelectorAll('#filters input:checked')].map(e => e.name + '=' + e.value)"
+
+
+def test_a_choice_of_filters_is_in_the_link(browser, report):
+    browser.open(report)
+    every = browser.run(CHECKED)
+    browser.run("document.querySelector(\"#filters input[name='pair'][value='qwen-gsm8k']\").click()")
+    browser.run("document.querySelector(\"#filters [data-all='level']\").click()")  # all of them are on: none
+    browser.run("document.querySelector(\"#filters [data-all='level']\").click()")
+    browser.run("document.querySelector(\"#filters input[name='split'][value='test']\").click()")
+    link, chosen = browser.driver.current_url, browser.run(CHECKED)
+    assert link.endswith("#pair=llama-gsm8k&pair=tiny-mix97&split=train") and set(chosen) < set(every)
+    browser.driver.get("about:blank")
+    browser.driver.get(link)
+    assert browser.run(CHECKED) == chosen and browser.shown("section#tradeoff .panel[data-pair='qwen-gsm8k']") == 0
+    browser.run("location.hash = '#tradeoff'")
+    assert browser.run(CHECKED) == chosen
+    for strange in ("pair=%3Cscript%3E&x=y", "pair=nobody", "=", "%"):
+        browser.run("location.hash = arguments[0]; dispatchEvent(new Event('hashchange'))", f"#={strange}")
+        assert browser.run(CHECKED) == every
+    quiet(browser)
+
+
 def test_a_click_on_a_heading_sorts_by_it(browser, report):
     browser.open(report)
     table = "section#tradeoff div[data-level='sim'] table.endpoints"

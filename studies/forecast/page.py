@@ -1,0 +1,68 @@
+"""The page of a forecast: one self-contained HTML file with the parts of the report."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from rftlab.studies.forecast.figures import grid_figure
+from rftlab.studies.report.figures import write_whole
+from rftlab.studies.report.panels import chart_of
+from rftlab.studies.report.report import template
+from rftlab.studies.report.svg import svg_of
+from rftlab.studies.results.claims import short
+from rftlab.studies.runs.about import commit, versions
+
+PAGE = "forecast.html"
+OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget")
+"""Columns that the page shows in a way of its own; all others are forecasts beside it."""
+
+
+def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, notes: list[str]) -> Path:
+    """Write folder/forecast.html and return its path; the figure's files lie beside it.
+
+    table: a row a design, as `Grid.table` or `FreeForecast.table`; columns that are not known are shown as forecasts
+    beside. notes: sentences on how far to trust it.
+    """
+    figure, _ = grid_figure(table, "")
+    context = {
+        "title": title,
+        "figures": {"forecast": Markup(svg_of(chart_of(figure)))},
+        "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
+        "chosen": _row(table.set_index("cell", drop=False).loc[recommended].to_dict()),
+        "shown": {name: name in table for name in OWN},
+        "beside": [str(name) for name in table if name not in OWN],
+        "facets": {},
+        "trust": [*seen(table, recommended), *notes],
+        "about": {"commit": commit(), **versions()},
+    }
+    text = template("forecast.html.j2").render(context)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / PAGE, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+    return folder / PAGE
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"design": short(str(row["cell"])), "name": str(row["cell"])}
+
+
+def seen(table: pd.DataFrame, recommended: str) -> list[str]:
+    """What the table itself says about its trust: whether designs are told apart, and how it meets the known ones."""
+    own = table.set_index("cell").loc[recommended]
+    within = table[table["in_budget"] & (table["cell"] != recommended)]
+    level = int((within["high"] >= own["low"]).sum())
+    found = [
+        f"The 80% intervals of {level} of {len(within)} other designs in budget reach into that of the recommended "
+        f"one: {'it is not told apart from them' if level else 'it stands alone'}."
+    ]
+    known = table.dropna(subset=["measured"])
+    if len(known):
+        off = float(np.abs(known["forecast"] - known["measured"]).mean())
+        inside = int(((known["low"] <= known["measured"]) & (known["measured"] <= known["high"])).sum())
+        found.append(
+            f"Of the {len(known)} designs that were run the forecast is {off:.3f} off on average, and the 80% interval "
+            f"has {inside}. They were seen by the calibration: of others expect more."
+        )
+    return found

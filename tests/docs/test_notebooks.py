@@ -1,0 +1,76 @@
+"""The notebooks of the documentation print what is kept in them, when they are executed anew."""
+
+import copy
+import json
+
+import pytest
+
+from tests.support.notebooks import cells_of, differences, executed, notebooks, page_of, printed_of
+
+LARGEST = 100_000
+"""Bytes of a notebook with what it prints."""
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_says(path, tmp_path):
+    pytest.importorskip("nbclient", reason="needs nbclient, of the extra test")
+    pytest.importorskip("ipykernel", reason="needs ipykernel, of the extra test")
+    assert differences(cells_of(path), executed(path, tmp_path)["cells"]) == []
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_notebook_was_executed_as_a_whole_and_is_small(path):
+    code = [cell for cell in cells_of(path) if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert all(printed_of(cell) for cell in code) and path.stat().st_size < LARGEST
+    assert page_of(path).startswith("# ") and "```python\n" in page_of(path)
+
+
+def test_there_are_two():
+    assert [path.stem for path in notebooks()] == ["design-curve-sweep", "own-runs"]
+
+
+# --- a notebook that lies ---
+
+BOOK = {
+    "nbformat": 4,
+    "nbformat_minor": 5,
+    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    "cells": [
+        {
+            "cell_type": "code",
+            "id": "a",
+            "metadata": {},
+            "execution_count": 1,
+            "source": ["import sys\n", "print('\\x1b[1mseven\\x1b[0m', 7, flush=True)\n", "sys.stderr.write('x'); 8"],
+            "outputs": [
+                {"output_type": "stream", "name": "stdout", "text": ["seven 7\n"]},
+                {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/plain": ["8"]}},
+            ],
+        },
+    ],
+}
+
+
+def test_a_notebook_that_lies_is_found(tmp_path):
+    pytest.importorskip("nbclient", reason="needs nbclient, of the extra test")
+    pytest.importorskip("ipykernel", reason="needs ipykernel, of the extra test")
+    path = tmp_path / "book.ipynb"
+    path.write_text(json.dumps(BOOK))
+    made = executed(path, tmp_path)["cells"]
+    assert differences(cells_of(path), made) == []
+    for place, wrong in ((0, {"text": ["seven 8\n"]}), (1, {"data": {"text/plain": ["9"]}})):
+        kept = copy.deepcopy(BOOK["cells"])
+        kept[0]["outputs"][place] |= wrong
+        (told,) = differences(kept, made)
+        assert told.startswith("cell 1\n") and "seven" in told
+
+
+def test_a_cell_that_fails_is_an_error(tmp_path):
+    client = pytest.importorskip("nbclient", reason="needs nbclient, of the extra test")
+    pytest.importorskip("ipykernel", reason="needs ipykernel, of the extra test")
+    book = copy.deepcopy(BOOK)
+    book["cells"][0]["source"] = ["1 / 0"]
+    (tmp_path / "book.ipynb").write_text(json.dumps(book))
+    with pytest.raises(client.exceptions.CellExecutionError, match="ZeroDivisionError"):
+        executed(tmp_path / "book.ipynb", tmp_path)
