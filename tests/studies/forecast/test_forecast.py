@@ -387,3 +387,10 @@ def test_simulations_of_a_posterior_differ_in_world_and_training():
     evidence = Evidence(FACTS, ())
     a, b = (simulation_of(evidence, np.zeros(len(SHORT.knobs)), seed) for seed in (1, 2))
     assert (a.seed, a.environment.world_seed) == (1, 1) and (b.seed, b.environment.world_seed) == (2, 2)
+
+
+def test_a_pilot_is_made_of_the_reference_runs_that_are_there(tmp_path):
+    assert [run.cell for run in pilot_of(tmp_path, "smollm2-words").runs] == ["32x1-minimalist", "32x8-paper_text"]
+    assert {run.cell for run in pilot_of(tmp_path, "tiny-mix97").runs} == set(PILOT_CELLS)
+    with pytest.raises(UserError, match="pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"):
+        pilot_of(tmp_path, "qwen-gsm8k")
