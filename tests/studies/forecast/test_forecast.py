@@ -392,5 +392,5 @@ def test_simulations_of_a_posterior_differ_in_world_and_training():
 def test_a_pilot_is_made_of_the_reference_runs_that_are_there(tmp_path):
     assert [run.cell for run in pilot_of(tmp_path, "smollm2-words").runs] == ["32x1-minimalist", "32x8-paper_text"]
     assert {run.cell for run in pilot_of(tmp_path, "tiny-mix97").runs} == set(PILOT_CELLS)
-    with pytest.raises(UserError, match="pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"):
+    with pytest.raises(UserError, match=r"pilot\.json is missing; run `rftlab pilot --pair qwen-gsm8k"):
         pilot_of(tmp_path, "qwen-gsm8k")
