@@ -33,7 +33,7 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
         "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
         "chosen": _row(table.set_index("cell", drop=False).loc[recommended].to_dict()),
         "shown": {name: name in table for name in OWN},
-        "beside": [str(name) for name in table if name not in OWN],
+        "beside": beside_of(table),
         "facets": {},
         "trust": [*seen(table, recommended), *notes],
         "about": {"commit": commit(), **versions()},
@@ -42,6 +42,13 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / PAGE, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
     return folder / PAGE
+
+
+def beside_of(table: pd.DataFrame) -> dict[str, bool]:
+    """Columns of other forecasts that say anything, and whether the table has their interval, NAME_low to NAME_high."""
+    found = [str(name) for name in table if name not in OWN and table[name].notna().any()]
+    bounds = {f"{name}_{end}" for name in found for end in ("low", "high")}
+    return {name: f"{name}_low" in found for name in found if name not in bounds}
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +70,6 @@ def seen(table: pd.DataFrame, recommended: str) -> list[str]:
         inside = int(((known["low"] <= known["measured"]) & (known["measured"] <= known["high"])).sum())
         found.append(
             f"Of the {len(known)} designs that were run the forecast is {off:.3f} off on average, and the 80% interval "
-            f"has {inside}. They were seen by the calibration: of others expect more."
+            f"has {inside}. The forecast had seen them: of others expect more."
         )
     return found

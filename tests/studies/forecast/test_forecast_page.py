@@ -30,7 +30,8 @@ def table(**more):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    beside = {"share": 0.04, "best": [0.9, 0.2, np.nan, 0.4], "law": [0.51, 0.44, 0.2, 0.5], "still": np.nan}
+    beside = {"share": 0.04, "best": [0.9, 0.2, np.nan, 0.4], "law": [0.51, 0.44, 0.2, 0.5]}
+    beside |= {"law_low": 0.1, "law_high": [0.6, 0.5, 0.3, 0.7], "still": 0.3, "simulator": np.nan}
     return write_page(tmp_path_factory.mktemp("page"), "a pair", table(**beside), "32x8", ["a note"])
 
 
@@ -40,6 +41,7 @@ def test_every_column_is_shown_and_the_best_first(page):
     assert heads == ["design", "rollouts", "of all", "forecast", "measured", "best", "law", "still"]
     rows = re.findall(r"<th scope=\"row\" data-label=\"design\">([\dx]+)", text)
     assert rows == ["32x8", "64x4", "256x1", "1x256"]
+    assert "0.510 <small>[0.100, 0.600]</small>" in text and "law_low" not in text
     assert "a note" in text and "beyond the budget" in text and text.count("recommended</small>") == 1
 
 
