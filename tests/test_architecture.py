@@ -28,6 +28,7 @@ DRAWING = (
     "studies/theory/figures.py",
     "studies/compare/figures.py",
     "studies/forecast/figures.py",
+    "studies/score/figures.py",
     "studies/law/figures.py",
     "studies/pilot/figures.py",
     "studies/explore/export.py",
@@ -148,7 +149,7 @@ FLOORS = (
     ("studies/theory", "studies/league", "studies/compare", "studies/pilot", "studies/tools"),
     ("studies/law",),
     ("studies/forecast", "studies/signal"),
-    ("studies/advise", "studies/check"),
+    ("studies/advise", "studies/check", "studies/score"),
     ("studies/explore",),
     ("studies/cli",),
 )

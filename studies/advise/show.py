@@ -14,7 +14,7 @@ from rftlab.studies.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.advise.models import NamedShape
 from rftlab.studies.advise.rank import Option, ProposedRun
-from rftlab.studies.signal.show import put, say, table_of
+from rftlab.studies.console.tables import put, say, table_of
 
 WIDTH = 100
 """Columns of a line that is not a table's."""

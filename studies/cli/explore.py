@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.errors import check
+from rftlab.studies.console.tables import say
 from rftlab.studies.runs.limits import check_threads
 
 MAX_PORT = 65535
@@ -55,7 +56,7 @@ class Explore:
         if self.results is not None:
             check_format(self.results)
             for line in take_calibrations(self.results):
-                console.print(f"left out: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+                say(console, f"left out: {line}", "yellow")
         scene = from_address(self.state)
         from rftlab.studies.explore.jobs import Bench
         from rftlab.studies.explore.page.page import pages
@@ -64,7 +65,7 @@ class Explore:
 
         def ready(address: str) -> None:
             whole = f"{address}?{self.state}" if self.state else address
-            console.print(f"explore: {whole}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"explore: {whole}")
             console.print("Ctrl-C ends it", style="dim")
             if self.browser:
                 webbrowser.open(whole)

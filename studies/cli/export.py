@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.errors import check, check_count
+from rftlab.studies.console.tables import say
 from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
 
 
@@ -42,5 +43,5 @@ class Export:
             console.print(text, style="yellow", markup=False, highlight=False)
 
         done = export(stored_run(self.run), self.folder, self.round, self.merge, remark)
-        console.print(f"model after round {done}: {self.folder}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"model after round {done}: {self.folder}")
         return 0

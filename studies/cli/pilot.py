@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.cli.common import Common
+from rftlab.studies.console.tables import say
 from rftlab.studies.pilot.grid import PILOT_CELLS
 
 PAIR = "tiny-mix97"
@@ -56,6 +57,6 @@ class Pilot(Common):
 
             figure, numbers = headroom_figure(self.pair, found.base.headroom)
             place = save(figure, folder_below(self.results, "pilot", self.pair), "headroom", numbers)
-            console.print(f"figure: {place}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"pilot: {file_of(self.results, self.pair)}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"figure: {place}")
+        say(console, f"pilot: {file_of(self.results, self.pair)}")
         return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.shared.errors import check, check_choice, check_count
+from rftlab.studies.console.tables import say
 from rftlab.studies.runs.limits import check_threads
 
 SCORED = ("language", "smollm2", "paper", "public")
@@ -121,9 +122,9 @@ class Predict(_Forecasting):
         show_grid(console, grid, pilot)
         figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
-        console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"forecast: {place}")
         page = write_page(place.parent, f"{pretty(self.pair)}: forecast from a pilot", grid.table, grid.recommended, [])
-        console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"page: {page}")
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ class Score(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""
-        from rftlab.studies.forecast.scores import run_scores
         from rftlab.studies.runs.store import open_store
+        from rftlab.studies.score.run import run_scores
 
         run_scores(console, self.what, open_store(self.results), self.seed, self.threads, self.quiet)
         return 0

@@ -33,6 +33,7 @@ from rftlab.studies.compare.signs import (
     claim_verdicts,
     compare_claims,
 )
+from rftlab.studies.console.tables import say
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.report.figures import write_numbers, write_whole
 from rftlab.studies.report.report import Plan, draw_all, signed, template
@@ -112,7 +113,7 @@ def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed:
     page = template("compare.html.j2").render(_context(found, figures, axis, seed))
     write_whole(folder / "compare.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
     show(console, found)
-    console.print(f"page: {folder / 'compare.html'}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"page: {folder / 'compare.html'}")
     return folder / "compare.html"
 
 

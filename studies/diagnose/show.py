@@ -4,6 +4,7 @@ import unicodedata
 
 from rich.console import Console
 
+from rftlab.studies.console.tables import say
 from rftlab.studies.diagnose.finding import Diagnosis
 
 
@@ -27,4 +28,4 @@ def show(console: Console, said: Diagnosis) -> None:
 
 def _say(console: Console, text: str) -> None:
     plain = "".join(c if unicodedata.category(c)[0] != "C" else ascii(c)[1:-1] for c in text)
-    console.print(plain, markup=False, highlight=False, soft_wrap=True)
+    say(console, plain)

@@ -1,1 +1,1 @@
-"""From a pilot to forecasts of runs that were not made, and how good such forecasts are."""
+"""From a pilot to forecasts of runs that were not made."""

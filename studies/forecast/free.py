@@ -12,6 +12,7 @@ from rich.text import Text
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
+from rftlab.studies.console.tables import say
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.figures import grid_figure
@@ -22,7 +23,6 @@ from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
 from rftlab.studies.forecast.show import BESIDE_TEXT, beside_of, show_posterior, whose
-from rftlab.studies.logs.show import say
 from rftlab.studies.report.figures import save
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
@@ -39,13 +39,13 @@ def calibrate_imported(console: Console, name: str, root: Path, seed: int, threa
     found = imported_evidence(name, root)
     posterior = _posterior(console, found, root, seed, threads, quiet)
     show_posterior(console, posterior, name, list(found.labels))
-    say(console, trust(posterior))
+    say(console, trust(posterior), "dim")
 
 
 def _opened(console: Console, found: Imported, root: Path) -> None:
     open_store(root)
     for remark in found.remarks:
-        say(console, remark)
+        say(console, remark, "dim")
 
 
 def _posterior(console: Console, found: Imported, root: Path, seed: int, threads: int, quiet: bool) -> Posterior:
@@ -98,12 +98,12 @@ def predict_imported(
             simulated = predict(posterior, designs, found.questions, seed, threads_of(threads), step)
     made = _table(found, designs, simulated, budget)
     show(console, made, found)
-    say(console, TRUST)
+    say(console, TRUST, "dim")
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
-    console.print(f"forecast: {place}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"forecast: {place}")
     page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, [trust(posterior)])
-    console.print(f"page: {page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"page: {page}")
 
 
 def _table(
@@ -143,6 +143,7 @@ def show(console: Console, made: FreeForecast, found: Imported) -> None:
         interval = f"{row.low:.3f}-{row.high:.3f}"
         table.add_row(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
     console.print(table)
-    say(console, f"highest forecast{' in budget' if not made.table['in_budget'].all() else ''}: {made.recommended}")
-    say(console, whose(made.source, made.misfit))
-    say(console, f"beside it: {BESIDE_TEXT}")
+    where = "" if made.table["in_budget"].all() else " in budget"
+    say(console, f"highest forecast{where}: {made.recommended}", "dim")
+    say(console, whose(made.source, made.misfit), "dim")
+    say(console, f"beside it: {BESIDE_TEXT}", "dim")

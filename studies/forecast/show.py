@@ -3,15 +3,13 @@
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from rftlab.studies.console.tables import number, plain_table, say
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
-from rftlab.studies.forecast.plain import LEVEL
 from rftlab.studies.forecast.quick import QUICK
-from rftlab.studies.forecast.score import SOURCES, rank_agreement
 from rftlab.studies.pilot.pilot import PilotMeasurements
 from rftlab.studies.results.claims import short
 
@@ -23,23 +21,14 @@ SHORT_NAMES = {"simulator": "sim."}
 """Headings of narrow tables."""
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left")
-    return table
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def show_posterior(
     console: Console, posterior: Posterior, title: str, labels: list[str], unused: pd.DataFrame | None = None
 ) -> None:
     """What was found, what not, and whether it fits. labels: of the runs of the evidence; unused: `checks` of numbers
     that the calibration did not use."""
-    table = _table(f"{title}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", "")
+    table = plain_table(
+        f"{title}: parameters of the simulator", "parameter", "prior", "posterior (80%)", "spread left", ""
+    )
     for row in knob_table(posterior).itertuples():
         verdict = "found" if row.left < FOUND else "not identified" if row.left > VAGUE else "partly"
         table.add_row(
@@ -50,7 +39,7 @@ def show_posterior(
             verdict,
         )
     console.print(table)
-    fit = _table("does it fit? Pass@1 at the end of the runs", "design", "measured", "simulated", "difference")
+    fit = plain_table("does it fit? Pass@1 at the end of the runs", "design", "measured", "simulated", "difference")
     for cell, measured, found in zip(
         labels,
         [run.values[-1, 1] for run in posterior.evidence.runs],
@@ -65,7 +54,7 @@ def show_posterior(
         )
     console.print(fit)
     for row in () if unused is None else unused.itertuples():
-        _say(
+        say(
             console,
             f"not used by the calibration: {row.what}: measured {row.measured:.3f}, simulated "
             f"{row.simulated:.3f} [{row.low:.3f}, {row.high:.3f}]",
@@ -75,7 +64,7 @@ def show_posterior(
         if posterior.temperature == 1
         else f"; the likelihood was taken to the power {posterior.temperature:.2f} to keep so many"
     )
-    _say(
+    say(
         console,
         f"{len(posterior.weights)} parameter sets were tried, {posterior.effective:.0f} of them count{tempered}",
     )
@@ -84,7 +73,7 @@ def show_posterior(
 def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
     """The forecast of every cell, the recommendation and what it saves."""
     beside = beside_of(grid.source, grid.misfit, tuple(QUICK))
-    table = _table(
+    table = plain_table(
         f"{pilot.base.pair}: test Pass@1 after {pilot.rounds} rounds",
         "design",
         "cost",
@@ -103,33 +92,33 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
             f"{row.share:.1%}",
             f"{row.forecast:.3f}",
             f"{row.low:.3f}-{row.high:.3f}",
-            _number(row.measured),
+            number(row.measured),
             best,
         )
         table.add_row(
             *cells,
-            *(_number(getattr(row, name)) for name in beside),
+            *(number(getattr(row, name)) for name in beside),
             style="bold green" if chosen else "" if row.in_budget else "dim",
         )
     console.print(table)
     chosen = grid.table.set_index("cell").loc[grid.recommended]
-    _say(
+    say(
         console,
         f"recommended: {short(grid.recommended)}, {chosen['forecast']:.3f}; with {chosen['best']:.0%} it is "
         f"within {CLOSE} of the best design in budget",
     )
-    _say(
+    say(
         console,
         f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design "
         f"{grid.saved:.0%} of them need not be spent",
     )
-    _say(
+    say(
         console,
         f"cost = of the grid's {grid.table['rollouts'].sum() / 1000:,.0f}k rollouts; best = probability to be "
         f"within {CLOSE} of the best design in budget",
     )
-    _say(console, whose(grid.source, grid.misfit))
-    _say(console, f"beside it: {BESIDE_TEXT}")
+    say(console, whose(grid.source, grid.misfit))
+    say(console, f"beside it: {BESIDE_TEXT}")
 
 
 BESIDE_TEXT = (
@@ -151,31 +140,3 @@ def whose(source: str, misfit: float) -> str:
         return f"the forecast is the {source}'s; the simulator was not asked (--quick)"
     seen = f"worlds that fit end the known runs {misfit:.3f} from what was measured, on average"
     return f"the forecast is the {source}'s: {seen} (the simulator's up to {MISFIT}, else the law's)"
-
-
-def _number(value: float, digits: int = 3) -> str:
-    return "" if np.isnan(value) else f"{value:.{digits}f}"
-
-
-def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) -> None:
-    """Errors per pair and over all, a table each for a split."""
-    for split, part in table.groupby("split", sort=False):
-        names = [name for name in SOURCES if part[name].notna().any()]
-        columns = ("pair", "cells", "whose", *names, f"{LEVEL:.0%} covers", "Spearman")
-        by_pair = _table(f"mean absolute error of {split} Pass@1 on held-out cells", *columns)
-        for pair, own in part.groupby("pair", sort=False):
-            errors = (_number(float((own[name] - own["truth"]).abs().mean())) for name in names)
-            covered = f"{own['forecast_covered'].mean():.0%}"
-            rank = rank_agreement(own["forecast"], own["truth"])
-            by_pair.add_row(pair, str(len(own)), own["source"].iloc[0], *errors, covered, _number(rank, 2))
-        console.print(by_pair)
-        head = ("error", f"{LEVEL:.0%} covers", "Spearman", "regret", "error more than the forecast's (95%)")
-        over = _table(f"{split}, over pairs", "", *head)
-        for row in summary[summary["split"] == split].itertuples():
-            interval = "" if np.isnan(row.excess_low) else f" [{row.excess_low:+.3f}, {row.excess_high:+.3f}]"
-            more = "" if row.forecast == "forecast" else f"{row.excess:+.3f}{interval}"
-            covered = "" if np.isnan(row.covered) else f"{row.covered:.0%}"
-            numbers = (f"{row.mae:.3f}", covered, _number(row.spearman, 2), f"{row.regret:.3f}", more)
-            over.add_row(row.forecast, *numbers)
-        console.print(over)
-    _say(console, "forecast: the recommended one, whose it is: simulator or law")

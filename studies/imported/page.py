@@ -17,6 +17,7 @@ from rich.text import Text
 
 from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
+from rftlab.studies.console.tables import say
 from rftlab.studies.imported import figures
 from rftlab.studies.imported.advice import advice_on
 from rftlab.studies.imported.ends import (
@@ -32,7 +33,7 @@ from rftlab.studies.imported.ends import (
 from rftlab.studies.imported.figures import AXES, named
 from rftlab.studies.imported.groups import RunGroups
 from rftlab.studies.logs.run import FACTS, ImportedRun
-from rftlab.studies.logs.show import TERMS, say
+from rftlab.studies.logs.show import TERMS
 from rftlab.studies.report.figures import write_numbers, write_whole
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 from rftlab.studies.runs.about import commit, versions
@@ -83,7 +84,7 @@ def write(console: Console, view: CollectionView, folder: Path, page: str, title
     text = template("imported.html.j2").render(_context(view, drawn, title))
     write_whole(folder / page, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
     show(console, view)
-    console.print(f"page: {folder / page}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"page: {folder / page}")
     return folder / page
 
 
@@ -202,8 +203,8 @@ def show(console: Console, view: CollectionView) -> None:
             table.add_row(*map(Text, _cells(one, view)))
         console.print(table)
         if len(own) > MAX_ROWS:
-            say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv")
-    say(console, "±: half of a 95% interval; noise: of one evaluation about a smooth curve")
+            say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv", "dim")
+    say(console, "±: half of a 95% interval; noise: of one evaluation about a smooth curve", "dim")
     for pair in view.pairs:
         _show_common(console, view, *pair)
 
@@ -228,8 +229,8 @@ def _cells(one: Ends, view: CollectionView) -> list[str]:
 
 def _show_common(console: Console, view: CollectionView, first: str, second: str, found: list[CommonDesign]) -> None:
     if not found:
-        say(console, f"{first} and {second} have no design in common.")
-        say(console, left_to_compare(view))
+        say(console, f"{first} and {second} have no design in common.", "dim")
+        say(console, left_to_compare(view), "dim")
         return
     table = Table(title=f"designs of {first} and of {second}", title_justify="left", box=None)
     for name in ("first", "second", "end: second less first", "gain: second less first", "taken as equal"):
@@ -240,7 +241,9 @@ def _show_common(console: Console, view: CollectionView, first: str, second: str
         table.add_row(*map(Text, (*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)))
     console.print(table)
     if any(one.first.group.task != one.second.group.task for one in found):
-        say(console, "tasks differ: levels of Pass@1 cannot be compared, and gains only as far as both have room")
+        say(
+            console, "tasks differ: levels of Pass@1 cannot be compared, and gains only as far as both have room", "dim"
+        )
 
 
 def _place(one: Ends) -> str:

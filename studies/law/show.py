@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.shared.effective_batch import (
     Costs,
@@ -15,6 +14,7 @@ from rftlab.shared.effective_batch import (
     design_batch,
     time_per_round,
 )
+from rftlab.studies.console.tables import number, plain_table, say
 from rftlab.studies.law.curve import forecast
 from rftlab.studies.law.levels import RankedPair
 from rftlab.studies.law.noise import MeasuredNoise
@@ -24,27 +24,11 @@ from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.results.claims import short
 
 
-def say(console: Console, text: str, style: str = "") -> None:
-    """A line as it is."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
-    return table
-
-
-def _number(value: float, digits: int = 2) -> str:
-    return "" if np.isnan(value) else f"{value:.{digits}f}"
-
-
 def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) -> None:
     """A row per pair and split, by level."""
     columns = ("n", "r", "phi", "law", "base", "f = 1", "B K", "B", "regret")
-    ranks = _table("Spearman rank correlation with Pass@1 at the end", "pair", *columns)
-    errors = _table("forecasts from a few runs", "pair", "held out", "error", "80% covers")
+    ranks = plain_table("Spearman rank correlation with Pass@1 at the end", "pair", *columns, no_wrap=True)
+    errors = plain_table("forecasts from a few runs", "pair", "held out", "error", "80% covers", no_wrap=True)
     level = ""
     for pair, one in found:
         if pair.level != level:
@@ -57,12 +41,12 @@ def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) 
             str(len(pair.designs)),
             r,
             f"{one.noise.gain:.2f}",
-            *map(_number, numbers),
-            _number(one.regret, 3),
+            *(number(value, 2) for value in numbers),
+            number(one.regret),
         )
         if one.held_out:
             name = f"{pair.pair}, {pair.split} ({level})"
-            errors.add_row(name, str(one.held_out), _number(one.error, 3), f"{one.covered:.0%}")
+            errors.add_row(name, str(one.held_out), number(one.error), f"{one.covered:.0%}")
     console.print(ranks)
     say(console, "law: tau with B_eff = B / (r + f/K); base: r and phi of the base policy; f = 1: no baselines", "dim")
     text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
@@ -89,12 +73,12 @@ def show_designs(console: Console, found: RankedPair) -> None:
     ends = {label(design): end for design, end in zip(found.designs, found.ends, strict=True)}
     seen = ", ".join(short(label(run.design)) for run in found.known)
     head = ("forecast", "80%", "measured") if told else ()
-    table = _table("designs of the grid, best first", "design", "B_eff", "tau a round", *head)
+    table = plain_table("designs of the grid, best first", "design", "B_eff", "tau a round", *head, no_wrap=True)
     for i in sorted(range(len(designs)), key=lambda i: -each[i]):
         row = [short(label(designs[i])), f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
         if told:
             row += [f"{told.median[i]:.3f}", f"{told.low[i]:.3f}-{told.high[i]:.3f}"]
-            row += [_number(ends.get(label(designs[i]), float("nan")), 3)]
+            row += [number(ends.get(label(designs[i]), float("nan")))]
         table.add_row(*row)
     console.print(table)
     if told:
@@ -104,7 +88,7 @@ def show_designs(console: Console, found: RankedPair) -> None:
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:
     """The best B and K for the money, with the raw reward and with a baseline."""
     title = f"best split of {budget:g} a round; a prompt costs {costs.prompt:g}, a rollout {costs.rollout:g}"
-    table = _table(title, "", "K*", "B", "K", "B_eff", "cost")
+    table = plain_table(title, "", "K*", "B", "K", "B_eff", "cost", no_wrap=True)
     for baseline in (False, True):
         ideal, one = best_rollouts(noise, costs, baseline), best_split(noise, costs, budget, baseline)
         spent = one.batch_size * (costs.prompt + one.rollouts * costs.rollout)

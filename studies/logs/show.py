@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rftlab.studies.console.tables import say
 from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign
 
 TERMS = {
@@ -48,9 +49,9 @@ def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     for (design, notes), names in list(alike.items())[:MAX_SHOWN]:
         show_design(console, design, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
         for note in notes:
-            say(console, f"  note: {note}")
+            say(console, f"  note: {note}", "dim")
     if len(alike) > MAX_SHOWN:
-        say(console, f"designs and notes of {len(alike) - MAX_SHOWN} more are kept, not printed")
+        say(console, f"designs and notes of {len(alike) - MAX_SHOWN} more are kept, not printed", "dim")
 
 
 def _format(run: ImportedRun) -> str:
@@ -71,7 +72,7 @@ def _others(run: ImportedRun) -> str:
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
     """Print what is known of a design, and what could not be told."""
     table = Table(box=None, show_header=False)
-    console.print(f"design of {title}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"design of {title}")
     for name in FACTS:
         value = getattr(design, name)
         if value is not None:
@@ -79,11 +80,6 @@ def show_design(console: Console, design: KnownDesign, title: str) -> None:
     if table.row_count:
         console.print(table)
     for sentence in design.assumed:
-        say(console, f"  taken: {sentence}")
+        say(console, f"  taken: {sentence}", "dim")
     if design.unknown:
-        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}")
-
-
-def say(console: Console, text: str) -> None:
-    """A line as it is."""
-    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"  could not be told: {', '.join(TERMS[name] for name in design.unknown)}", "dim")

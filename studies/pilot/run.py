@@ -19,6 +19,7 @@ from rftlab.llm.config import LLMRun, config_of
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.console.bar import Bar
+from rftlab.studies.console.tables import say
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.grid import CELLS, check_cells
@@ -111,7 +112,7 @@ def pilot(
     found = _stored(console, place, PilotMeasurements, config)
     if found is None:
         if not quiet:
-            console.print(price_of(what), style="dim", markup=False, highlight=False, soft_wrap=True)
+            say(console, price_of(what), "dim")
         base = base_of(console, what, root, quiet)
         found = pilot_from(_curves(console, what, root, threads, quiet, engine), base, what.cells)
         found = found._replace(
@@ -119,7 +120,7 @@ def pilot(
         )
         pilot_store.write(place, found, config)
     elif not quiet:
-        console.print(f"{place} has it already", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{place} has it already")
     return found
 
 

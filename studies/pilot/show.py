@@ -6,6 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rftlab.studies.console.tables import plain_table, say
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.passrates import (
@@ -35,35 +36,23 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
         fit = beta_binomial(answers.strict, answers.samples)
         mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
-        _say(console, _fits(answers, fit, mixture))
+        say(console, _fits(answers, fit, mixture), "dim")
     further = headroom_table(base, pilot.runs)
     if further is not None:
         console.print(further)
     for line in sentences(base, pilot.runs):
-        _say(console, line)
+        say(console, line, "dim")
     console.print(_noise(pilot))
     console.print(_lengths(pilot))
     if pilot.runs:
         console.print(_runs(pilot))
     console.print(_costs(pilot))
-    _say(console, _evaluations(pilot))
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
-
-
-def _table(title: str, *columns: str) -> Table:
-    """The first column to the left, the others to the right."""
-    table = Table(title=title, title_justify="left", box=None)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left")
-    return table
+    say(console, _evaluations(pilot), "dim")
 
 
 def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format."""
-    table = _table(
+    table = plain_table(
         f"{pilot.base.pair}, base model: shares of responses",
         "split",
         "questions",
@@ -127,7 +116,7 @@ def _root(variance: float) -> float:
 
 
 def _noise(pilot: PilotMeasurements) -> Table:
-    table = _table(
+    table = plain_table(
         "gradients at the base policy",
         "reward",
         "signal |G|^2",
@@ -163,7 +152,7 @@ def _scale(found: Gradient, rollouts: int) -> str:
 
 
 def _lengths(pilot: PilotMeasurements) -> Table:
-    table = _table(
+    table = plain_table(
         "tokens of a response",
         "split",
         "mean",
@@ -181,7 +170,7 @@ def _lengths(pilot: PilotMeasurements) -> Table:
 
 
 def _runs(pilot: PilotMeasurements) -> Table:
-    table = _table(
+    table = plain_table(
         "runs", "design", "rounds", "test Pass@1, first", "last", "last, any format", "", "noise of a Pass@1"
     )
     table.columns[5].justify = "left"
@@ -208,7 +197,7 @@ def spark(values: np.ndarray) -> str:
 
 
 def _costs(pilot: PilotMeasurements) -> Table:
-    table = _table("cost", "part", "rollouts", "tokens", "seconds", "of the grid's rollouts")
+    table = plain_table("cost", "part", "rollouts", "tokens", "seconds", "of the grid's rollouts")
     for part, spent in (pilot.spent | {"all": pilot.total}).items():
         _cost_row(table, part, spent, pilot.grid_rollouts)
     return table

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.errors import check_choice
+from rftlab.studies.console.tables import say
 from rftlab.studies.public.claims import MeasuredDifference, PublicFinding
 from rftlab.studies.public.facts import facts, findings, spreads
 from rftlab.studies.public.keep import keep
@@ -32,8 +33,8 @@ def show_kept(console: Console, name: str, root: Path) -> None:
     check_choice("source", name, tuple(BY_NAME))
     found, new = keep(root, name)
     for trap in BY_NAME[name].traps:
-        _say(console, f"* {trap}")
-    _say(
+        say(console, f"* {trap}")
+    say(
         console, f"{len(found)} runs {'kept in' if new else 'unchanged in'} {root / 'imported' / name}: imported:{name}"
     )
 
@@ -45,21 +46,21 @@ def _all(console: Console) -> None:
         cells = (source.name, source.licence + mark, str(source.runs), f"{source.points:,}", source.model)
         table.add_row(*map(Text, cells))
     console.print(table)
-    _say(console, "* numbers not shipped: pictures and statistics alone.\n")
+    say(console, "* numbers not shipped: pictures and statistics alone.\n")
     for line in noise_lines():
-        _say(console, line)
-    _say(console, "")
+        say(console, line)
+    say(console, "")
     _claims(console, findings())
 
 
 def _one(console: Console, source: Source) -> None:
-    _say(console, f"{source.name}: {source.reference}")
-    _say(console, f"licence: {source.licence}" + ("" if source.shipped else ", so its numbers are not shipped"))
-    _say(console, f"{source.model} on {source.data}; varied: {source.varied}\n{source.shows}\n")
+    say(console, f"{source.name}: {source.reference}")
+    say(console, f"licence: {source.licence}" + ("" if source.shipped else ", so its numbers are not shipped"))
+    say(console, f"{source.model} on {source.data}; varied: {source.varied}\n{source.shows}\n")
     for trap in source.traps:
-        _say(console, f"* {trap}")
+        say(console, f"* {trap}")
     own = tuple(finding for finding in findings() if finding.claim.source == source.name)
-    _say(console, "" if own else "\nNo claim here can be tested with it.")
+    say(console, "" if own else "\nNo claim here can be tested with it.")
     if own:
         _claims(console, own)
 
@@ -67,13 +68,13 @@ def _one(console: Console, source: Source) -> None:
 def _claims(console: Console, found: tuple[PublicFinding, ...]) -> None:
     for finding in found:
         claim = finding.claim
-        _say(console, f"{VERDICTS[finding.verdict]} {claim.name} ({claim.source}): {claim.statement}")
+        say(console, f"{VERDICTS[finding.verdict]} {claim.name} ({claim.source}): {claim.statement}")
         for part in finding.parts:
-            _say(console, f"    {words(part)}")
+            say(console, f"    {words(part)}")
         if claim.remark:
-            _say(console, f"    {claim.remark}")
-    _say(console, "\n" + "   ".join(f"{symbol} {verdict}" for verdict, symbol in VERDICTS.items()))
-    _say(console, FLOOR)
+            say(console, f"    {claim.remark}")
+    say(console, "\n" + "   ".join(f"{symbol} {verdict}" for verdict, symbol in VERDICTS.items()))
+    say(console, FLOOR)
 
 
 def words(part: MeasuredDifference) -> str:
@@ -106,7 +107,3 @@ def noise_lines() -> list[str]:
         f"{without.steps:.3f} against steps; with the two that fail {with_all.rate_steps:.3f} and "
         f"{with_all.steps:.3f}.",
     ]
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

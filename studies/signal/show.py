@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rftlab.shared.effective_batch import effective_batch
+from rftlab.studies.console.tables import put, say, table_of
 from rftlab.studies.pilot.passrates import BetaBinomial
 from rftlab.studies.pilot.pilot import Gradient
 from rftlab.studies.signal.signal import Rates, counted_share, outcome_of, silent_share, tries_of
@@ -20,25 +21,6 @@ MANY_TRIES = 1000
 """More batches than anybody samples."""
 APART = 0.05
 """Difference of two fits from which neither is to be believed alone."""
-
-
-def say(console: Console, text: str, style: str = "") -> None:
-    """A line as it is."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def table_of(*columns: str) -> Table:
-    """The first column to the left, the others to the right."""
-    table = Table(box=None)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
-    return table
-
-
-def put(console: Console, title: str, table: Table) -> None:
-    """A table below its title, which is a line of its own: above a narrow table it would be broken."""
-    say(console, title, "italic")
-    console.print(table)
 
 
 def show_silent(console: Console, found: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 from scipy.stats import chi2
 
 from rftlab.shared.errors import plain
+from rftlab.studies.console.tables import put, say, table_of
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.signal.power import (
     Difference,
@@ -19,7 +20,6 @@ from rftlab.studies.signal.power import (
     smallest_difference,
 )
 from rftlab.studies.signal.repeats import pooled_sigma, repeats_of
-from rftlab.studies.signal.show import put, say, table_of
 
 SEEDS = (2, 3, 5, 10, 20)
 

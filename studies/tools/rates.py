@@ -13,6 +13,7 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.errors import UserError, check
+from rftlab.studies.console.tables import say
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs import store
@@ -71,7 +72,7 @@ def main() -> None:
         }
     ).T
     table["mean"] = table.mean(axis=1)
-    console.print(table.round(3).to_string(), markup=False, highlight=False, soft_wrap=True)
+    say(console, table.round(3).to_string())
     console.print(f"highest mean: {table['mean'].idxmax():g}")
 
 

@@ -16,7 +16,7 @@ SHOWN = {
     "compare/scatter": "compare-agreement",
     "compare/tradeoff": "compare-tradeoff-tradeoff",
     "forecast/grid_figure": "forecast-sign97",
-    "forecast/score_figure": "forecast-scores",
+    "score/score_figure": "forecast-scores",
     "imported/curves_figure": "runs-curves",
     "imported/ends_figure": "runs-ends",
     "imported/training_figure": "runs-training-1",

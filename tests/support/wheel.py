@@ -29,9 +29,11 @@ import pages
 pages.COMMAND["rftlab"] = [str(Path(sys.executable).with_name("rftlab"))]
 ran = pages.run_page(page.read_text(), Path.cwd())
 files = [Path(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
-print(rftlab.__file__, ran, *[path for path in files if path.is_relative_to(root) and path.stem != "pages"], sep="\\n")
+ours = [path for path in files if path.is_relative_to(root) and "site-packages" not in path.parts]
+print(rftlab.__file__, ran, *[path for path in ours if path.stem != "pages"], sep="\\n")
 """
-"""Runs a page where it is started; prints where rftlab lies, how many blocks ran, and modules of the checkout."""
+"""Runs a page where it is started; prints where rftlab lies, how many blocks ran, and modules of the checkout. An
+environment that lies in the checkout, as `.venv` does, is no part of it."""
 
 
 def _run(command: list, folder: Path, **more: str) -> str:

@@ -14,6 +14,7 @@ from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
 from rftlab.shared.errors import check
 from rftlab.studies.cli.common import PlanFlags
+from rftlab.studies.console.tables import say
 from rftlab.studies.paper.questions import evaluated_on, questions_of
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
@@ -111,24 +112,20 @@ def _memory_table(plan: CostPlan, what: str = "") -> Table:
 
 def _verdict(console: Console, plan: CostPlan) -> None:
     """Whether it fits; what would make it fit, where it does not."""
-
-    def say(text: str, style: str = "") -> None:
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
     memory, other = plan.memory, not plan.run.compute.gradient_checkpointing
     held, held_other = (
         found.phases["update"]["activations"] / 1e9
         for found in (memory, plan.memory_with(gradient_checkpointing=other))
     )
-    say(f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
+    say(console, f"activations of the update: {held:.2f} GB; with gradient_checkpointing={other} {held_other:.2f} GB")
     peak = (
         f"peak {memory.peak / 1e9:.2f} GB, in the phase {_PHASES[memory.peak_phase]}; the device has "
         f"{plan.device.memory / 1e9:.1f} GB"
     )
     if plan.fits:
-        say(f"fits: {peak}", "green")
+        say(console, f"fits: {peak}", "green")
         return
-    say(f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
+    say(console, f"does not fit: {peak}, of which {plan.room / 1e9:.1f} may be used", "red")
     change = smallest_change(plan)
     if change:
         flags = " ".join(
@@ -136,12 +133,13 @@ def _verdict(console: Console, plan: CostPlan) -> None:
             for name, value in change.items()
         )
         say(
+            console,
             f"smallest change that makes it fit: {flags} (peak {plan.memory_with(**change).peak / 1e9:.2f} GB)",
             "yellow",
         )
     else:
-        say("no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
-    say(f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
+        say(console, "no smaller cache, pass, chunk or sample and no checkpointing makes it fit", "yellow")
+    say(console, f"fits as it is on: {', '.join(where_it_fits(plan)) or 'none of the GPUs that are known'}")
 
 
 def _time_table(plan: CostPlan) -> Table:
@@ -187,16 +185,16 @@ def _notes(console: Console, plan: CostPlan) -> None:
         f"--response-tokens), the longest {TAIL} times the mean"
     )
     speed = f"{UTILISATION:.0%} of the device's peak in passes"
-    console.print(f"{evaluated_on(plan.run)}.", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"{evaluated_on(plan.run)}.")
     if plan.run.idle_penalty:
-        console.print(plan.run.idle_penalty, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        say(console, plan.run.idle_penalty, "yellow")
     disk = (
         f"Checkpoints take up to {plan.disk / 1e9:.1f} GB of disk while a run trains; a study keeps no "
         "weights of a finished one."
     )
-    console.print(disk, markup=False, highlight=False, soft_wrap=True)
+    say(console, disk)
     text = (
         f"Assumed: {lengths}; {speed}; scoring not counted. Times are estimates. Memory is that of the "
         "longest prompts and responses allowed."
     )
-    console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+    say(console, text, "dim")

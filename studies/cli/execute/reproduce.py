@@ -7,6 +7,7 @@ from rich.console import Console
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.folders import folder_below
+from rftlab.studies.console.tables import say
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import Level, start_at
 from rftlab.studies.paper.questions import evaluated_on
@@ -82,7 +83,7 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     terminal_summary([main] if beside is None else [main, beside], console)
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
-    console.print(f"{verdicts}report: {path}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"{verdicts}report: {path}")
     return path
 
 

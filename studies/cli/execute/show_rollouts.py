@@ -11,6 +11,7 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Prompt
 from rftlab.shared.errors import UserError, plain
 from rftlab.shared.folders import numbered, read_json
+from rftlab.studies.console.tables import say
 from rftlab.studies.results.rollouts import Change, GroupSummary, Order, RecordFilter, changes_of_run, groups_of_run
 
 MAX_LINES = 40
@@ -28,15 +29,15 @@ def show(
     prompts = _prompts(console, run)
     for each in found:
         first = each.first if isinstance(each, Change) else each
-        _say(console, _title(each))
+        say(console, _title(each))
         for line in _shown_prompt(prompts, first.prompt, letters):
-            _say(console, f"    {line}")
+            say(console, f"    {line}")
         for group in (each.first, each.last) if isinstance(each, Change) else (each,):
             if isinstance(each, Change):
-                _say(console, f"  round {group.round}")
+                say(console, f"  round {group.round}")
             for line in _shown_responses(group.responses, responses, letters):
-                _say(console, f"  {line}")
-        _say(console, "")
+                say(console, f"  {line}")
+        say(console, "")
 
 
 def _title(each: Change | GroupSummary) -> str:
@@ -58,7 +59,7 @@ def _prompts(console: Console, run: StoredRun) -> tuple[Prompt, ...]:
             raise UserError("the data are not those that the run was trained on")
         return task["train"].prompts
     except UserError as error:
-        _say(console, f"prompts are shown by number alone: {error}")
+        say(console, f"prompts are shown by number alone: {error}")
         return ()
 
 
@@ -103,7 +104,3 @@ def _shown_responses(responses: pd.DataFrame, count: int, letters: int) -> list[
 
 def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[:letters]}... ({len(text) - letters} more)"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

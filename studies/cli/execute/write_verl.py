@@ -17,11 +17,11 @@ from rftlab.studies.backend.verl_files import left_out_of, reasons, write_pair
 from rftlab.studies.backend.verl_settings import MAX_TOKENS
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
+from rftlab.studies.console.tables import put, say, table_of
 from rftlab.studies.paper.questions import questions_of
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.store import open_store
 from rftlab.studies.runs.study import Study
-from rftlab.studies.signal.show import put, say, table_of
 
 USUAL_GPU = "H100"
 

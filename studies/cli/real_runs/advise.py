@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rftlab.shared.errors import check, check_choice, check_count, check_finite
 from rftlab.studies.advise.engines import EngineChoice
+from rftlab.studies.console.tables import say
 
 MAX_DESIGNS = 60
 
@@ -125,7 +126,7 @@ class Advise:
             run = start_at(self.pair, "llm")
             if (run.model.source, run.task.name) != (name, self.task):
                 text = f"the pilot is of {run.model.source} on {run.task.name}; it stands in for {name} on {self.task}"
-                console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+                say(console, text, "yellow")
 
     def _assumed(self):
         """Mean lengths and numbers of questions."""

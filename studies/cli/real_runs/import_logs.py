@@ -65,8 +65,9 @@ class Import:
 
     def execute(self, console: Console) -> int:
         """Read, print, keep."""
+        from rftlab.studies.console.tables import say
         from rftlab.studies.logs.read import read_logs
-        from rftlab.studies.logs.show import say, show_runs
+        from rftlab.studies.logs.show import show_runs
         from rftlab.studies.logs.store import check_name, name_for, write_collection
 
         if not self.paths and self.config is not None:
@@ -76,21 +77,22 @@ class Import:
         runs = read_logs(self.paths, _columns(self.columns), self._reader(), self._given(), self.config, self.processes)
         show_runs(console, runs)
         new = write_collection(self.results, name, runs)
-        say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}")
+        say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}", "dim")
         return 0
 
     def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
+        from rftlab.studies.console.tables import say
         from rftlab.studies.logs.config_file import read_config
         from rftlab.studies.logs.designs import design_of, tool_of_config
         from rftlab.studies.logs.run import merged
-        from rftlab.studies.logs.show import say, show_design
+        from rftlab.studies.logs.show import show_design
 
         config = read_config(file)
         design, notes = design_of(config, "", self.processes)
         show_design(console, merged(self._given(), design), f"{file.name} ({tool_of_config(config) or 'unknown'})")
         for note in notes:
-            say(console, f"  note: {note}")
+            say(console, f"  note: {note}", "dim")
 
     def _given(self):
         """What the flags say of the design."""

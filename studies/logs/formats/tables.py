@@ -110,7 +110,7 @@ def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[st
 
 
 def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LONGEST)
+    limit = csv.field_size_limit(LONGEST)  # of the whole process: others' readers get theirs back
     text = _Watched(stream)
     decimals: set[int] = set()
     reader = csv.reader(text, delimiter=table.separator)
@@ -145,6 +145,8 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
         raise UserError(
             f"{table.path}: line {reader.line_num}: {error}; allowed: cells of at most {LONGEST} characters"
         ) from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 class _Watched:

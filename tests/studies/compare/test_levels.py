@@ -13,14 +13,14 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.compare.free import known_of
 from rftlab.studies.forecast.imported import designs_from, imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
-from rftlab.studies.forecast.real_cases import imported_cases
-from rftlab.studies.forecast.score import score
 from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
 from rftlab.studies.imported.groups import groups_of
 from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
 from rftlab.studies.logs import read_logs
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.score.real_cases import imported_cases
+from rftlab.studies.score.score import score
 from tests.support.here import rftlab
 from tests.support.reports import without_script
 

@@ -15,14 +15,19 @@ from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
 from rftlab.studies.forecast.combine import MISFIT, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
-from rftlab.studies.forecast.figures import grid_figure, score_figure
+from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
 from rftlab.studies.forecast.plain import RAW, bare
 from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
 from rftlab.studies.forecast.quick import QUICK, law, quick_forecasts
-from rftlab.studies.forecast.real_cases import public_cases
-from rftlab.studies.forecast.score import (
+from rftlab.studies.forecast.show import show_grid, show_posterior
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.results.reference import shipped
+from rftlab.studies.score.figures import score_figure
+from rftlab.studies.score.real_cases import public_cases
+from rftlab.studies.score.run import CASES
+from rftlab.studies.score.score import (
     SOURCES,
     check_split,
     language_case,
@@ -33,10 +38,7 @@ from rftlab.studies.forecast.score import (
     split,
     summary,
 )
-from rftlab.studies.forecast.scores import CASES
-from rftlab.studies.forecast.show import show_grid, show_posterior, show_scores
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
-from rftlab.studies.results.reference import shipped
+from rftlab.studies.score.show import show_scores
 
 DESIGNS = tuple(replace(design, rounds=40, eval_every=40) for design in CELLS.values())
 FACTS = Facts(replace(SHORT, effort=Effort(64, 16, 1)), 2048, 64, 0.1, 0.5)
@@ -247,7 +249,7 @@ def test_a_leak_would_be_seen(monkeypatch):
         own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
         return own[own["seed"] == 1].assign(seed=0), split(curves, pair, known)[1]
 
-    monkeypatch.setattr("rftlab.studies.forecast.score.split", leaking)
+    monkeypatch.setattr("rftlab.studies.score.score.split", leaking)
     first, second = told()
     assert np.abs(first - second).max() > 0.05
 

@@ -13,11 +13,11 @@ import pandas as pd
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.forecast.imported import TEST, alike_evidence, design_of, unusable
-from rftlab.studies.forecast.score import Case
 from rftlab.studies.imported.groups import Group, groups_of
 from rftlab.studies.imported.level import parse_imported, runs_of
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.public.keep import read_shipped
+from rftlab.studies.score.score import Case
 
 PUBLIC = ("pods",)
 """Sources that come with rftlab and have several designs."""

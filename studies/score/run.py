@@ -8,16 +8,17 @@ from rich.console import Console
 
 from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
-from rftlab.studies.forecast.figures import score_figure
-from rftlab.studies.forecast.real_cases import imported_cases, public_cases
-from rftlab.studies.forecast.score import Case, language_cases, paper_cases, partial_cases, score, summary
-from rftlab.studies.forecast.show import show_scores
+from rftlab.studies.console.tables import say
 from rftlab.studies.imported.level import is_imported, parse_imported
 from rftlab.studies.report.figures import save
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.scratch import check_writable
+from rftlab.studies.score.figures import score_figure
+from rftlab.studies.score.real_cases import imported_cases, public_cases
+from rftlab.studies.score.score import Case, language_cases, paper_cases, partial_cases, score, summary
+from rftlab.studies.score.show import show_scores
 
 CASES = {
     "language": lambda: language_cases(shipped()),
@@ -58,7 +59,7 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
-    console.print(f"scores: {save(figure, folder, 'scores', numbers)}", markup=False, highlight=False, soft_wrap=True)
+    say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
 
 
 def split_of(case: Case) -> dict:

@@ -1,0 +1,1 @@
+"""How good forecasts are: what was known, what was held out, and how far off each was."""
