@@ -11,6 +11,7 @@ from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
 from rftlab.studies.logs.formats import FORMATS, own_run, published, rollout_records, tensorboard, trl_state
+from rftlab.studies.logs.formats.completion_tables import sampled
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
@@ -106,9 +107,12 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
         *(path for path in sorted(folder.glob("*.wandb")) if kind_of(path) == FILE),
     ]:
         runs, own = _read(path, columns)
-        return _with_outcomes(runs, own, folder, rows if path in files else [])
+        return _with_outcomes(runs, own, folder, rows if path in files or path == state else [])
     if rows:
-        return rollout_records.read_files(folder, rows), rows
+        rows, notes = sampled(rows)
+        (run,) = rollout_records.read_files(folder, rows)
+        run.notes += notes
+        return [run], rows
     events = tensorboard.events_in(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
     runs = [run for run in tensorboard.read_folder(folder, events) if run.series]
@@ -119,14 +123,16 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
 def _with_outcomes(
     runs: list[RawRun], files: list[Path], folder: Path, rows: list[Path]
 ) -> tuple[list[RawRun], list[Path]]:
-    """The metrics of a run with the right responses of its groups, which tinker-cookbook and prime-rl write in folders
-    below them, counted by the same steps."""
+    """The metrics of a run with the right responses of its groups, which tinker-cookbook, prime-rl and TRL write in
+    folders below them, counted by the same steps."""
     if len(runs) != 1 or not rows:
         return runs, files
-    (found,) = rollout_records.read_files(folder, rows)
-    if found.tool not in ("tinker", "prime-rl"):
+    evaluated = {step for name, own in runs[0].series.items() if name.startswith("eval_") for step in own.steps}
+    rows, notes = sampled(rows, evaluated)
+    (found,) = rollout_records.read_files(folder, rows) if rows else [RawRun("", "")]
+    if found.tool not in ("tinker", "prime-rl", "trl"):
         return runs, files
-    runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + found.notes
+    runs[0].outcomes, runs[0].notes = found.outcomes, runs[0].notes + notes + found.notes
     return runs, [*files, *rows]
 
 

@@ -4,6 +4,7 @@ import json
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from rftlab.shared.errors import UserError
@@ -109,6 +110,60 @@ def test_metrics_and_responses_of_tinker_are_one_run(tmp_path):
     (run,) = read_logs([folder])
     assert run.format == "JSON lines" and set(run.outcomes[0].rounds) == set(range(1, STEPS + 1))
     assert len(run.sources) == 1 + STEPS
+
+
+def completions(folder, found, **more):
+    """What TRL's `log_completions` leaves behind: a table a step."""
+    (folder / "completions").mkdir(parents=True)
+    for s, prompts in enumerate(found):
+        rows = [(q, k, right) for q, group in enumerate(prompts) for k, right in enumerate(group)]
+        table = {
+            "step": s + 1,
+            "prompt": [[{"role": "user", "content": f"{s} {q}"}] for q, _, _ in rows],
+            "completion": [f"{s} {q} {k}" for q, k, _ in rows],
+            "accuracy_reward": [float(right) for _, _, right in rows],
+            "advantage": 0.0,
+        }
+        frame = pd.DataFrame(table | more)
+        frame.to_parquet(folder / "completions" / f"completions_{s + 1:05d}.parquet")
+    return folder
+
+
+def test_tables_of_completions_are_a_run(tmp_path):
+    found = responses()
+    folder = completions(tmp_path / "run", found)
+    (run,) = read_logs([folder])
+    (again,) = read_logs([folder / "completions"])
+    assert said([run]) == said([again]) and run.outcomes == again.outcomes
+    assert (run.tool, run.design.prompts, run.design.rollouts, run.rounds) == ("trl", PROMPTS, K, STEPS)
+    assert [said([run])[s + 1, "train", "pass_at_1"] for s in range(STEPS)] == pytest.approx(found.mean(axis=(1, 2)))
+    (one,) = read_logs([folder / "completions" / "completions_00003.parquet"])
+    assert said([one])[3, "train", "pass_at_1"] == pytest.approx(found[2].mean())
+
+
+def test_a_batch_that_is_written_again_counts_once(tmp_path):
+    folder = completions(tmp_path / "run", responses())
+    pd.read_parquet(folder / "completions" / "completions_00008.parquet").assign(step=9).to_parquet(
+        folder / "completions" / "completions_00009.parquet"
+    )
+    (run,) = read_logs([folder])
+    assert sum(run.outcomes[0].groups) == STEPS * PROMPTS and len(run.sources) == STEPS
+    assert any("1 of 9 tables of completions left out" in note for note in run.notes)
+
+
+def test_rewards_of_several_functions_are_added_up_and_accuracy_is_told_apart(tmp_path):
+    found = responses()
+    (run,) = read_logs([completions(tmp_path / "run", found, think_format_reward=0.5, text="x")])
+    assert said([run])[2, "train", "pass_at_1"] == pytest.approx(found[1].mean())
+    assert said([run])[2, "train", "reward_mean"] == pytest.approx(found[1].mean() + 0.5)
+    assert any("sum of accuracy_reward, think_format_reward, each with weight 1" in note for note in run.notes)
+
+
+def test_a_table_that_is_cut_is_one_line(tmp_path):
+    path = completions(tmp_path / "run", responses()) / "completions" / "completions_00002.parquet"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"completions_00002.parquet cannot be read as Parquet"):
+        read_logs([tmp_path / "run"])
 
 
 def test_rewards_that_are_not_0_or_1_are_means_without_counts(tmp_path):

@@ -64,6 +64,7 @@ def trained(folder):
             learning_rate=1e-3,
             max_completion_length=4,
             report_to=[],
+            log_completions=True,
             use_cpu=True,
             bf16=False,
             disable_tqdm=False,
@@ -90,6 +91,19 @@ def test_its_state_is_read_in_rounds(folder):
     assert run.curves.loc[
         (run.curves["split"] == "test") & (run.curves["metric"] == "pass_at_1"), "round"
     ].tolist() == [1, 2, 3]
+
+
+def test_its_tables_of_completions_give_right_responses_by_question(folder):
+    """It evaluates at steps 2, 4 and 6, so what was sampled for training is in the tables of 1, 3 and 5."""
+    (run,) = read_logs([folder])
+    (own,) = run.outcomes
+    assert set(own.rounds) == {1, 2, 3} and sum(own.groups) == 12 and set(own.responses) == {4}
+    rows = run.curves[(run.curves["split"] == "train") & (run.curves["metric"] == "pass_at_1")]
+    for done, value in zip(rows["round"], rows["value"], strict=True):
+        right = [r * g for when, r, g in zip(own.rounds, own.right, own.groups, strict=True) if when == done]
+        assert sum(right) / 16 == pytest.approx(value)
+    assert any("3 of 6 tables of completions left out" in note for note in run.notes)
+    assert sum(name.endswith(".parquet") for name, _ in run.sources) == 3
 
 
 def test_its_arguments_give_the_design_without_being_loaded(folder):

@@ -1,6 +1,6 @@
 """JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
 `validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl`, tinker-cookbook's
-`iteration_N/*_rollout_summaries.jsonl`, loops of one's own.
+`iteration_N/*_rollout_summaries.jsonl`, loops of one's own; and TRL's tables of completions.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
 rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, kind_of
+from rftlab.studies.logs.formats import completion_tables
 from rftlab.studies.logs.formats.tables import STEPS
 from rftlab.studies.logs.run import GroupOutcomes, RawRun, Tool
 from rftlab.studies.logs.text import Head, encoding_note, head_of, lines_of, opened_text, whole
@@ -30,7 +31,14 @@ REWARDS = ("total_reward", "score", "reward")
 RESPONSES = ("output", "completion", "response", "traj_idx", "rollout_idx", "sample_idx")
 """Names of what each response has of its own."""
 _STEP = re.compile(r"(?:^|.*(?:step|iteration|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
-_PLACES = ("*.jsonl", "step_*/*.jsonl", "iteration_*/*.jsonl", "rollouts/step_*/*.jsonl")
+_PLACES = (
+    "*.jsonl",
+    "step_*/*.jsonl",
+    "iteration_*/*.jsonl",
+    "rollouts/step_*/*.jsonl",
+    "completions_*.parquet",
+    "completions/completions_*.parquet",
+)
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
 Reading = tuple[str, int]
 """Split and step."""
@@ -46,7 +54,9 @@ class _Row(NamedTuple):
 
 
 def recognise(head: Head) -> bool:
-    """Whether its first line is a record of a response."""
+    """Whether its first line is a record of a response, or it is a table of them."""
+    if head.raw.startswith(completion_tables.START):
+        return completion_tables.is_table(head.path)
     found = _record(next((line for line in head.lines if line.strip()), ""))
     return found is not None and _is_response(found)
 
@@ -167,24 +177,31 @@ def _outcomes(split: str, readings: dict[Reading, list[list[float]]]) -> GroupOu
 def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
     """The responses of a file."""
     bad, split, beside = 0, _split_of(path), _step_beside(path)
+    for place, record, end in _records(path, head, run):
+        row = None if record is None else _row(record, split, beside, run)
+        if row is None:
+            bad += 1
+            check(
+                bad <= MAX_BAD,
+                f"{path}: line {place} is no record of a response, as {MAX_BAD} before it; allowed: one object a "
+                f"line with {GROUPS[0]} or prompt, a reward, and a step (or a folder named step_N)",
+            )
+            if bad <= 5:
+                what = "is no record of a response" if end else "has no end"
+                run.notes.append(f"{path.name}: line {place} {what}: left out")
+            continue
+        yield row
+
+
+def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | None, bool]]:
+    """Line or row, the record, None where it is none, and whether the line has an end."""
+    if head.raw.startswith(completion_tables.START):
+        run.tool = "trl"
+        for place, record in completion_tables.records(completion_tables.read_table(path), run.notes):
+            yield place, record, True
+        return
     with opened_text(path, head.encoding) as stream:
-        for place, line, end in lines_of(stream):
-            if not line.strip():
-                continue
-            record = _record(line)
-            row = None if record is None else _row(record, split, beside, run)
-            if row is None:
-                bad += 1
-                check(
-                    bad <= MAX_BAD,
-                    f"{path}: line {place} is no record of a response, as {MAX_BAD} before it; allowed: one object a "
-                    f"line with {GROUPS[0]} or prompt, a reward, and a step (or a folder named step_N)",
-                )
-                if bad <= 5:
-                    what = "is no record of a response" if end else "has no end"
-                    run.notes.append(f"{path.name}: line {place} {what}: left out")
-                continue
-            yield row
+        yield from ((place, _record(line), end) for place, line, end in lines_of(stream) if line.strip())
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
