@@ -1,5 +1,7 @@
 """Repairs that are stated: restarts, repeats, per cent, separators, names of others; and what is refused instead."""
 
+import csv
+
 import pytest
 
 from rftlab.shared.errors import UserError
@@ -165,3 +167,11 @@ def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
     run = run_of(tmp_path, "".join(first + again), "restarted.log")
     assert [(key[0], value) for key, value in said([run]).items() if key[1] == "test"] == [(2, 0.31), (4, 0.45)]
     assert said([run])[3, "train", "reward_mean"] == 0.35 and any("the last one taken" in note for note in run.notes)
+
+
+def test_the_longest_cell_of_other_readers_stays_as_it_is(tmp_path):
+    before = csv.field_size_limit()
+    run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)))
+    with pytest.raises(UserError, match="allowed: cells of at most"):
+        run_of(tmp_path, 'step,entropy\n1,0.5\n2,"' + "1" * 2_000_000 + '"\n')
+    assert csv.field_size_limit() == before
