@@ -26,13 +26,13 @@ class Design:
     sampling: Sampling = field(default_factory=Sampling)
     """Which contexts, rollouts and groups make up a round."""
     rounds: int = 2000
-    """Training rounds."""
+    """Training rounds: each samples rollouts and trains on them."""
     eval_every: int = 100
     """Rounds between two evaluations; divides `rounds`."""
     epochs: int = 1
     """Passes over the rollouts of a round."""
     minibatches: int = 1
-    """Optimiser updates of a pass; divides `batch_size`."""
+    """Optimiser updates of a pass over the rollouts; divides the batch size."""
 
     def __post_init__(self):
         for name in ("batch_size", "rollouts", "rounds", "eval_every", "epochs", "minibatches"):

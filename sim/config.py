@@ -58,7 +58,7 @@ class Linear:
     """Least distance of the correct answer's score from the next one, for every token; scores have variance 1.
     Contexts with less are not drawn."""
     kappa: float = 5.0
-    """Sharpness of the base policy."""
+    """Sharpness of the base policy: factor of its logits, large where it is nearly sure of one answer."""
     align: float = 0.85
     """Correlation of the base policy's logits with the score."""
     unsolvable: float = 0.0
@@ -186,7 +186,7 @@ class Optimizer:
     kind: OptimizerKind = "adam"
     """adam: Kingma & Ba, 1412.6980, with bias correction. sgd: theta += rate grad."""
     learning_rate: float = 2e-3
-    """Learning rate."""
+    """Step size of an update."""
     beta1: float = 0.9
     """Adam: decay of the mean."""
     beta2: float = 0.999

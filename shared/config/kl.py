@@ -25,7 +25,7 @@ class KL:
     kind: KLKind = "none"
     """With d = logp - ref_logp. k1: d. k2: d^2/2. k3: exp(-d) + d - 1. abs: |d|."""
     coef: float = 0.001
-    """Coefficient of the penalty."""
+    """Weight of the penalty for leaving the reference policy."""
     place: KLPlace = "loss"
     """loss: subtracted from the objective per token. reward: the sampled value is subtracted from the reward."""
     anchor: KLAnchor = "base"

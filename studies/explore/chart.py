@@ -136,7 +136,7 @@ def _legend(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
     names = [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")]
     text = {"color": ink(view.dark), "width": 240, "overflow": "truncate"}
     return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(view.dark)},
-            "pageIconColor": ink(view.dark)}  # fmt: skip
+            "pageIconColor": ink(view.dark), "itemWidth": 34, "itemHeight": 8}  # fmt: skip
 
 
 def ink(dark: bool) -> str:
@@ -156,7 +156,7 @@ def _frame(view: ChartView) -> dict[str, Any]:
         "animation": False,
         "backgroundColor": "transparent",
         "aria": {"enabled": True},
-        "grid": {"left": 52, "right": 16 if view.narrow else 28, "top": 44, "bottom": 52},
+        "grid": {"left": 52, "right": 16 if view.narrow else 28, "top": 52, "bottom": 52},
         "tooltip": {"trigger": "axis", "confine": True, "order": "valueDesc"},
         "xAxis": axis | {"type": "value", "name": TITLES[view.axis], "nameLocation": "middle", "nameGap": 30, "min": 0},
         "yAxis": axis | {"type": "value", "name": "Pass@1", "min": 0},

@@ -97,10 +97,8 @@ def simulation_of(choices: Choices) -> Simulation:
 
 def _interval(rounds: int, finer: int) -> int:
     """Rounds between two evaluations."""
-    for count in (EVALUATIONS * finer, EVALUATIONS, 10, 5, 4, 2):
-        if rounds % count == 0:
-            return rounds // count
-    return rounds
+    counts = (EVALUATIONS * finer, EVALUATIONS, *range(2 * EVALUATIONS, 0, -1))
+    return next(rounds // count for count in counts if rounds % count == 0)
 
 
 def _penalty(own: KL, coefficient: float) -> KL:

@@ -36,13 +36,15 @@ class HeatCell(NamedTuple):
         return f"B {self.batch}, K {self.group}"
 
 
-def cells_of(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
-    """Every cell at as many rounds, rollouts or seconds as the choices have, every second row and column first.
-
-    seconds: estimated for a round of choices.
-    """
+def spent_in_all(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> float:
+    """Rounds, rollouts or seconds of a run: what every cell of a map has. seconds: estimated for a round of choices."""
     own = simulation_of(choices)
-    total = _spent(choices, own, axis, seconds) * own.design.rounds
+    return _spent(choices, own, axis, seconds) * own.design.rounds
+
+
+def cells_of(choices: Choices, axis: Axis, seconds: Callable[[Choices], float | None]) -> list[HeatCell]:
+    """Every cell at as many rounds, rollouts or seconds as the choices have, every second row and column first."""
+    total = spent_in_all(choices, axis, seconds)
     places = [(i, j) for i in range(len(BATCHES)) for j in range(len(GROUPS))]
     ordered = sorted(places, key=lambda place: (place[0] % 2 or place[1] % 2) and 1)
     return [_cell(choices, axis, total, seconds, BATCHES[i], GROUPS[j]) for i, j in ordered]

@@ -110,6 +110,25 @@ def test_the_map_fills_stops_and_shows_a_curve(driver, address):
     assert abs(ends["now, test, seed 0"] - value) < 0.006
 
 
+def test_a_cell_at_equal_rollouts_shows_the_curve_it_is_of(driver, address):
+    driver.get(f"{address}?{SHORT}&axis=rollouts")
+    settled(driver)
+    click(driver, "#heat-fill")
+    until(lambda: "done, at 6.4 k rollouts each" in text_of(driver, "#heat-status"), "the whole map")
+    value = float(text_of(driver, "#heat-16-8"))
+    click(driver, "#heat-16-8")
+    linked(driver, "B=16&K=8&rounds=50")
+    assert abs(settled(driver)["now, test, seed 0"][-1][1] - value) < 0.006
+    until(lambda: driver.find_elements("css selector", "#heat-16-8.here"), "a frame around the cell")
+    assert "other choices" not in text_of(driver, "#heat-status")
+    why = "return document.querySelector('#heat-1024-64').title"
+    assert driver.execute_script(why) == "B 1024, K 64: 0 rounds"
+    driver.execute_script(
+        "const s = document.querySelector('#knob-rate'); s.value = 0; s.dispatchEvent(new Event('input'))"
+    )
+    until(lambda: "of other choices" in text_of(driver, "#heat-status"), "a word that the map is an old one")
+
+
 def test_the_keyboard_suffices(driver, address):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -233,6 +252,8 @@ def test_it_fits_and_is_accessible(driver, address, width, dark):
     settled(driver)
     assert driver.execute_script("return document.body.classList.contains('body--dark')") == (dark == "1")
     assert driver.execute_script("return document.documentElement.scrollWidth") == width
+    wide = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+    assert driver.execute_script(wide) == 0  # a telephone shows the tables whole
     driver.execute_script((files(script) / "axe.min.js").read_text())
     found = driver.execute_async_script(
         "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"

@@ -4,28 +4,40 @@ from collections.abc import Callable
 
 from nicegui import ui
 
-from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, colours
-from rftlab.studies.explore.jobs import HeatJob
-from rftlab.studies.explore.page.panels import heading, paragraph
+from rftlab.studies.explore.chart import Axis
+from rftlab.studies.explore.choices import Choices
+from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, spent_in_all
+from rftlab.studies.explore.jobs import Bench, HeatJob
+from rftlab.studies.explore.page.panels import heading, paragraph, progress_bar, spent
+from rftlab.studies.explore.scene import Scene
+
+FREE = ("B", "K", "rounds")
+"""Knobs that may move without making a map one of other choices: it names its own spending."""
 
 
 class HeatPanel:
     """The map, its bar, and the buttons that begin and stop it."""
 
-    def __init__(self, fill: Callable[[], None], stop: Callable[[], None], show: Callable[[int, int], None]):
+    def __init__(self, bench: Bench, fill: Callable[[], None], show: Callable[[Choices], None]):
+        self.bench, self.filled = bench, Scene()
+        self.job: HeatJob | None = None
         self.buttons: dict[tuple[int, int], ui.button] = {}
         self.drawn: object = None
+        self.told = ""
         heading("Test Pass@1 over batch size and rollouts")
         with ui.element("div").classes("row"):
             ui.button("Fill the map", on_click=fill).props("no-caps outline dense id=heat-fill")
-            ui.button("Stop", on_click=stop).props("no-caps outline dense id=heat-stop aria-label='Stop the map'")
+            ui.button("Stop", on_click=self.stop).props("no-caps outline dense id=heat-stop aria-label='Stop the map'")
             self.status = ui.label("not begun").classes("status").props("role=status id=heat-status")
-        self.bar = ui.linear_progress(value=0, show_value=False).props("aria-label='part of the map'")
+        self.bar = progress_bar("part of the map")
         with ui.element("div").classes("scroll").props("tabindex=0 role=region aria-label='Map over B and K'"):
             self._table(show)
-        paragraph("One seed, the last evaluation, everything else as the sliders say; a cell shows its curve.")
+        paragraph(
+            "One seed, the last evaluation, as many rounds, rollouts or seconds as the chart compares at, everything "
+            "else as the sliders say. A cell shows its curve; an empty one says why."
+        )
 
-    def _table(self, show: Callable[[int, int], None]) -> None:
+    def _table(self, show: Callable[[Choices], None]) -> None:
         with ui.element("table").classes("heat-map"):
             with ui.element("thead"), ui.element("tr"):
                 for head in ("B \\ K", *map(str, GROUPS)):
@@ -40,35 +52,81 @@ class HeatPanel:
                             with ui.element("td"):
                                 self._button(batch, group, show)
 
-    def _button(self, batch: int, group: int, show: Callable[[int, int], None]) -> None:
-        button = ui.button("", on_click=lambda: show(batch, group), color=None).props("flat dense no-caps")
+    def _button(self, batch: int, group: int, show: Callable[[Choices], None]) -> None:
+        button = ui.button("", on_click=lambda: show(self._choices(batch, group)), color=None)
+        button.props("flat dense no-caps")
         button.props["aria-label"] = f"B {batch}, K {group}"
         button.props["id"] = f"heat-{batch}-{group}"
         self.buttons[batch, group] = button
 
-    def show(self, job: HeatJob | None) -> None:
-        """What is known so far."""
-        values = dict(job.values) if job else {}
-        if job is None or self.drawn == (id(job), len(values), job.done):
+    def _choices(self, batch: int, group: int) -> Choices:
+        """What a cell means: the run whose value it shows, where there is one."""
+        found = self.filled.choices.moving("B", batch).moving("K", group)
+        cells = self.job.cells if self.job else []
+        runs = [cell.run for cell in cells if (cell.batch, cell.group) == (batch, group) and cell.run]
+        return found.moving("rounds", runs[0].design.rounds) if runs else found
+
+    def fill(self, scene: Scene, seconds: Callable[[Choices], float | None]) -> None:
+        """Fill the map for a scene. Raises UserError where its choices mean no run."""
+        self.stop()
+        axis: Axis = scene.axis
+        self.told = f"{spent(spent_in_all(scene.choices, axis, seconds), axis)} {axis if axis != 'seconds' else ''}"
+        self.job, self.filled = self.bench.fill(cells_of(scene.choices, axis, seconds)), scene
+
+    def stop(self) -> None:
+        """Stop filling."""
+        if self.job is not None:
+            self.job.stop.set()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more comes."""
+        return self.job is None or self.job.done
+
+    def show(self, scene: Scene) -> None:
+        """What is known so far, and whether it is of the choices of now."""
+        if self.job is None:
+            self.filled = scene
             return
-        self.drawn = (id(job), len(values), job.done)
+        old = self.filled.axis != scene.axis or _rest(self.filled.choices) != _rest(scene.choices)
+        here = (int(scene.choices.value("B")), int(scene.choices.value("K")))
+        state = (id(self.job), len(self.job.values), self.job.done, old, here)
+        if self.drawn == state:
+            return
+        self.drawn = state
+        values = dict(self.job.values)
         low, high = (min(values.values(), default=0.0), max(values.values(), default=1.0))
-        for cell in job.cells:
-            self._paint(cell, values.get((cell.batch, cell.group)), low, high)
+        for cell in self.job.cells:
+            value = values.get((cell.batch, cell.group))
+            self._paint(cell, value, low, high)
+            self._mark(self.buttons[cell.batch, cell.group], (cell.batch, cell.group) == here and not old)
+        self._tell(self.job, len(values), old)
+
+    def _tell(self, job: HeatJob, known: int, old: bool) -> None:
         whole = sum(cell.run is not None for cell in job.cells)
-        self.bar.value = len(values) / whole if whole else 1.0
-        state = "stopped" if job.stop.is_set() and len(values) < whole else "done" if job.done else "filling"
+        self.bar.value = known / whole if whole else 1.0
+        state = "stopped" if job.stop.is_set() and known < whole else "done" if job.done else "filling"
         left = f", {len(job.cells) - whole} left out" if len(job.cells) > whole else ""
-        self.status.text = job.failed or f"{len(values)} of {whole} cells{left}, {state}"
+        asks = "; of other choices than the sliders have now: fill it again" if old else ""
+        self.status.text = job.failed or f"{known} of {whole} cells{left}, {state}, at {self.told.strip()} each{asks}"
+
+    def _mark(self, button: ui.button, here: bool) -> None:
+        """A frame around the cell where the sliders are."""
+        if here != ("here" in button.classes):
+            button.classes(**{"add" if here else "remove": "here"})
 
     def _paint(self, cell: HeatCell, value: float | None, low: float, high: float) -> None:
         button = self.buttons[cell.batch, cell.group]
         text = "" if value is None else f"{value:.2f}"
         back, ink = colours(value, low, high) if value is not None else ("transparent", "inherit")
-        look = {"background-color": back, "color": ink}
-        if button.text != text or button.style.get("background-color") != back:
+        told = f"{cell.name}: {f'{value:.3f}' if value is not None else cell.why or 'not yet'}"
+        if (button.text, button.props["aria-label"], button.style.get("background-color")) != (text, told, back):
             button.text = text
-            button.style(f"background-color: {look['background-color']} !important; color: {look['color']} !important")
-            told = f"{value:.3f}" if value is not None else cell.why or "not yet"
-            button.props["aria-label"] = f"{cell.name}: {told}"
+            button.style(f"background-color: {back} !important; color: {ink} !important")
+            button.props["aria-label"] = button.props["title"] = told
             button.update()
+
+
+def _rest(choices: Choices) -> Choices:
+    """Choices without what a map's cells have of their own."""
+    return Choices(choices.start, choices.estimator, tuple(one for one in choices.moved if one[0] not in FREE))

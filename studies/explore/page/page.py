@@ -14,12 +14,19 @@ from rftlab.studies.cards import CARDS, PRESETS
 from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_chart
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
-from rftlab.studies.explore.heat import cells_of
-from rftlab.studies.explore.jobs import HeatJob, Job
+from rftlab.studies.explore.jobs import Job
 from rftlab.studies.explore.measures import RunCost, cost_of
 from rftlab.studies.explore.page.controls import sliders
 from rftlab.studies.explore.page.heat_panel import HeatPanel
-from rftlab.studies.explore.page.panels import CopyBox, NumberTiles, PinTable, heading, paragraph, progress_of
+from rftlab.studies.explore.page.panels import (
+    CopyBox,
+    NumberTiles,
+    PinTable,
+    heading,
+    paragraph,
+    progress_bar,
+    progress_of,
+)
 from rftlab.studies.explore.page.setting import Setting
 from rftlab.studies.explore.page.tour import Tour
 from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
@@ -42,7 +49,6 @@ class ExplorerPage:
         self.real: list[ShownCurve] = []
         self.scene, told = restored(query)
         self.job: Job | None = None
-        self.map: HeatJob | None = None
         self.pinned: list[Job] = [self.bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
         self.drawn: object = None
         self._build()
@@ -87,13 +93,14 @@ class ExplorerPage:
         self.error = ui.label().classes("error").props("role=alert id=error")
         with ui.element("div").classes("card chart-card"):
             with ui.element("div").classes("row"):
+                ui.label("Equal")
                 axis = ui.toggle(list(AXES), value=self.scene.axis).props("no-caps unelevated dense aria-label='Equal'")
                 self.name = ui.input("Name").props("dense maxlength=80")
                 ui.button("Pin", on_click=self._pin).props("no-caps outline dense id=pin")
                 over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
                 ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
             self.chart = ui.echart(curve_chart([], ChartView())).classes("chart")
-            self.bar = ui.linear_progress(value=0, show_value=False).props("aria-label='part simulated'")
+            self.bar = progress_bar("part simulated")
             self.status = ui.label().classes("status").props("role=status id=status")
             self.table = PinTable(self._remove)
             with ui.element("div").classes("row"):
@@ -102,7 +109,7 @@ class ExplorerPage:
                         f"no-caps flat dense id=export-{kind} aria-label='Export {kind.upper()}'"
                     )
         with ui.element("div").classes("card heat-card"):
-            self.heat = HeatPanel(self._fill, self._stop_map, self._show_cell)
+            self.heat = HeatPanel(self.bench, self._fill, self._show_cell)
         with ui.element("div").classes("card"):
             heading("What a round teaches, and what it costs")
             self.tiles = NumberTiles()
@@ -238,10 +245,8 @@ class ExplorerPage:
 
     def _fill(self) -> None:
         """Fill the map for what the sliders say."""
-        self._stop_map()
         try:
-            cells = cells_of(self.scene.choices, self.scene.axis, self._round_seconds)
-            self.map = self.bench.fill(cells)
+            self.heat.fill(self.scene, self._round_seconds)
         except UserError as error:
             self.complain(str(error))
         self.timer.activate()
@@ -250,18 +255,16 @@ class ExplorerPage:
         cost = self._cost(choices)
         return cost.round_seconds if cost else None
 
-    def _stop_map(self) -> None:
-        if self.map is not None:
-            self.map.stop.set()
-
-    def _show_cell(self, batch: int, group: int) -> None:
+    def _show_cell(self, choices: Choices) -> None:
         """The curve of a cell."""
-        self.scene = replace(self.scene, choices=self.scene.choices.moving("B", batch).moving("K", group))
+        self.scene = replace(self.scene, choices=choices)
+        self.start.value, self.estimator.value = choices.start, choices.estimator
         self._reset()
 
     def leave(self) -> None:
         """Nobody looks any more."""
-        for job in (self.job, self.map, *self.pinned):
+        self.heat.stop()
+        for job in (self.job, *self.pinned):
             if job is not None:
                 job.stop.set()
 
@@ -289,8 +292,8 @@ class ExplorerPage:
         if state != self.drawn:
             self.drawn = state
             self._draw(curves)
-        self.heat.show(self.map)
-        if all(done) and (self.map is None or self.map.done):
+        self.heat.show(self.scene)
+        if all(done) and self.heat.done:
             self.timer.deactivate()
 
     def _draw(self, curves: list[ShownCurve]) -> None:

@@ -33,6 +33,13 @@ def paragraph(text: str) -> ui.label:
     return ui.label(text).classes("hint")
 
 
+def progress_bar(told: str) -> ui.linear_progress:
+    """A bar that does not lag two seconds behind, as the library's does."""
+    bar = ui.linear_progress(value=0, show_value=False).props("instant-feedback")
+    bar.props["aria-label"] = told
+    return bar
+
+
 class NumberTiles:
     """The numbers beside a curve."""
 
@@ -128,7 +135,8 @@ class PinTable:
             return
         self.shown = (equal, axis, pins)
         self.place.clear()
-        heads = ("curve", "reached", "test there", f"test at {spent(equal.at, axis)}", "train there")
+        there = spent(equal.at, axis)
+        heads = ("curve", "reached", "test there", f"test at {there}", f"train at {there}")
         with self.place, ui.element("table").classes("pins"):
             with ui.element("caption").classes("hint"):
                 ui.label(f"Pass@1 at equal {TITLES[axis]}: where the shortest curve ends")
