@@ -13,10 +13,13 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
+.PHONY: study explore test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
+
+explore: $(VENV)/installed-explorer
+	$(BIN)/rftlab explore $(wildcard results)
 
 test: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
@@ -110,6 +113,10 @@ $(VENV)/installed-test: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/installed-llm: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,llm,lora,ray]'
 	touch $@
+
+$(VENV)/installed-explorer: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) --editable '.[explore]'
+	touch $@ $(VENV)/installed
 
 $(VENV)/installed-explore: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,explore]'

@@ -136,7 +136,7 @@ def _legend(curves: list[ShownCurve], view: ChartView) -> dict[str, Any]:
     names = [f"{short(shown.name)}, {split}" for shown in curves for split in ("test", "train")]
     text = {"color": ink(view.dark), "width": 240, "overflow": "truncate"}
     return {"type": "scroll", "top": 0, "data": names, "textStyle": text, "pageTextStyle": {"color": ink(view.dark)},
-            "pageIconColor": ink(view.dark), "itemWidth": 34, "itemHeight": 8}  # fmt: skip
+            "pageIconColor": ink(view.dark), "itemWidth": 42, "itemHeight": 14}  # fmt: skip
 
 
 def ink(dark: bool) -> str:

@@ -78,21 +78,17 @@ class HeatPanel:
         if self.job is not None:
             self.job.stop.set()
 
-    @property
-    def done(self) -> bool:
-        """Whether nothing more comes."""
-        return self.job is None or self.job.done
-
-    def show(self, scene: Scene) -> None:
-        """What is known so far, and whether it is of the choices of now."""
+    def show(self, scene: Scene) -> bool:
+        """What is known so far, and whether it is of the choices of now. Returns whether nothing more comes."""
         if self.job is None:
             self.filled = scene
-            return
+            return True
+        done = self.job.done  # before the values: what ends in between is drawn the next time
         old = self.filled.axis != scene.axis or _rest(self.filled.choices) != _rest(scene.choices)
         here = (int(scene.choices.value("B")), int(scene.choices.value("K")))
-        state = (id(self.job), len(self.job.values), self.job.done, old, here)
+        state = (id(self.job), len(self.job.values), done, old, here)
         if self.drawn == state:
-            return
+            return done
         self.drawn = state
         values = dict(self.job.values)
         low, high = (min(values.values(), default=0.0), max(values.values(), default=1.0))
@@ -100,12 +96,13 @@ class HeatPanel:
             value = values.get((cell.batch, cell.group))
             self._paint(cell, value, low, high)
             self._mark(self.buttons[cell.batch, cell.group], (cell.batch, cell.group) == here and not old)
-        self._tell(self.job, len(values), old)
+        self._tell(self.job, len(values), done, old)
+        return done
 
-    def _tell(self, job: HeatJob, known: int, old: bool) -> None:
+    def _tell(self, job: HeatJob, known: int, done: bool, old: bool) -> None:
         whole = sum(cell.run is not None for cell in job.cells)
         self.bar.value = known / whole if whole else 1.0
-        state = "stopped" if job.stop.is_set() and known < whole else "done" if job.done else "filling"
+        state = "stopped" if job.stop.is_set() and known < whole else "done" if done else "filling"
         left = f", {len(job.cells) - whole} left out" if len(job.cells) > whole else ""
         asks = "; of other choices than the sliders have now: fill it again" if old else ""
         self.status.text = job.failed or f"{known} of {whole} cells{left}, {state}, at {self.told.strip()} each{asks}"

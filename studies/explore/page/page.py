@@ -292,8 +292,8 @@ class ExplorerPage:
         if state != self.drawn:
             self.drawn = state
             self._draw(curves)
-        self.heat.show(self.scene)
-        if all(done) and self.heat.done:
+        whole = self.heat.show(self.scene)
+        if all(done) and whole:
             self.timer.deactivate()
 
     def _draw(self, curves: list[ShownCurve]) -> None:
