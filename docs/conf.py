@@ -50,7 +50,6 @@ autodoc_mock_imports = [
     "slime",
     "tensorboard",
     "wandb",
-    "yaml",
     "trl",
     "verl",
     "vllm",

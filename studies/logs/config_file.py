@@ -71,15 +71,13 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
     if path.suffix == ".toml":
         return tomllib.loads(text)
     if path.suffix in (".yaml", ".yml"):
-        return _yaml(path, text)
+        return _yaml(text)
     return read_json(path) if text.lstrip("\ufeff \r\n\t").startswith("{") else _script(text)
 
 
-def _yaml(path: Path, text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise UserError(f"{path} is YAML, and reading it needs the package PyYAML (pip install pyyaml)") from None
+def _yaml(text: str) -> Any:
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -120,8 +120,6 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_configuration_is_read_from_any_file(name, tmp_path):
-    if name.endswith("yaml"):
-        pytest.importorskip("yaml", reason="PyYAML is not installed")
     text, tool = FILES[name]
     (tmp_path / name).write_text(text)
     config = read_config(tmp_path / name)
