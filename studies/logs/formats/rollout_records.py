@@ -1,10 +1,11 @@
 """JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
-`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl`, tinker-cookbook's
-`iteration_N/*_rollout_summaries.jsonl`, loops of one's own.
+`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl` and since 2026
+`rollouts/step_N/train/all/traces.jsonl`, tinker-cookbook's `iteration_N/*_rollout_summaries.jsonl`, loops of one's own.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
 rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
 verl/trainer/ppo/ray_trainer.py (`_dump_generations`), prime_rl/orchestrator (`save_rollouts`),
+prime_rl/monitors/file.py (559b447), verifiers/v1/episode.py and trace.py (a60a606),
 tinker_cookbook/rl/rollout_logging.py.
 """
 
@@ -30,7 +31,16 @@ REWARDS = ("total_reward", "score", "reward")
 RESPONSES = ("output", "completion", "response", "traj_idx", "rollout_idx", "sample_idx")
 """Names of what each response has of its own."""
 _STEP = re.compile(r"(?:^|.*(?:step|iteration|rollout|round|completions)_?)0*(\d{1,9})", re.IGNORECASE)
-_PLACES = ("*.jsonl", "step_*/*.jsonl", "iteration_*/*.jsonl", "rollouts/step_*/*.jsonl")
+_PLACES = (
+    "*.jsonl",
+    "step_*/*.jsonl",
+    "iteration_*/*.jsonl",
+    "rollouts/step_*/*.jsonl",
+    "step_*/*/all/traces.jsonl",
+    "rollouts/step_*/*/all/traces.jsonl",
+)
+SUBSETS = ("all", "effective")
+"""Folders of prime-rl below those of step and split. Of the two the first has every episode."""
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
 Reading = tuple[str, int]
 """Split and step."""
@@ -48,7 +58,11 @@ class _Row(NamedTuple):
 def recognise(head: Head) -> bool:
     """Whether its first line is a record of a response."""
     found = _record(next((line for line in head.lines if line.strip()), ""))
-    return found is not None and _is_response(found)
+    return found is not None and (_is_response(found) or _is_episode(found))
+
+
+def _is_episode(record: dict) -> bool:
+    return isinstance(record.get("traces"), list) and isinstance(record.get("task"), dict) and "env" in record
 
 
 def _is_response(record: dict) -> bool:
@@ -172,6 +186,12 @@ def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
             if not line.strip():
                 continue
             record = _record(line)
+            if record is not None and _is_episode(record):
+                run.tool = run.tool or "prime-rl"
+                found = [_row(response, split, beside, run) for response in _of_episode(record)]
+                yield from (row for row in found if row is not None)
+                if None not in found:
+                    continue
             row = None if record is None else _row(record, split, beside, run)
             if row is None:
                 bad += 1
@@ -185,6 +205,29 @@ def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
                     run.notes.append(f"{path.name}: line {place} {what}: left out")
                 continue
             yield row
+
+
+def _of_episode(record: dict) -> Iterator[dict]:
+    """The responses of an episode of verifiers: traces that are trained on, have a reward and no error."""
+    group = record.get("group") if isinstance(record.get("group"), dict) else None
+    task = record["task"]
+    name = (group or {}).get("id") or task.get("key") or task.get("hash") or json.dumps(task.get("data"))
+    for trace in record["traces"]:
+        agent = trace.get("agent") if isinstance(trace, dict) else None
+        if not isinstance(agent, dict) or agent.get("trainable") is False or trace.get("errors"):
+            continue
+        rewards = trace.get("rewards")
+        values = [_weighted(one) for one in rewards.values()] if isinstance(rewards, dict) else []
+        known = [value for value in values if value is not None]
+        if known:
+            yield {"group_id": [name, agent.get("name")], "reward": sum(known)}
+
+
+def _weighted(reward: Any) -> float | None:
+    """A named reward times its weight, of which the sum is what is trained on."""
+    score = _number(reward.get("score")) if isinstance(reward, dict) else None
+    weight = _number(reward.get("weight", 1.0)) if isinstance(reward, dict) else None
+    return None if score is None or weight is None else score * weight
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
@@ -224,14 +267,21 @@ def _number(value: Any) -> float | None:
 
 def _split_of(path: Path) -> str:
     """By the names of the file and its folder: evaluations say so."""
-    text = f"{path.parent.name} {path.stem}".lower()
+    text = f"{_folder(path).name} {path.stem}".lower()
     return "test" if re.search(r"(^|[^a-z])(eval|val|validation|test)", text) else "train"
 
 
 def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
-    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
+    folder = _folder(path.resolve())
+    above = folder.parent.name if folder != path.resolve().parent else ""
+    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(folder.name) or _STEP.fullmatch(above)
     return int(found[1]) if found else None
+
+
+def _folder(path: Path) -> Path:
+    """The folder that says what a file is of: its own, or the one above where that is a subset."""
+    return path.parent.parent if path.parent.name in SUBSETS else path.parent
 
 
 def _record(line: str) -> dict | None:

@@ -36,8 +36,14 @@ STEPS = (
     "epoch_step",
 )
 """Names of the column that counts steps, the first that is there."""
+CALLS = "_step"
+"""W&B's count of log calls, which is the trainer's step only where each step is logged once, from 0."""
+OF_TRANSFORMERS = "train/global_step"
+OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
 """Names of the column that tells runs apart."""
+INDEX = "Unnamed: 0"
+"""pandas' name of a first column without one, which is the index that it writes."""
 _COMMA = re.compile(r"-?\d+,\d+")
 _POINT = re.compile(r"-?\d+\.\d+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
@@ -74,6 +80,7 @@ def header_of(head: Head) -> list[str]:
         names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
     except (csv.Error, StopIteration):
         return []
+    names = [INDEX, *names[1:]] if names[0] == "" else names
     return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
@@ -177,6 +184,16 @@ def _decimals(cell: str) -> int:
     """Digits after the point; 0 of an empty cell, -1 of what has no point."""
     found = _DECIMAL.fullmatch(cell)
     return len(found[1]) if found else -1 if cell else 0
+
+
+def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
+    """The trainer's own step in the place of one that may count log calls, W&B's `_step` or Trackio's `step`: if most
+    rows have both and they differ."""
+    for name in {CALLS: OF_TRAINERS, "step": (OF_TRANSFORMERS,)}.get(counted, ()):
+        both = [(row[name], row[counted]) for row in rows if name in row and counted in row]
+        if 2 * len(both) > len(rows) and any(own != calls for own, calls in both):
+            return name
+    return counted
 
 
 class Columns:

@@ -23,6 +23,8 @@ _STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}
 _RECOGNISED = re.compile(
     r"step:\d+ - [^\s:]+/[^\s:]+:[-\dn]|'actor_rollout_ref':|actor_rollout_ref\.[\w.]+=|verl\.trainer\.main_ppo"
 )
+_LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
+"""What may be the rest of a number, alone in a line."""
 _VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
 _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEnaif]+)""")
 _OVERRIDE = re.compile(
@@ -70,9 +72,19 @@ class _Log:
         """The step of the last line of training."""
         self.unread: list[int] = []
         """Places of step lines with parts that are no numbers."""
+        self.open: _Open | None = None
+        """The step line that was read last, while what follows may go on with it."""
+        self.wrapped = 0
+        self.doubtful: list[int] = []
+        """Places of step lines after which something stands alone that may be the rest of their last number."""
 
     def line(self, place: int, line: str, whole: bool) -> None:
         """Take the next line; most hold nothing for us, so they are left after a search or two."""
+        if self.open is not None:
+            if self.open.goes_on(line):
+                self.wrapped += self.open.pieces == 2
+                return
+            self._close()
         if self.block is not None:
             self._continue(self.block, line)
         if "step:" in line:
@@ -81,11 +93,20 @@ class _Log:
             plain = _PREFIX.sub("", plain, count=1)
             found = _STEP.search(plain)
             if found:
-                self._step(place, int(found[1]), _REPEATED.sub("", plain[found.end() :]), whole)
+                self.open = _Open(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
         elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
             self._open(place, line)
         elif self.last is None and "=" in line:
             self.overrides |= dict(_OVERRIDE.findall(line))
+
+    def _close(self) -> None:
+        """Take the step line that is open, which nothing more goes on with."""
+        if self.open is not None:
+            part, self.open = self.open, None
+            if part.doubtful:
+                self.doubtful.append(part.place)
+                part.text = part.text.rpartition(" - ")[0]
+            self._step(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
 
     def _step(self, place: int, step: int, text: str, whole: bool) -> None:
         values = {}
@@ -207,7 +228,14 @@ class _Log:
 
     def done(self) -> RawRun:
         """The run, when the log has ended."""
+        self._close()
         self._give_up()
+        if self.wrapped:
+            self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
+        if self.doubtful:
+            many = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
+            said = "the next line may be the rest of its last value, which is left out"
+            self.run.notes.append(f"line {self.doubtful[0]}{many}: {said}")
         if self.initial:
             self._begin(1, 1)
         if self.run.config is None and self.overrides:
@@ -228,6 +256,49 @@ class _Log:
             return
         self.run.name = name[1]
         self.run.aliases |= {one: "train.train_pass_at_1" for one in self.run.series if _SEEN.fullmatch(one)}
+
+
+class _Open:
+    """A step line, and what goes on with it where a terminal broke it at its width."""
+
+    def __init__(self, place: int, step: int, text: str, start: int, width: int, whole: bool):
+        self.place, self.step, self.text, self.start, self.width, self.whole = place, step, text, start, width, whole
+        self.pieces, self.doubtful = 1, False
+
+    def goes_on(self, line: str) -> bool:
+        """Take the next line, if it is the rest of this one."""
+        own = _CODES.sub("", line.rstrip("\r\n"))
+        if not own or len(own) > self.width or _STEP.search(own):
+            return False
+        full = len(own) >= self.width - 2
+        gap = " " if (self.text.endswith(" -") and own[0] != " ") or own.startswith("- ") else ""
+        joined = self.text + gap + own
+        if " " not in own and " " not in gap and self.pieces == 1 and _ends(self.text):
+            self.doubtful = _LONE.fullmatch(own) is not None  # whether it is the rest of a number cannot be told
+            return False
+        if not (_parts(own.removeprefix("- ").removesuffix(" -"), full) and (full or _ends(joined))):
+            return False
+        self.text, self.whole, self.pieces = joined, line.endswith("\n"), self.pieces + 1
+        return True
+
+
+def _parts(text: str, full: bool) -> bool:
+    """Whether a text is the end of one part and further ones, the last of which may be cut where it is `full`."""
+    first, *rest = text.split(" - ")
+    names = rest[:-1] if full else rest
+    return not any(" " in part.strip() for part in (first, *rest)) and all(_named(part) for part in names)
+
+
+def _named(part: str) -> bool:
+    """Whether a part has a name such as verl's, and a number."""
+    name, _, value = part.strip().rpartition(":")
+    return "/" in name and _value(value) is not None
+
+
+def _ends(text: str) -> bool:
+    """Whether the last part of a step line has a number at its end."""
+    value = text.rpartition(" - ")[2].rpartition(":")[2]
+    return not value.endswith(".") and _value(value) is not None
 
 
 class _Block:
