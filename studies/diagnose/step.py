@@ -1,5 +1,7 @@
 """Steps that are too large: the policy leaves what its samples can vouch for."""
 
+import re
+
 import numpy as np
 
 from rftlab.studies.diagnose.finding import Finding, Unjudged
@@ -10,6 +12,8 @@ from rftlab.studies.diagnose.signal import SILENT
 from rftlab.studies.diagnose.thresholds import limit
 
 KIND = "step too large"
+_CLIP = re.compile(r"clip (\d+(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+(?:\.\d+)?(?:e-?\d+)?))?")
+_SEQUENCE = re.compile(r"ratio of a sequence|\b(?:gspo|luspo)\b", re.IGNORECASE)
 GRADIENT = ("train", "grad_norm")
 
 
@@ -49,8 +53,19 @@ def _drawdown(seen: ObservedRun) -> str | None:
 
 
 def _clipped(seen: ObservedRun) -> str | None:
+    """Tokens that leave a clip range of a usual width; of a narrow one, or of a sequence's ratio, they tell nothing."""
     line = _enough(seen, ("train", "clip_fraction"))
-    return None if line is None else _high(line, limit("clip_fraction"), "of the tokens are clipped")
+    if line is None or _narrow(seen.design.loss or ""):
+        return None
+    return _high(line, limit("clip_fraction"), "of the tokens are clipped")
+
+
+def _narrow(loss: str) -> bool:
+    """Whether a loss, in a design's words, clips what no large step is needed to leave: GSPO's ranges are 0.0003 and
+    0.0004, and in healthy runs two orders of magnitude more of its tokens are clipped (arXiv 2507.18071, section
+    5)."""
+    ranges = [float(text) for found in _CLIP.findall(loss) for text in found if text]
+    return _SEQUENCE.search(loss) is not None or 0 < max(ranges, default=0.0) < limit("clip_range")
 
 
 def _far(seen: ObservedRun) -> str | None:
@@ -85,7 +100,8 @@ def _spikes(seen: ObservedRun) -> str | None:
 
 def _silent_early(seen: ObservedRun) -> str | None:
     """Groups that fall silent within the first rounds at a reward that then stays: each prompt is answered in one way,
-    right or wrong, before it was learnt."""
+    right or wrong, before it was learnt. What counts is how many of those that had a signal in the first round lost it:
+    prompts that are never solved are silent from the start, whatever the step."""
     line, reward = (
         _enough(seen, SILENT),
         _enough(seen, ("train", "reward_mean")) or _enough(seen, ("train", "pass_at_1")),
@@ -97,7 +113,9 @@ def _silent_early(seen: ObservedRun) -> str | None:
     if min(len(early), len(paid)) < 3:
         return ""
     share, level, last = float(np.median(early)), float(np.median(paid)), float(np.median(reward.last()))
-    silent = share >= limit("silent_stuck") and share > line.values[0] + limit("reward_still")
+    first = float(line.values[0])
+    lost = (share - first) / (1 - first) if first < 1 else 0.0
+    silent = share >= limit("silent_stuck") and share > first + limit("reward_still") and lost >= limit("silent_lost")
     if not silent or not 0.05 < level < 0.9 or last - level > limit("stuck"):
         return ""
     return f"{share:.2f} of the groups are silent by round {until:.0f}; reward {level:.2f} then, {last:.2f} at the end"

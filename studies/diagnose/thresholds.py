@@ -29,11 +29,15 @@ THRESHOLDS = {
     "reward_still": Threshold(0.02, "gain of reward that counts as none", "the size of most claimed improvements"),
     "drawdown": Threshold(0.2, "share of the best level that is lost", "simulated: see docs/diagnose.md"),
     "clip_fraction": Threshold(0.2, "share of tokens that are clipped, any tenth", "the step leaves its trust region"),
+    "clip_range": Threshold(0.05, "half-width of a range that a large step leaves", "PPO's 0.1 to 0.3; not GSPO's"),
     "kl": Threshold(0.1, "KL to the policy that sampled, nats a token, any tenth", "ratios of e^0.1 and more"),
     "spike": Threshold(20.0, "gradient norm in multiples of its median", "far outside of what batches differ by"),
     "silent_early": Threshold(0.2, "part of the run by which groups may fall silent", "later it is what was learnt"),
     "silent_stuck": Threshold(
         0.85, "share of groups that are silent so early", "simulated: above most that are healthy"
+    ),
+    "silent_lost": Threshold(
+        0.6, "share of the groups with a signal in round 1 that are silent so early", "simulated: between 0.56 and 0.62"
     ),
     "stuck": Threshold(0.1, "what the reward still gains after that", "a healthy run of silent groups goes on"),
     "changed": Threshold(3.0, "standard deviations that count as progress", "one false alarm in 400"),

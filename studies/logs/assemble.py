@@ -9,7 +9,7 @@ import numpy as np
 from rftlab.shared.errors import check, plain
 from rftlab.studies.logs.designs import design_of
 from rftlab.studies.logs.designs.records import from_records
-from rftlab.studies.logs.names import RATES, Name, named
+from rftlab.studies.logs.names import RATES, Name, named, of_test
 from rftlab.studies.logs.rounds import Counting, tool_of
 from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merged
 from rftlab.studies.logs.steps import Points, cleaned
@@ -164,7 +164,8 @@ def _as_fraction(source: str, name: Name, part: Points, notes: list[str]) -> tup
 def _piece(part: _Part, counting: Counting, unprinted: set[tuple[str, int]]) -> Piece:
     """A metric with its rounds; several updates of a round are averaged."""
     steps, values, n = part.points
-    rounds = (counting.test if part.name.split == "test" else counting.train)(steps)
+    test = part.name.split == "test" or (part.name.split == "" and of_test(part.source))
+    rounds = (counting.test if test else counting.train)(steps)
     values = part.name.offset + part.name.scale * values if part.name.scale != 1.0 else values
     if not np.all(rounds[1:] > rounds[:-1]):
         rounds, first, counts = np.unique(rounds, return_index=True, return_counts=True)

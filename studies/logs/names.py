@@ -2,7 +2,8 @@
 
 Sources, read in their code: verl (verl/trainer/ppo/metric_utils.py and core_algos.py), TRL
 (trl/trainer/grpo_trainer.py, 1.16), prime-rl
-(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py). Of several names
+(orchestrator/metrics.py, trainer/rl/train.py), tinker-cookbook (rl/metric_util.py, rl/metrics.py), slime
+(observability), OpenRLHF (trainer/ppo_trainer.py), EasyR1 (verl/trainer/ray_trainer.py). Of several names
 for one metric the first in
 the table that a run has is taken; the others keep their own names.
 """
@@ -56,6 +57,14 @@ _PRIME = (
     (r"eval/(?P<task>[^/]+)/effective/[^/]+/(?:reward/mean|avg@\d+)", "reward_mean"),
     (r"eval/(?P<task>[^/]+)/avg@\d+", "reward_mean"),
     (r"eval/(?P<task>[^/]+)/effective/[^/]+/num_output_tokens/mean", "response_length"),
+    (r"(?:eval/)?eval_(?P<task>.+)_pass(?P<k>\d+)", "pass_at_{k}"),
+    (r"(?:eval/)?eval_(?P<task>.+)_response_length_mean", "response_length"),
+    (r"(?:eval/)?eval_(?P<task>.+)_truncated_rate", "truncated_fraction"),
+    (r"eval/(?P<task>[^/]+)/response_len/mean", "response_length"),
+    (r"eval/(?P<task>[^/]+)/truncated_ratio", "truncated_fraction"),
+    (r"val/accuracy_reward", "pass_at_1"),
+    (r"val/(?:reward_score|overall_reward)", "reward_mean"),
+    (r"val/format_reward", "format_rate"),
     (r"(?:test|eval|val)/env/all/(?:correct|accuracy)", "pass_at_1"),
     (r"(?:test|eval|val)/env/all/reward/total", "reward_mean"),
     (r"(?:test|eval|val)/env/all/format", "format_rate"),
@@ -95,6 +104,17 @@ _TRAIN = (
     (r"env/all/format", "format_rate"),
     (r"env/all/by_group/frac_mixed", "zero_signal_fraction", -1.0, 1.0),
     (r"optim/entropy", "entropy"),
+    (r"rollout/raw_reward", "reward_mean"),
+    (r"rollout/response_lengths|rollout/response_len/mean|rollout/response_length_mean", "response_length"),
+    (r"rollout/truncated_rate|rollout/truncated|rollout/truncated_ratio", "truncated_fraction"),
+    (r"train/entropy_loss", "entropy"),
+    (r"train/lr-pg_0", "learning_rate"),
+    (r"perf/step_time", "seconds"),
+    (r"reward/accuracy", "pass_at_1"),
+    (r"reward/format", "format_rate"),
+    (r"(?:train/)?actor_lr", "learning_rate"),
+    (r"(?:train/)?actor_grad_norm", "grad_norm"),
+    (r"(?:train/)?ppo_clip_ratio", "clip_fraction"),
 )
 
 _PLAIN = (
@@ -171,6 +191,11 @@ def named(source: str) -> Name | None:
     ):
         return None
     return _name(found, split, task)
+
+
+def of_test(source: str) -> bool:
+    """Whether the name of a metric says that it is of an evaluation, be it in the table or not."""
+    return _split(source)[0] == "test" or _first(_OF_TEST, source) is not None
 
 
 def _first(rules: tuple[_Rule, ...], text: str) -> tuple[_Rule, re.Match] | None:

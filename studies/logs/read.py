@@ -10,14 +10,23 @@ from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
-from rftlab.studies.logs.formats import FORMATS, own_run, published, rollout_records, tensorboard, trl_state
+from rftlab.studies.logs.formats import (
+    FORMATS,
+    mlflow_runs,
+    own_run,
+    published,
+    rollout_records,
+    tensorboard,
+    trl_state,
+)
 from rftlab.studies.logs.formats.completion_tables import sampled
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
 Reader = Callable[[Path], RawRun | list[RawRun]]
 MAX_RUNS = 2000
-_BESIDE = ("metrics.jsonl",)
+_BESIDE = ("metrics.jsonl", "logging.jsonl", "experiment_log.jsonl")
+"""Logs of prime-rl and tinker-cookbook, ms-swift, and EasyR1."""
 
 
 def read_logs(
@@ -95,7 +104,7 @@ def _configured(run: RawRun, path: Path) -> None:
 
 def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:
     """The runs of a folder: our own, a checkpoint of transformers, metrics.jsonl, an offline run of W&B, rollouts,
-    TensorBoard's events."""
+    MLflow's runs, TensorBoard's events."""
     state = trl_state.state_of(folder)
     files = [path for name in _BESIDE if kind_of(path := folder / name) == FILE]
     if own_run.files_of(folder):
@@ -113,6 +122,8 @@ def _read_folder(folder: Path, columns: dict[str, str]) -> tuple[list[RawRun], l
         (run,) = rollout_records.read_files(folder, rows)
         run.notes += notes
         return [run], rows
+    if stored := mlflow_runs.runs_in(folder):
+        return mlflow_runs.read_folder(stored)
     events = tensorboard.events_in(folder)
     check(bool(events), f"{folder} holds no log that is known; allowed: {ALLOWED}")
     runs = [run for run in tensorboard.read_folder(folder, events) if run.series]

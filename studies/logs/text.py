@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, FOLDER, LINK, kind_of
@@ -29,10 +29,12 @@ _KINDS = {
     b"\x80\x04": "a Python pickle, which is never loaded",
 }
 _HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+PROGRESS = "global_step/max_steps"
+"""ms-swift's name of the step and how many there will be."""
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 ALLOWED = (
-    "a console log of verl or TRL, a W&B export or offline run, TensorBoard events, trainer_state.json, JSON, JSON "
-    "lines, CSV, Parquet, a folder of rftlab train"
+    "a console log of verl, TRL, slime, OpenRLHF or prime-rl, a W&B export or offline run, TensorBoard events, "
+    "trainer_state.json, JSON, JSON lines, CSV, Parquet, folders of MLflow, a folder of rftlab train"
 )
 
 
@@ -152,6 +154,19 @@ def _named(text: str) -> float | None:
     if word == "nan":
         return math.nan
     return math.copysign(math.inf, -1 if text.startswith("-") else 1) if word in ("inf", "infinity") else None
+
+
+def finite(value: Any) -> float | None:
+    """A finite number or truth value of a record."""
+    if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
+        return None
+    return float(value)
+
+
+def step_in(text: str) -> float:
+    """The step of "31/94", as ms-swift writes it; nan where there is none."""
+    found = text.partition("/")[0].strip()
+    return float(found) if found.isdigit() and len(found) < 11 else math.nan
 
 
 def whole(value: float | None) -> int | None:

@@ -4,6 +4,8 @@ chosen     linear worlds of the simulator   } thresholds were chosen on these tw
 worlds     other worlds and estimators      }
 held       worlds on which nothing was chosen
 second     more of these, of another kind
+third      and more, on which the rule of clipped tokens was scored
+fourth     and more, on which the rules of step too large were scored as they are
 formats    worlds with a format of which nothing was chosen, with a lenient grade in the log and without
 tiny       the shipped runs of small language models
 planted    fresh runs of one, with a fault each
@@ -37,12 +39,14 @@ from rftlab.studies.tools.known_worlds import (
     KnownCase,
     between,
     chosen,
+    fourth,
     held,
     in_order,
     pieces_of,
     run_of,
     second,
     simulated,
+    third,
     worlds,
 )
 
@@ -244,8 +248,8 @@ def show_futures(title: str, found: list[Future]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Print the tables."""
-    for name, settings in (("chosen", chosen()), ("worlds", worlds()), ("held", held()), ("second", second())):
-        show(name, list(simulated(settings, 2)))
+    for settings in (chosen, worlds, held, second, third, fourth):
+        show(settings.__name__, list(simulated(settings(), 2)))
     for graded, name in ((True, "formats, graded leniently too"), (False, "formats, Pass@1 alone")):
         show(name, list(format_cases(format_worlds(), 2, graded)))
     stored = list(tiny())

@@ -162,6 +162,44 @@ def second() -> list[InWorld]:
     return [InWorld(place, design) for place, design in product(places, choices)]
 
 
+def third() -> list[InWorld]:
+    """Worlds written down when it was known why `step too large` gave false alarms on `second`, before its rule was
+    changed: contexts that share nothing or leak, answers mostly unsolvable; ratios of a sequence beside those of a
+    token, both re-used."""
+    linear = Linear(
+        n_train=700, n_test=250, n_features=80, n_answers=3, rho=0.6, kappa=5.0, align=0.85, base_format=1.0
+    )
+    places: tuple[Environment, ...] = (
+        Tabular(n_contexts=300, n_arms=12, n_correct=2, base_scale=1.5),
+        replace(linear, interference=0.1, n_test=600),
+        replace(linear, unsolvable=0.7),
+    )
+    choices = [
+        Design(32, 8, estimator=preset("gspo"), rounds=200, eval_every=5, epochs=4),
+        Design(64, 4, estimator=preset("luspo"), rounds=180, eval_every=6, epochs=2),
+        Design(32, 8, estimator=preset("grpo"), rounds=200, eval_every=5, epochs=4),
+    ]
+    return [InWorld(place, design) for place, design in product(places, choices)]
+
+
+def fourth() -> list[InWorld]:
+    """Worlds written down after both rules of `step too large` were changed, and scored once: more and fewer that are
+    never solved, memory that fades, sharpening."""
+    base = Linear(n_train=900, n_test=400, n_features=72, n_answers=7, rho=0.7, kappa=3.5, align=0.8, base_format=2.0)
+    places: tuple[Environment, ...] = (
+        replace(base, unsolvable=0.85),
+        replace(base, unsolvable=0.4, forgetting=0.2),
+        replace(base, unsolvable=0.5, sharpening=0.2, n_test=800),
+        Tabular(n_contexts=250, n_arms=10, n_correct=1, base_scale=1.0, nuisance=0.3),
+    )
+    choices = [
+        Design(32, 8, estimator=preset("rloo"), rounds=250, eval_every=5),
+        Design(16, 16, estimator=preset("gspo"), rounds=160, eval_every=4, epochs=3),
+        Design(48, 6, estimator=preset("cispo"), rounds=200, eval_every=10, epochs=2),
+    ]
+    return [InWorld(place, design) for place, design in product(places, choices)]
+
+
 def simulated(settings: list[InWorld], seeds: int) -> Iterator[KnownCase]:
     """Runs of every setting, rate and seed, with what is true of them; and each of them after a third of its rounds,
     with what a longer run is worth there."""
@@ -212,7 +250,8 @@ def _early(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame) 
 
 
 def _log(name: str, setting: InWorld, log: pd.DataFrame) -> ImportedRun:
-    known = KnownDesign(prompts=setting.design.batch_size, rollouts=setting.design.rollouts)
+    loss = "ratio of a sequence" if setting.design.estimator.ratio.level.startswith("sequence") else None
+    known = KnownDesign(prompts=setting.design.batch_size, rollouts=setting.design.rollouts, loss=loss)
     return run_of(name, log, _questions(setting.environment), known)
 
 

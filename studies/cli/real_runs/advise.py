@@ -1,5 +1,6 @@
 """The command line of `rftlab advise`."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -11,6 +12,7 @@ from rftlab.studies.advise.engines import EngineChoice
 from rftlab.studies.console.tables import say
 
 MAX_DESIGNS = 60
+_HOURS = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?|[-+]?nan|[-+]?inf) *(?:GPU-?)?(?:h|hours?)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Advise:
     """gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
     gpus: str = "8xH100"
     """COUNTxNAME, of A100-40, A100-80, H100, H200."""
-    budget: float = 200.0
-    """GPU-hours for the first runs together."""
+    budget: tuple[str, ...] = ("200",)
+    """GPU-hours for the first runs together: 200, or 200 GPU-hours."""
     designs: tuple[str, ...] = ()
     """Labels of the grid, or BxK; the 25 designs of the grid if left out."""
     rounds: int = 500
@@ -54,7 +56,7 @@ class Advise:
     """That the engine is told."""
 
     def __post_init__(self):
-        check_finite("budget", self.budget, above=0)
+        check_finite("budget", self._gpu_hours(), above=0)
         check_finite("learning_rate", self.learning_rate, above=0)
         check_count("rounds", self.rounds, 1, 1_000_000)
         for name in ("prompt_tokens", "response_tokens"):
@@ -62,6 +64,13 @@ class Advise:
                 check_count(name, getattr(self, name), 1, 1_000_000)
         check_choice("engine", self.engine, get_args(EngineChoice))
         check(len(self.designs) <= MAX_DESIGNS, f"designs names {len(self.designs)}; allowed: at most {MAX_DESIGNS}")
+
+    def _gpu_hours(self) -> float:
+        """The budget as a number."""
+        found = _HOURS.fullmatch(" ".join(self.budget))
+        check(found is not None, f"--budget {' '.join(self.budget)[:80]}; allowed: GPU-hours, as 200 or 200 GPU-hours")
+        assert found is not None
+        return float(found[1])
 
     def execute(self, console: Console) -> int:
         """Print the advice; status 1 where no design fits."""
@@ -76,7 +85,7 @@ class Advise:
         show.show_head(console, model, options[0].plan, assumed)
         show.show_evidence(console, evidence)
         self._warn(console, model.name)
-        show.show_options(console, options, self.budget)
+        show.show_options(console, options, self._gpu_hours())
         fitting = [option for option in options if option.plan.fits]
         if fitting:
             self._propose(console, fitting, model.path)
@@ -102,8 +111,8 @@ class Advise:
         from rftlab.studies.advise import show
         from rftlab.studies.advise.rank import first_runs
 
-        found = first_runs(fitting, self.budget)
-        show.show_first(console, found, self.budget, min(fitting, key=lambda option: option.plan.gpu_hours))
+        found = first_runs(fitting, self._gpu_hours())
+        show.show_first(console, found, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
         chosen = found[0].option if found else fitting[0]
         show.show_memory(console, chosen)
         show.show_engine(console, self.engine, chosen.label, self._told(chosen, path))

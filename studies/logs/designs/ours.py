@@ -9,6 +9,10 @@ def recognise(config: dict) -> bool:
     return config.get("level") in ("llm", "sim") and isinstance(config.get("design"), dict)
 
 
+_RATIOS = {"sequence": "ratio of a sequence", "sequence_token": "ratio of a sequence"}
+"""As TRL's designs have it; a ratio of a token is not told."""
+
+
 def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
     """The design of a run of ours."""
     epochs, parts = (count(at(config, f"design.{name}")) or 1 for name in ("epochs", "minibatches"))
@@ -28,7 +32,11 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         advantage=_advantage(config),
         loss=", ".join(
             part
-            for part in (word(at(config, "kinds.surrogate")), word(at(config, "design.estimator.aggregation.kind")))
+            for part in (
+                word(at(config, "kinds.surrogate")),
+                word(at(config, "design.estimator.aggregation.kind")),
+                _RATIOS.get(at(config, "design.estimator.ratio.level")),
+            )
             if part
         )
         or None,

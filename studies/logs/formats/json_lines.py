@@ -6,15 +6,16 @@ A record that says of what kind it is ({"type": "eval", ..}) gives its metrics t
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen
+from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, trainers_step
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, encoding_note, lines_of, opened_text, whole
+from rftlab.studies.logs.text import PROGRESS, Head, encoding_note, lines_of, number, opened_text, step_in, whole
 
 FORMAT = "JSON lines"
 _KINDS = ("type", "kind", "event", "phase", "mode", "split")
@@ -22,6 +23,7 @@ _ENVELOPES = ("data", "metrics")
 """Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
 MAX_BAD = 50
 DEEPEST = 4
+_DECIMAL = re.compile(r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)")
 
 
 def recognise(head: Head) -> bool:
@@ -110,16 +112,31 @@ def _record(line: str) -> Any:
 
 def step_of(records: list[dict]) -> str | None:
     """The name of the step that most records have; the first in the list of those."""
-    counts = Counter(name for record in records for name in flat(record) if name in STEPS)
-    return max(counts, key=lambda name: (counts[name], -STEPS.index(name))) if counts else None
+    rows = [{name: value for name, value in flat(record).items() if name in STEPS} for record in records]
+    counts = Counter(name for row in rows for name in row)
+    best = max(counts, key=lambda name: (counts[name], -STEPS.index(name)), default=None)
+    return trainers_step(rows, best) if best else None
+
+
+def _quoted(name: str, text: str) -> dict[str, float]:
+    """A number that is written as a text, with a point or an exponent, as transformers does since 5.0; a name that is
+    one is not."""
+    if name == PROGRESS:
+        step = step_in(text)
+        return {"global_step": step} if math.isfinite(step) else {}
+    value = number(text) if len(text) < 40 and _DECIMAL.fullmatch(text) else None
+    return {} if value is None else {name: value}
 
 
 def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
-    """The numbers of a record by name; neither truth values nor texts, and nothing below `DEEPEST` levels."""
+    """The numbers of a record by name; no truth values, of texts those that
+    are decimal numbers, and nothing below `DEEPEST` levels."""
     found: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, bool):
             continue
+        if isinstance(value, str):
+            found |= _quoted(prefix + key, value)
         if isinstance(value, float):
             found[prefix + key] = value
         elif isinstance(value, int):

@@ -1,10 +1,12 @@
 """JSON lines with a response a line, of which several share a prompt: verl's `rollout_data_dir` and
-`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl`, tinker-cookbook's
-`iteration_N/*_rollout_summaries.jsonl`, loops of one's own; and TRL's tables of completions.
+`validation_data_dir` (a file a step), prime-rl's `rollouts/step_N/*_rollouts.jsonl` and since 2026
+`rollouts/step_N/train/all/traces.jsonl`, tinker-cookbook's `iteration_N/*_rollout_summaries.jsonl`, loops of one's own;
+and TRL's tables of completions.
 
 A file, or a folder of them, is one run: mean rewards of each step, B and K as they are, the share of groups whose
 rewards are all equal, and how many of each group were right. Prompts and responses themselves are not kept. Sources:
 verl/trainer/ppo/ray_trainer.py (`_dump_generations`), prime_rl/orchestrator (`save_rollouts`),
+prime_rl/monitors/file.py (559b447),
 tinker_cookbook/rl/rollout_logging.py.
 """
 
@@ -14,14 +16,14 @@ from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, kind_of
-from rftlab.studies.logs.formats import completion_tables
+from rftlab.studies.logs.formats import completion_tables, episodes
 from rftlab.studies.logs.formats.tables import STEPS
 from rftlab.studies.logs.run import GroupOutcomes, RawRun, Tool
-from rftlab.studies.logs.text import Head, encoding_note, head_of, lines_of, opened_text, whole
+from rftlab.studies.logs.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
 
 FORMAT = "rollouts"
 GROUPS = ("group_idx", "group_id", "example_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
@@ -38,7 +40,11 @@ _PLACES = (
     "rollouts/step_*/*.jsonl",
     "completions_*.parquet",
     "completions/completions_*.parquet",
+    "step_*/*/all/traces.jsonl",
+    "rollouts/step_*/*/all/traces.jsonl",
 )
+SUBSETS = ("all", "effective")
+"""Folders of prime-rl below those of step and split. Of the two the first has every episode."""
 MAX_BAD, MAX_FILES, MAX_GROUPS = 50, 20_000, 500_000
 Reading = tuple[str, int]
 """Split and step."""
@@ -58,7 +64,7 @@ def recognise(head: Head) -> bool:
     if head.raw.startswith(completion_tables.START):
         return completion_tables.is_table(head.path)
     found = _record(next((line for line in head.lines if line.strip()), ""))
-    return found is not None and _is_response(found)
+    return found is not None and (_is_response(found) or episodes.is_episode(found))
 
 
 def _is_response(record: dict) -> bool:
@@ -197,18 +203,24 @@ def _records(path: Path, head: Head, run: RawRun) -> Iterator[tuple[int, dict | 
     """Line or row, the record, None where it is none, and whether the line has an end."""
     if head.raw.startswith(completion_tables.START):
         run.tool = "trl"
-        for place, record in completion_tables.records(completion_tables.read_table(path), run.notes):
-            yield place, record, True
+        table = completion_tables.read_table(path)
+        yield from ((place, row, True) for place, row in completion_tables.records(table, run.notes))
         return
     with opened_text(path, head.encoding) as stream:
-        yield from ((place, _record(line), end) for place, line, end in lines_of(stream) if line.strip())
+        for place, line, end in lines_of(stream):
+            record = _record(line) if line.strip() else None
+            if record is not None and episodes.is_episode(record):
+                run.tool = run.tool or "prime-rl"
+                yield from ((place, response, end) for response in episodes.responses(record))
+            elif line.strip():
+                yield place, record, end
 
 
 def _row(record: dict, split: str, beside: int | None, run: RawRun) -> _Row | None:
     """A record as a row; None where it lacks a group, a reward or a step."""
     name = next((name for name in GROUPS if record.get(name) is not None), None)
     right, reward = _first(record, RIGHT), _first(record, REWARDS)
-    stated = next((whole(value) for key in STEPS if (value := _number(record.get(key))) is not None), None)
+    stated = next((whole(value) for key in STEPS if (value := finite(record.get(key))) is not None), None)
     step = beside if stated is None else stated
     if name is None or (right is None and reward is None) or step is None:
         return None
@@ -229,26 +241,26 @@ def _tool(record: dict) -> Tool:
 
 
 def _first(record: dict, names: tuple[str, ...]) -> float | None:
-    return next((value for name in names if (value := _number(record.get(name))) is not None), None)
-
-
-def _number(value: Any) -> float | None:
-    """A finite number or truth value of a record."""
-    if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
-        return None
-    return float(value)
+    return next((value for name in names if (value := finite(record.get(name))) is not None), None)
 
 
 def _split_of(path: Path) -> str:
     """By the names of the file and its folder: evaluations say so."""
-    text = f"{path.parent.name} {path.stem}".lower()
+    text = f"{_folder(path).name} {path.stem}".lower()
     return "test" if re.search(r"(^|[^a-z])(eval|val|validation|test)", text) else "train"
 
 
 def _step_beside(path: Path) -> int | None:
     """The step in the name of a file or of its folder; None where there is none."""
-    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(path.resolve().parent.name)
+    folder = _folder(path.resolve())
+    above = folder.parent.name if folder != path.resolve().parent else ""
+    found = _STEP.fullmatch(path.stem) or _STEP.fullmatch(folder.name) or _STEP.fullmatch(above)
     return int(found[1]) if found else None
+
+
+def _folder(path: Path) -> Path:
+    """The folder that says what a file is of: its own, or the one above where that is a subset."""
+    return path.parent.parent if path.parent.name in SUBSETS else path.parent
 
 
 def _record(line: str) -> dict | None:

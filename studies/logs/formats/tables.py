@@ -36,8 +36,14 @@ STEPS = (
     "epoch_step",
 )
 """Names of the column that counts steps, the first that is there."""
+CALLS = "_step"
+"""W&B's count of log calls, which is the trainer's step only where each step is logged once, from 0."""
+OF_TRANSFORMERS = "train/global_step"
+OF_TRAINERS = tuple(name for name in STEPS if "global_step" in name)
 RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
 """Names of the column that tells runs apart."""
+INDEX = "Unnamed: 0"
+"""pandas' name of a first column without one, which is the index that it writes."""
 _COMMA = re.compile(r"-?\d+,\d+")
 _POINT = re.compile(r"-?\d+\.\d+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
@@ -74,6 +80,7 @@ def header_of(head: Head) -> list[str]:
         names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
     except (csv.Error, StopIteration):
         return []
+    names = [INDEX, *names[1:]] if names[0] == "" else names
     return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
@@ -105,12 +112,21 @@ def table_of(head: Head) -> Table:
 def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
     which is noted."""
-    with opened_text(table.path, encoding, newline="") as stream:
+    with opened_text(table.path, encoding, newline="") as stream, long_cells():
         yield _rows(table, stream)
 
 
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Python's csv takes cells of LONGEST characters; the limit is the whole process's, so others get theirs back."""
+    limit = csv.field_size_limit(LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
 def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
-    limit = csv.field_size_limit(LONGEST)  # of the whole process: others' readers get theirs back
     text = _Watched(stream)
     decimals: set[int] = set()
     reader = csv.reader(text, delimiter=table.separator)
@@ -145,8 +161,6 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
         raise UserError(
             f"{table.path}: line {reader.line_num}: {error}; allowed: cells of at most {LONGEST} characters"
         ) from None
-    finally:
-        csv.field_size_limit(limit)
 
 
 class _Watched:
@@ -177,6 +191,16 @@ def _decimals(cell: str) -> int:
     """Digits after the point; 0 of an empty cell, -1 of what has no point."""
     found = _DECIMAL.fullmatch(cell)
     return len(found[1]) if found else -1 if cell else 0
+
+
+def trainers_step(rows: list[dict[str, float]], counted: str) -> str:
+    """The trainer's own step in the place of one that may count log calls, W&B's `_step` or Trackio's `step`: if most
+    rows have both and they differ."""
+    for name in {CALLS: OF_TRAINERS, "step": (OF_TRANSFORMERS,)}.get(counted, ()):
+        both = [(row[name], row[counted]) for row in rows if name in row and counted in row]
+        if 2 * len(both) > len(rows) and any(own != calls for own, calls in both):
+            return name
+    return counted
 
 
 class Columns:

@@ -1,19 +1,25 @@
 """Tidy tables, CSV or Parquet: a row a step, a column a metric; a column of run names where there are several. Our
 own long form too."""
 
+import csv
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.formats.tables import (
+    INDEX,
+    OF_TRAINERS,
     RUNS,
     STEPS,
     Columns,
+    Table,
     chosen,
     header_of,
+    long_cells,
     numbers,
     odd_cells,
     rows_of,
     table_of,
+    trainers_step,
 )
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head, number, whole
@@ -46,8 +52,9 @@ def _places(names: list[str], columns: dict[str, str], path: Path) -> tuple[str,
 def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     table = table_of(head)
     step_name, run_name = _places(table.header, columns, path)
+    step_name = _trainers(head, table, step_name, columns)
     at, run_at = table.header.index(step_name), table.header.index(run_name) if run_name else None
-    wanted = [i for i in range(len(table.header)) if i not in (at, run_at)]
+    wanted = [i for i in range(len(table.header)) if i not in (at, run_at) and table.header[i] != INDEX]
     runs: dict[str, Columns] = {}
     odd: dict[str, int] = {}
     with rows_of(table, head.encoding) as rows:
@@ -72,6 +79,23 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     return found
 
 
+def _trainers(head: Head, table: Table, step: str, columns: dict[str, str]) -> str:
+    """The trainer's own step in the place of a count of log calls, as the first rows tell; noted."""
+    if "step" in columns:
+        return step
+    named = [(i, name) for i, name in enumerate(table.header) if name == step or name in OF_TRAINERS]
+    with long_cells():
+        rows = [
+            {name: value for i, name in named if i < len(cells) and (value := number(cells[i])) is not None}
+            for cells in csv.reader(head.lines[1:500], delimiter=table.separator)
+            if any(cells)
+        ]
+    found = trainers_step(rows, step)
+    if found != step:
+        table.notes.append(f"steps are {found}: {step} counts log calls")
+    return found
+
+
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
     """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
     import pyarrow
@@ -90,6 +114,9 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
     frame.columns = names
     check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")
     step_name, run_name = _places(names, columns, path)
+    if "step" not in columns:
+        head = frame[[name for name in names if name == step_name or name in OF_TRAINERS]].head(500)
+        step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
     run_name = run_name if with_runs else None
     groups = (
         [("", frame)]

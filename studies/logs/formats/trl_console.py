@@ -10,6 +10,7 @@ import math
 import re
 from array import array
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +19,11 @@ import numpy as np
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs.formats import verl_console
 from rftlab.studies.logs.run import RawRun, Series
-from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text, whole
+from rftlab.studies.logs.text import PROGRESS, Head, encoding_note, lines_of, number, opened_text, step_in, whole
 
 FORMAT = "TRL console"
+LONGEST_PRINTED = 120
+"""Lines over which a dictionary may be broken."""
 _OPEN = re.compile(r"\{'[\w/@. -]{1,200}':")
 _ITEM = re.compile(
     r"\s*'(?P<name>[^'\n]{1,300})':\s*(?:'(?P<quoted>[^'\n]*)'|(?P<bare>[^\s,'\"{}\[\]]{1,60})|\[[^\]\n]*\])\s*(?P<end>[,}])"
@@ -52,7 +55,7 @@ class Printed(NamedTuple):
 
 def recognise(head: Head) -> bool:
     """Whether the start holds such dictionaries, more of them than lines of verl's."""
-    found = sum(bool(set(values_in(line) or ()) & set(_USUAL)) for line in head.lines if "{'" in line)
+    found = sum(bool(set(values_in(line) or ()) & set(_USUAL)) for _, line in _joined(enumerate(head.lines, start=1)))
     return found > 0 and found > verl_console.lines_in(head)
 
 
@@ -64,6 +67,8 @@ def values_in(line: str) -> dict[str, float] | None:
     at, found = opened.start() + 1, {}
     while item := _ITEM.match(line, at):
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
+        if item["name"] == PROGRESS and text:
+            found["global_step"] = step_in(text)
         value = number(text) if text else None
         if value is not None:
             found[item["name"]] = value
@@ -91,7 +96,7 @@ def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
     bar: tuple[int, int] | None = None
     cut = 0
     with opened_text(path, head.encoding) as stream:
-        for place, line, _ in lines_of(stream):
+        for place, line in _joined((place, line) for place, line, _ in lines_of(stream)):
             bars = _BAR.findall(line)
             bar = (int(bars[-1][0]), int(bars[-1][1])) if bars else bar
             if "{'" not in line:
@@ -107,6 +112,26 @@ def _printed(path: Path, head: Head, run: RawRun) -> list[Printed]:
                 bar = None
     run.notes += [f"{cut} dictionaries that are cut or hold more than numbers left out"] if cut else []
     return found
+
+
+def _joined(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines with their places; a dictionary that is broken over several, by a terminal or by pprint, in one. What has
+    no end, or another beginning before it, is left as it is."""
+    held: list[tuple[int, str]] = []
+    for place, line in lines:
+        if held and ("{'" in line or len(held) >= LONGEST_PRINTED):
+            yield from held
+            held = []
+        if held:
+            held.append((place, line))
+            if "}" in line:
+                yield held[0][0], "".join(text.rstrip("\r\n") for _, text in held)
+                held = []
+        elif _OPEN.search(line) and "}" not in line:
+            held = [(place, line)]
+        else:
+            yield place, line
+    yield from held
 
 
 def _take(run: RawRun, number: int, place: int, values: dict[str, float]) -> None:
@@ -144,8 +169,14 @@ def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | N
     found: list[int | None] = []
     last = 0
     for one in printed:
+        step: int | None
         own = one.epoch / part if part is not None and one.is_test else np.nan
-        step = round(own) if abs(own - np.rint(own)) <= OFF else last if one.is_test else next(told)
+        if not one.is_test:
+            step = next(told)
+        elif one.stated is not None:
+            step = one.stated
+        else:
+            step = round(own) if abs(own - np.rint(own)) <= OFF else last
         last = last if step is None else step
         found.append(step)
     return found

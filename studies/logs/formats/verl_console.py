@@ -11,15 +11,14 @@ import re
 from pathlib import Path
 
 from rftlab.studies.logs.designs.values import at, word
+from rftlab.studies.logs.formats.verl_lines import CODES, STEP, StepLine, value_of
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text
+from rftlab.studies.logs.text import Head, encoding_note, lines_of, opened_text
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
-_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 _PREFIX = re.compile(r"\s*(\([^()]{0,200}pid=\d+[^()]{0,200}\)) ?")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
-_STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)]*\))?:)")
 _RECOGNISED = re.compile(
     r"step:\d+ - [^\s:]+/[^\s:]+:[-\dn]|'actor_rollout_ref':|actor_rollout_ref\.[\w.]+=|verl\.trainer\.main_ppo"
 )
@@ -44,7 +43,7 @@ def recognise(head: Head) -> bool:
 
 def lines_in(head: Head) -> int:
     """Lines of it that the start of a file holds, and settings of its own."""
-    return sum(1 for _ in _RECOGNISED.finditer(_CODES.sub("", head.text)))
+    return sum(1 for _ in _RECOGNISED.finditer(CODES.sub("", head.text)))
 
 
 def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
@@ -70,22 +69,41 @@ class _Log:
         """The step of the last line of training."""
         self.unread: list[int] = []
         """Places of step lines with parts that are no numbers."""
+        self.open: StepLine | None = None
+        """The step line that was read last, while what follows may go on with it."""
+        self.wrapped = 0
+        self.doubtful: list[int] = []
+        """Places of step lines after which something stands alone that may be the rest of their last number."""
 
     def line(self, place: int, line: str, whole: bool) -> None:
         """Take the next line; most hold nothing for us, so they are left after a search or two."""
+        if self.open is not None:
+            if self.open.goes_on(line):
+                self.wrapped += self.open.pieces == 2
+                return
+            self._close()
         if self.block is not None:
             self._continue(self.block, line)
         if "step:" in line:
             self._give_up()
-            plain = _CODES.sub("", line.rstrip("\r\n"))
+            plain = CODES.sub("", line.rstrip("\r\n"))
             plain = _PREFIX.sub("", plain, count=1)
-            found = _STEP.search(plain)
+            found = STEP.search(plain)
             if found:
-                self._step(place, int(found[1]), _REPEATED.sub("", plain[found.end() :]), whole)
+                self.open = StepLine(place, int(found[1]), plain, found.end(), len(line.rstrip("\r\n")), whole)
         elif "validation metrics" in line or (self.last is None and "'actor_rollout_ref'" in line):
             self._open(place, line)
         elif self.last is None and "=" in line:
             self.overrides |= dict(_OVERRIDE.findall(line))
+
+    def _close(self) -> None:
+        """Take the step line that is open, which nothing more goes on with."""
+        if self.open is not None:
+            part, self.open = self.open, None
+            if part.doubtful:
+                self.doubtful.append(part.place)
+                part.text = part.text.rpartition(" - ")[0]
+            self._step(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
 
     def _step(self, place: int, step: int, text: str, whole: bool) -> None:
         values = {}
@@ -97,7 +115,7 @@ class _Log:
             parts = parts[:-1]
         for part in parts:
             name, _, value = part.strip().rpartition(":")
-            found = _value(value)
+            found = value_of(value)
             if found is None or not name or " " in name:
                 self.unread.append(place)
             else:
@@ -135,7 +153,7 @@ class _Log:
 
     def _open(self, place: int, line: str) -> None:
         """Something over several lines begins: the configuration, or validation metrics."""
-        plain = _CODES.sub("", line)
+        plain = CODES.sub("", line)
         prefix = _PREFIX.match(plain)
         text = plain[prefix.end() :] if prefix else plain
         kind = _VALIDATION.search(text)
@@ -145,7 +163,7 @@ class _Log:
 
     def _continue(self, block: "_Block", line: str) -> None:
         """One more line of what began, unless another process wrote it."""
-        plain = _CODES.sub("", line)
+        plain = CODES.sub("", line)
         prefix = _PREFIX.match(plain)
         if (prefix[1] if prefix else "") != block.prefix and (prefix or block.prefix):
             return
@@ -180,7 +198,7 @@ class _Log:
         """Validation metrics that are printed by themselves, with all digits: of the untrained model, or after the
         last round."""
         for name, value in _SCORE.findall(text):
-            found = _value(value)
+            found = value_of(value)
             name = f"val/{name}" if name.startswith("test_score/") else name
             if found is None:
                 continue
@@ -207,7 +225,14 @@ class _Log:
 
     def done(self) -> RawRun:
         """The run, when the log has ended."""
+        self._close()
         self._give_up()
+        if self.wrapped:
+            self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
+        if self.doubtful:
+            many = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
+            said = "the next line may be the rest of its last value, which is left out"
+            self.run.notes.append(f"line {self.doubtful[0]}{many}: {said}")
         if self.initial:
             self._begin(1, 1)
         if self.run.config is None and self.overrides:
@@ -260,11 +285,3 @@ def _closed(text: str) -> dict | None:
         if found is not None:
             return found
     return None
-
-
-def _value(text: str) -> float | None:
-    """A number; the usual case first, for speed."""
-    try:
-        return float(text)
-    except ValueError:
-        return number(text)

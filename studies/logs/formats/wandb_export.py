@@ -96,10 +96,16 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         f"{table.path}: no column is named `run - metric`; allowed: a W&B export, or a plain table of steps "
         "and metrics",
     )
-    steps = {match["run"]: i for i, match in columns if match["metric"] in _X}
     axis = 0 if table.header[0].lower() in _X else None
+    counted = axis is not None and "global" in table.header[0]  # the trainer's own, which W&B's _step is not
+    steps = {
+        match["run"]: i
+        for own in (False, True)  # a run's own global step outranks its _step
+        for i, match in columns
+        if match["metric"] in _X and ("global" in match["metric"]) == own and (own or not counted)
+    }
     runs: dict[str, RawRun] = {}
-    wanted = [(i, match["run"], match["metric"]) for i, match in columns if i not in steps.values()]
+    wanted = [(i, match["run"], match["metric"]) for i, match in columns if match["metric"] not in _X]
     bad: dict[str, int] = {}
     of: dict[int, tuple[RawRun, str, int]] = {}
     for i, name, metric in wanted:
