@@ -19,6 +19,8 @@ class StepLine:
 
     def goes_on(self, line: str) -> bool:
         """Take the next line, if it is the rest of this one."""
+        if " " in line.partition(" - ")[0].strip().removeprefix("- "):
+            return False  # most lines: a prefix or prose, told before anything is searched
         own = CODES.sub("", line.rstrip("\r\n"))
         if not own or len(own) > self.width or STEP.search(own):
             return False
