@@ -413,3 +413,18 @@ def test_a_task_of_ones_own_needs_its_lengths():
     assert rftlab(*ask)[0] == 2
     short, long = (rftlab(*ask, "--prompt-tokens", 100, "--response-tokens", n)[1] for n in (100, 3000))
     assert "responses of 3000 tokens" in long and short != long
+
+
+# --- the command line ---
+
+
+@pytest.mark.parametrize("words", [("20",), ("20h",), ("20", "GPU-hours"), ("20 GPU-hours",)])
+def test_a_budget_is_a_number_with_or_without_its_unit(words):
+    status, text = rftlab("advise", "--model", "7e9", "--designs", "32x8", "--budget", *words)
+    assert status == 0 and "20 GPU-hours" in text
+
+
+@pytest.mark.parametrize("words", [("1.2.3",), ("many",), ("20", "days"), (".",), ("nan",), ("-1",), ("1e999",)])
+def test_another_budget_is_one_line(words):
+    status, text = rftlab("advise", "--model", "7e9", "--budget", *words)
+    assert status == 2 and "budget" in text and "allowed" in text and "Traceback" not in text
