@@ -1,6 +1,8 @@
 """The two environments: linear (parameters shared by all contexts, so it generalises) and tabular (nothing shared,
 exact)."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rftlab.shared.jit import entry
@@ -43,15 +45,18 @@ def _tabular(environment: Tabular) -> World:
 
 
 def _linear(environment: Linear) -> World:
+    train, test = (contexts.at(environment.align, environment.kappa) for contexts in drawn_contexts(environment))
+    base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
+    return base._replace(**{name: getattr(environment, name) for name in _EXTRAS})
+
+
+def drawn_contexts(environment: Linear) -> tuple["DrawnContexts", "DrawnContexts"]:
+    """Training and test contexts, drawn from the environment's `world_seed`; neither depends on `align` or `kappa`."""
     rng = np.random.Generator(np.random.Philox(environment.world_seed))
     shape = (environment.n_features, environment.answer_tokens * environment.n_answers)
     teacher, distractor = rng.standard_normal(shape), rng.standard_normal(shape)
-    train, test = (
-        _linear_contexts(environment, teacher, distractor, rng, n, bonus)
-        for n, bonus in ((environment.n_train, environment.familiarity), (environment.n_test, 0.0))
-    )
-    base = World(train, test, environment.n_arms, environment.format_scale, environment.nuisance, _style(environment))
-    return base._replace(**{name: getattr(environment, name) for name in _EXTRAS})
+    train = _drawn(environment, teacher, distractor, rng, environment.n_train, environment.familiarity)
+    return train, _drawn(environment, teacher, distractor, rng, environment.n_test, 0.0)
 
 
 def _style(environment: Linear) -> Style:
@@ -98,27 +103,54 @@ def _scored(
     return features, scores
 
 
-def _linear_contexts(
+class DrawnContexts(NamedTuple):
+    """Contexts of a linear environment before it is known how right its base policy is."""
+
+    environment: Linear
+    features: np.ndarray
+    """(n, d) float32."""
+    score: np.ndarray
+    """(n, T Y): the largest of each token is right."""
+    unrelated: np.ndarray
+    """(n, T Y): linear in the features, and nothing to do with the score."""
+    noise: np.ndarray
+    """(n, A) on the base policy's logits."""
+    correct: np.ndarray
+    """(n, A) bool."""
+    bonus: float
+    """On correct arms, in the base policy's logits."""
+    base_format: np.ndarray
+    """(n,) logits."""
+
+    def base_logits(self, align: float, kappa: float) -> np.ndarray:
+        """The base policy's logits (n, A): kappa times a mixture of the score and what is unrelated to it."""
+        answers = kappa * (align * self.score + np.sqrt(1 - align**2) * self.unrelated)
+        logits = np.repeat(answers, self.environment.n_styles, axis=1)
+        logits += self.noise
+        if self.bonus != 0:
+            logits[self.correct] += self.bonus
+        return logits
+
+    def at(self, align: float, kappa: float) -> Contexts:
+        """The contexts of a world."""
+        return contexts_of(
+            padded(self.features, 0.0),
+            padded(self.base_logits(align, kappa), NO_ARM),
+            self.base_format.astype(np.float32),
+            self.correct,
+            self.environment.answer_tokens,
+        )
+
+
+def _drawn(
     environment: Linear, teacher: np.ndarray, distractor: np.ndarray, rng: np.random.Generator, n: int, bonus: float
-) -> Contexts:
-    """n contexts, with a bonus on correct arms in the base policy's logits."""
+) -> DrawnContexts:
     features, score = _scored(environment, _unit(teacher), rng, n)
     solvable = rng.random(n) >= environment.unsolvable
-    answer_logits = environment.kappa * (
-        environment.align * score + np.sqrt(1 - environment.align**2) * project(features, _unit(distractor))
-    )
-    logits = np.repeat(answer_logits, environment.n_styles, axis=1)
-    logits += 0.5 * rng.standard_normal(logits.shape)
+    unrelated = project(features, _unit(distractor))
+    noise = 0.5 * rng.standard_normal((n, environment.n_arms))
     by_token = score.reshape(n, environment.answer_tokens, environment.n_answers)
     correct = (np.arange(environment.n_answers) == by_token.argmax(axis=2)[:, :, None]).reshape(score.shape)
     correct = np.repeat(correct & solvable[:, None], environment.n_styles, axis=1)
-    if bonus != 0:
-        logits[correct] += bonus
     base_format = environment.base_format + rng.standard_normal(n)
-    return contexts_of(
-        padded(features, 0.0),
-        padded(logits, NO_ARM),
-        base_format.astype(np.float32),
-        correct,
-        environment.answer_tokens,
-    )
+    return DrawnContexts(environment, features, score, unrelated, noise, correct, bonus, base_format)

@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit, ndtri
 
 from rftlab.sim.config import Linear, Optimizer, Simulation
-from rftlab.sim.environments import build
+from rftlab.sim.environments import DrawnContexts, drawn_contexts
 
 Scale = Literal["log", "logit", "linear"]
 _PROBE = 512
@@ -175,11 +175,11 @@ def as_right(environment: Linear, right: float) -> Linear | None:
     Where even align = 1 is too little, kappa is raised until it is enough. None where the chance is below that of a
     random answer.
     """
-    probe = replace(environment, n_train=_PROBE, n_test=1)
+    probe, _ = drawn_contexts(replace(environment, n_train=_PROBE, n_test=1))
 
     @cache
     def excess(align: float, kappa: float) -> float:
-        return answer_rates(replace(probe, align=align, kappa=kappa)).mean() - right
+        return _answer_rates(probe, align, kappa).mean() - right
 
     if excess(0.0, environment.kappa) > 0:
         return None
@@ -196,13 +196,13 @@ def as_right(environment: Linear, right: float) -> Linear | None:
 
 def answer_rates(environment: Linear) -> np.ndarray:
     """Chance (n_train,) that the base policy's answer to each training context is right, whatever its format."""
-    contexts = build(environment).train
-    logits = (
-        contexts.base_logits[:, : environment.n_arms]
-        .astype(np.float64)
-        .reshape(len(contexts.correct), environment.answer_tokens, -1)
-    )
+    train, _ = drawn_contexts(environment)
+    return _answer_rates(train, environment.align, environment.kappa)
+
+
+def _answer_rates(contexts: DrawnContexts, align: float, kappa: float) -> np.ndarray:
+    n, tokens = len(contexts.correct), contexts.environment.answer_tokens
+    logits = contexts.base_logits(align, kappa).astype(np.float32).astype(np.float64).reshape(n, tokens, -1)
     chances = np.exp(logits - logits.max(axis=2, keepdims=True))
     chances /= chances.sum(axis=2, keepdims=True)
-    bits = (contexts.correct[:, None] >> np.arange(environment.n_arms, dtype=np.uint32)) & 1
-    return (chances * bits.reshape(logits.shape)).sum(axis=2).prod(axis=1)
+    return (chances * contexts.correct.reshape(logits.shape)).sum(axis=2).prod(axis=1)

@@ -12,7 +12,9 @@ from rftlab.studies.advise.engines import EngineChoice
 from rftlab.studies.console.tables import say
 
 MAX_DESIGNS = 60
-_HOURS = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?nan|[-+]?inf) *(?:GPU-?)?(?:h|hours?)?", re.IGNORECASE)
+_HOURS = re.compile(
+    r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?nan|[-+]?inf) *(?:GPU-?)?(?:h|hours?)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
