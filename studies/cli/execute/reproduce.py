@@ -84,6 +84,8 @@ def write(console: Console, study: Study, root: Path, quiet: bool) -> Path:
     for line in main.diverged:
         console.print(f"diverged: {line}", style="red", markup=False)
     say(console, f"{verdicts}report: {path}")
+    if study.level == "sim":
+        say(console, "your own batch size, in the browser: make explore, or rftlab explore with the extra 'explore'")
     return path
 
 
