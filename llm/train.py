@@ -40,7 +40,7 @@ from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.errors import check
 from rftlab.shared.files import reported, sweep, write_file
 from rftlab.shared.folders import FILE, entries, folder_below, kind_of, read_json
-from rftlab.shared.own import at_round
+from rftlab.shared.own.functions import at_round
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""

@@ -23,8 +23,8 @@ from rftlab.shared.config.advantage import (
 from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import UserError, check, check_labels
 from rftlab.shared.jit import inner, jit, kernel
-from rftlab.shared.own import begin, check_own
-from rftlab.shared.own_call import call_advantage
+from rftlab.shared.own.call import call_advantage
+from rftlab.shared.own.functions import begin, check_own
 from rftlab.shared.pool import Pool, deviation, mean_and_std, mean_of, runner_up
 
 WHITEN_EPS = 1e-8

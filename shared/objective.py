@@ -16,8 +16,8 @@ from rftlab.shared.exponential import exp
 from rftlab.shared.jit import inner, jit
 from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
-from rftlab.shared.own import begin, check_own
-from rftlab.shared.own_call import call_surrogate
+from rftlab.shared.own.call import call_surrogate
+from rftlab.shared.own.functions import begin, check_own
 from rftlab.shared.prepare import Batch
 from rftlab.shared.sums import BLOCK, block, block_total
 from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio

@@ -11,7 +11,7 @@ from rftlab.shared.callbacks import never, noop
 from rftlab.shared.config.own import is_own
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
-from rftlab.shared.own import begin, check_own
+from rftlab.shared.own.functions import begin, check_own
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1

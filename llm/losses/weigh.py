@@ -13,7 +13,7 @@ from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
 from rftlab.shared.estimator import Rule
-from rftlab.shared.own import surrogate_at
+from rftlab.shared.own.functions import surrogate_at
 
 Flag: TypeAlias = torch.Tensor | bool
 

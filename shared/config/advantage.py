@@ -157,7 +157,7 @@ def own_address(spec: Any) -> int:
     """Address of the function that a part of an estimator is; 0 where it is none."""
     if not hasattr(spec, "source"):
         return 0
-    from rftlab.shared.own import function_of  # here, because configurations are read without a compiler
+    from rftlab.shared.own.functions import function_of  # here, because configurations are read without a compiler
 
     return function_of(spec).address
 

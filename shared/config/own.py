@@ -2,7 +2,7 @@
 surrogate.py).
 
 The hash is part of a configuration, so what ran with one function is never taken for what another one does.
-`rftlab.shared.own` holds the functions.
+`rftlab.shared.own.functions` holds the functions.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.own import is_compiled, register
+from rftlab.shared.own.functions import is_compiled, register
 from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.cards.card import Card

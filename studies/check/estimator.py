@@ -12,8 +12,8 @@ from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.own import function_of
-from rftlab.shared.own_groups import check_finite, checked
+from rftlab.shared.own.functions import function_of
+from rftlab.shared.own.groups import check_finite, checked
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
 from rftlab.shared.source import python_of

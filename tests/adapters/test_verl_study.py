@@ -23,8 +23,8 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from rftlab.llm.config import LoRA, config_of
 from rftlab.shared.design import Design
 from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl_files import write_pair
-from rftlab.studies.backend.verl_settings import refused, settings_of
+from rftlab.studies.backend.verl.files import write_pair
+from rftlab.studies.backend.verl.settings import refused, settings_of
 from rftlab.studies.cards import preset
 from rftlab.studies.logs.designs import design_of, ours
 from rftlab.studies.paper.experiments import EXPERIMENTS

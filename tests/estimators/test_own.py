@@ -13,7 +13,7 @@ import pytest
 import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.own import OwnAdvantage
-from rftlab.shared.own import function_of
+from rftlab.shared.own.functions import function_of
 from rftlab.shared.plugins import load
 from rftlab.shared.pool import pool_of
 from rftlab.sim.environments import build
@@ -250,7 +250,7 @@ def test_a_compiled_function_that_goes_wrong_is_one_line():
 
 
 def test_a_slow_function_is_told_so(monkeypatch):
-    monkeypatch.setattr("rftlab.shared.own.LIMIT", 0.01)
+    monkeypatch.setattr("rftlab.shared.own.functions.LIMIT", 0.01)
     rl.advantage("slow")(sleeps)
     with pytest.raises(rl.UserError, match="advantage slow: took 0 seconds; allowed: 0 for a batch"):
         prepared(rl.preset("slow"))

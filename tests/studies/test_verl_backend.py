@@ -20,12 +20,12 @@ from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Sapo
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
-from rftlab.studies.backend import verl_data
 from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl_files import design_of as written_design
-from rftlab.studies.backend.verl_files import files_of, write_pair, yaml_of
-from rftlab.studies.backend.verl_reward import compute_score
-from rftlab.studies.backend.verl_settings import refused, settings_of
+from rftlab.studies.backend.verl import data as verl_data
+from rftlab.studies.backend.verl.files import design_of as written_design
+from rftlab.studies.backend.verl.files import files_of, write_pair, yaml_of
+from rftlab.studies.backend.verl.reward import compute_score
+from rftlab.studies.backend.verl.settings import refused, settings_of
 from rftlab.studies.cards import preset
 from rftlab.studies.cli.commands import run as command
 from rftlab.studies.compare.free import known_of

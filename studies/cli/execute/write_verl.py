@@ -13,8 +13,8 @@ from rftlab.studies.advise.fleet import Fleet, FleetPlan, planned_on
 from rftlab.studies.advise.models import shape_named
 from rftlab.studies.advise.show import PHASES
 from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl_files import left_out_of, reasons, write_pair
-from rftlab.studies.backend.verl_settings import MAX_TOKENS
+from rftlab.studies.backend.verl.files import left_out_of, reasons, write_pair
+from rftlab.studies.backend.verl.settings import MAX_TOKENS
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
 from rftlab.studies.console.tables import put, say, table_of

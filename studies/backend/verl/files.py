@@ -1,7 +1,7 @@
 """The cells of a pair as folders for verl, which any cluster can run.
 
     verl/PAIR/README.md              the three commands, and the cells that are left out
-              data/                  questions and reward (verl_data.py), once for all cells
+              data/                  questions and reward (data.py), once for all cells
               POINT/verl.yaml        what differs from verl's own configuration
                     run.sh           the command; writes run.log and checkpoints/ beside it
                     design.json      the design in our terms, and the whole configuration of the run
@@ -21,9 +21,9 @@ from rftlab.llm.tasks.task import Task
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, verify_folder, write_file, write_folder
 from rftlab.shared.folders import file_below, folder_below, kind_of, read_file
-from rftlab.studies.backend import verl_data as data
 from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl_settings import VERL, refused, refused_model, settings_of
+from rftlab.studies.backend.verl import data
+from rftlab.studies.backend.verl.settings import VERL, refused, refused_model, settings_of
 from rftlab.studies.logs.designs import ours
 from rftlab.studies.runs.points import Point
 

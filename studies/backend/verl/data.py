@@ -43,7 +43,7 @@ SCHEMA = pyarrow.schema(
 """verl's columns (examples/data_preprocess of 0.9.1); `verifier` is ours."""
 REWARD_FILE = '''"""The reward of these data: rftlab's own verifier, one response at a time."""
 
-from rftlab.studies.backend.verl_reward import compute_score
+from rftlab.studies.backend.verl.reward import compute_score
 
 __all__ = ["compute_score"]
 '''

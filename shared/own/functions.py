@@ -6,7 +6,7 @@ goes wrong is kept for the thread that called, because nothing can be raised thr
 raises it.
 
 A Python function is called once for each different group that it was given so far (rewards are often 0 or 1, groups
-small), or for all groups at once where it says that it takes them so (own_groups.py); one that numba compiled is called
+small), or for all groups at once where it says that it takes them so (groups.py); one that numba compiled is called
 from a compiled loop.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check, said_by
-from rftlab.shared.own_groups import OneByOne, Together, check_finite, checked, frozen, spans_of
+from rftlab.shared.own.groups import OneByOne, Together, check_finite, checked, frozen, spans_of
 from rftlab.shared.plugins import load_known
 from rftlab.shared.source import python_of, source_sha256
 
