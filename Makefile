@@ -122,8 +122,8 @@ $(VENV)/installed-explore: $(VENV)/installed-test
 	$(PIP_INSTALL) --editable '.[test,explore]'
 	touch $@
 
-$(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/install_vllm.py
-	$(BIN)/python -m tests.support.install_vllm $(PINS)
+$(VENV)/installed-vllm: $(VENV)/installed-llm tests/support/machine/install_vllm.py
+	$(BIN)/python -m tests.support.machine.install_vllm $(PINS)
 	touch $@
 
 $(VENV)/installed-trl: $(VENV)/installed-llm

@@ -27,7 +27,7 @@ if numba.config.DISABLE_JIT:
 
 def pytest_configure():
     """A mistyped RFTLAB_GOLDEN ends the session: what it is for would be skipped."""
-    from tests.support.vectors import WHOLE, folder_of
+    from tests.support.estimators.vectors import WHOLE, folder_of
 
     if os.environ.get("RFTLAB_GOLDEN") and not any(folder_of(WHOLE).glob("*.json")):
         raise pytest.UsageError(

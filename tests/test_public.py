@@ -12,7 +12,7 @@ import pytest
 
 import rftlab as rl
 from rftlab.sim.environments import build
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
 
 SOURCE = Path(rl.__file__).read_text()
 TRAINER = {"train", "losses"}

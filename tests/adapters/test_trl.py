@@ -18,7 +18,7 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.prepare import batch_from_advantages
 from rftlab.studies.cards import preset
 from rftlab.studies.logs import read_collection, read_logs
-from tests.support.tiny_trl import GROUPS, K, KeepCurve, forward, seen_reward, trainer_of
+from tests.support.trainer.tiny_trl import GROUPS, K, KeepCurve, forward, seen_reward, trainer_of
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -25,8 +25,8 @@ from rftlab.studies.logs.run import ImportedRun, KnownDesign
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.signal.signal import beta_of, silent_share
-from tests.support.here import rftlab
-from tests.support.planted_logs import piece_of
+from tests.support.logs.planted import piece_of
+from tests.support.machine.here import rftlab
 
 ASSUMED = Assumed(120, 200, 500, 500)
 SEVEN = shape_named("7e9").shape

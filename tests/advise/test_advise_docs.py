@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.pages import run_page
-from tests.support.vectors import ROOT
+from tests.support.docs.pages import run_page
+from tests.support.estimators.vectors import ROOT
 
 
 @pytest.mark.parametrize(("page", "blocks"), [("signal.md", 3), ("advise.md", 1), ("law.md", 1)])

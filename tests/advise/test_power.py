@@ -19,8 +19,8 @@ from rftlab.studies.signal.power import (
     smallest_difference,
 )
 from rftlab.studies.signal.repeats import final_score, pooled_sigma, repeats_of
-from tests.support.here import rftlab
-from tests.support.planted_logs import piece_of
+from tests.support.logs.planted import piece_of
+from tests.support.machine.here import rftlab
 
 A, B = np.array([0.41, 0.43, 0.40]), np.array([0.44, 0.46, 0.45])
 

@@ -24,7 +24,7 @@ from rftlab.studies.signal.signal import (
 from rftlab.studies.signal.source import MeasuredRates, fitted, of_pilot, read_rates
 from rftlab.studies.theory.algebra import silent_chance
 from rftlab.studies.theory.models import beta_rates
-from tests.support.here import rftlab
+from tests.support.machine.here import rftlab
 
 SIZES = (1, 2, 3, 8, 64)
 

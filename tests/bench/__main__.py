@@ -2,8 +2,8 @@
 
 Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included,
 compilation not; medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2
-(`tests/support/isa.py`), for which the process starts itself again. The grid is the time of 2,000 rounds of every cell.
-Results are not checked here but in the test suite.
+(`tests/support/machine/isa.py`), for which the process starts itself again. The grid is the time of 2,000 rounds of
+every cell. Results are not checked here but in the test suite.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.points import Point
 from tests.bench import cell as peer_cell
-from tests.support.isa import ONE_THREAD, only_avx2
+from tests.support.machine.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
 PEERS = ("numpy", "torch", "jax")

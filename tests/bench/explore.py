@@ -16,7 +16,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import simulate
 from rftlab.studies.explore.choices import Choices, simulation_of
-from tests.support.explorer_page import chromium, explorer, settled, text_of, until
+from tests.support.web.explorer_page import chromium, explorer, settled, text_of, until
 
 DESIGNS = ((32, 8), (256, 8), (2048, 1))
 WATCH = """

@@ -21,7 +21,7 @@ from rftlab.studies.tools.diagnose_cases import (
 from rftlab.studies.tools.known_formats import format_cases, format_worlds, graded_curve
 from rftlab.studies.tools.known_worlds import chosen, held, simulated, worlds
 from rftlab.studies.tools.planted_tiny import planted_runs, shipped
-from tests.support.logs import runs_folder
+from tests.support.logs.formats import runs_folder
 
 
 @pytest.mark.parametrize("settings", [chosen(), worlds(), held()], ids=["chosen", "worlds", "held"])

@@ -12,11 +12,11 @@ from rftlab.studies.diagnose import CHECKS
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
-from tests.support.here import rftlab
-from tests.support.logs import LOGS
-from tests.support.pages import run_page
-from tests.support.planted_logs import after, changed, healthy, log_of
-from tests.support.vectors import ROOT
+from tests.support.docs.pages import run_page
+from tests.support.estimators.vectors import ROOT
+from tests.support.logs.formats import LOGS
+from tests.support.logs.planted import after, changed, healthy, log_of
+from tests.support.machine.here import rftlab
 
 
 @pytest.mark.parametrize("kind", LOGS)

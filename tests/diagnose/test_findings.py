@@ -5,7 +5,7 @@ import pytest
 
 from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
 from rftlab.studies.diagnose.finding import ORDER
-from tests.support.planted_logs import QUESTIONS, after, changed, healthy, log_of, towards
+from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, towards
 
 
 def flat(level, deviation, seed=3):

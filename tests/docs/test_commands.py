@@ -9,10 +9,10 @@ import pytest
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.commands import _parse
-from tests.support.command_lines import Line, lines_of, words_of
-from tests.support.notebooks import notebooks, page_of
-from tests.support.pages import run_page
-from tests.support.vectors import ROOT
+from tests.support.docs.command_lines import Line, lines_of, words_of
+from tests.support.docs.notebooks import notebooks, page_of
+from tests.support.docs.pages import run_page
+from tests.support.estimators.vectors import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_THE_PAGES = ("tanh", "--preset median_mad")

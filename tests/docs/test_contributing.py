@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import COMMAND, blocks_of
-from tests.support.vectors import ROOT
+from tests.support.docs.pages import COMMAND, blocks_of
+from tests.support.estimators.vectors import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 COPIED = ("rftlab", "shared", "sim", "llm", "studies", "tests", "docs", "examples", "pyproject.toml", "README.md")

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.support.command_lines import lines_of
-from tests.support.vectors import ROOT
+from tests.support.docs.command_lines import lines_of
+from tests.support.estimators.vectors import ROOT
 
 GALLERY = ROOT / "docs" / "gallery.md"
 SHOWN = {

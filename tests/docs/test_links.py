@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import rftlab as rl
-from tests.support.notebooks import notebooks, page_of
-from tests.support.vectors import ROOT
+from tests.support.docs.notebooks import notebooks, page_of
+from tests.support.estimators.vectors import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *notebooks()]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.notebooks import cells_of, differences, executed, notebooks, page_of, printed_of
+from tests.support.docs.notebooks import cells_of, differences, executed, notebooks, page_of, printed_of
 
 LARGEST = 100_000
 """Bytes of a notebook with what it prints."""

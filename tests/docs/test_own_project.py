@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import TUTORIALS
-from tests.support.wheel import PAGES, ROOT, SOURCES, build_wheel, environment, install, run_page_with
+from tests.support.docs.pages import TUTORIALS
+from tests.support.machine.wheel import PAGES, ROOT, SOURCES, build_wheel, environment, install, run_page_with
 
 MAKES = {"08-own-task": "make test-llm", "09-in-trl": "make test-trl"}
 """What brings what a page needs."""

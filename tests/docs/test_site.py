@@ -5,7 +5,7 @@ import re
 import sys
 import tomllib
 
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
 
 CONF = ROOT / "docs" / "conf.py"
 BROUGHT_ALONG = {"matplotlib", "markupsafe", "llvmlite"}

@@ -1,8 +1,8 @@
 """Python code in pages that are no tutorial does what it says."""
 
 from rftlab.llm.config import LLMRun
-from tests.support.pages import blocks_of, run_page
-from tests.support.vectors import ROOT
+from tests.support.docs.pages import blocks_of, run_page
+from tests.support.estimators.vectors import ROOT
 
 DOCS = ROOT / "docs"
 

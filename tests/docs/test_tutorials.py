@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.pages import TUTORIALS, blocks_of, commands_of, figures_of, run_page, tutorials
-from tests.support.wheel import PAGES as OWN_PROJECT
+from tests.support.docs.pages import TUTORIALS, blocks_of, commands_of, figures_of, run_page, tutorials
+from tests.support.machine.wheel import PAGES as OWN_PROJECT
 
 TRAINS = "05-train-a-small-model"
 HAS_TRAINER = bool(find_spec("torch") and find_spec("transformers"))

@@ -12,7 +12,7 @@ from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.random_batches import (
+from tests.support.estimators.random_batches import (
     SURROGATES,
     Batches,
     drawn,
@@ -21,7 +21,7 @@ from tests.support.random_batches import (
     random_kl,
     random_ratio,
 )
-from tests.support.vectors import EXACT, REAL, Api, close, seeds
+from tests.support.estimators.vectors import EXACT, REAL, Api, close, seeds
 
 torch = pytest.importorskip("torch")
 

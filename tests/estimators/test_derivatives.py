@@ -11,7 +11,7 @@ from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, Reinforce, Sapo, Vespo
 from rftlab.shared.estimator import Estimator
 from tests.support.checks.derivatives import CHECKS, compiled
-from tests.support.vectors import REAL
+from tests.support.estimators.vectors import REAL
 
 # --- whole batches ---
 

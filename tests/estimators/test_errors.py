@@ -29,7 +29,7 @@ from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import Batch
 from rftlab.sim.config import Linear, Optimizer, Sampler, Tabular
 from rftlab.studies.cards import preset
-from tests.support.vectors import REAL, no_kl
+from tests.support.estimators.vectors import REAL, no_kl
 
 NAN, INF = math.nan, math.inf
 ZEROS, ONES, STARTS, GROUP = np.zeros(3), np.ones(3), np.arange(4), np.zeros(3, dtype=np.int64)

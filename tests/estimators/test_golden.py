@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from tests.support.estimators.vectors import REAL, ROOT, SUBSET, WHOLE, cases_of, folder_of
 from tests.support.golden.families import ADAPTERS, COARSE, FAMILIES, LARGEST
-from tests.support.vectors import REAL, ROOT, SUBSET, WHOLE, cases_of, folder_of
 
 
 def every_case():

@@ -13,8 +13,8 @@ from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import PRESETS, name_of, preset
 from tests.support.checks.identities import CHECKS, arguments
-from tests.support.random_batches import baseline_for, random_batch
-from tests.support.vectors import REAL
+from tests.support.estimators.random_batches import baseline_for, random_batch
+from tests.support.estimators.vectors import REAL
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.checks.identities_advantages import CHECKS
-from tests.support.vectors import REAL
+from tests.support.estimators.vectors import REAL
 
 # --- sampling ---
 

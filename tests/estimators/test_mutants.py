@@ -12,11 +12,11 @@ from tests.support.checks import identities_advantages as identities_advantages
 from tests.support.checks import identities_objective as identities_objective
 from tests.support.checks import naive as twins
 from tests.support.checks import naive_objective as twins_objective
+from tests.support.estimators.vectors import REAL, Api
 from tests.support.golden.families import FAMILIES, check_subset
 from tests.support.mutants import estimators as m
 from tests.support.mutants.estimators import changed, on, put, swap, wrap
 from tests.support.mutants.objective import KLS, MUTANTS, TOKENS
-from tests.support.vectors import REAL, Api
 
 PARTS = (twins, twins_objective, derivatives, identities, identities_advantages, identities_objective)
 GOLDEN = {family: (lambda api, family=family: check_subset(api, family)) for family in FAMILIES}

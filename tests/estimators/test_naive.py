@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rftlab.shared.config.advantage import Advantage, GroupBaseline, ScaleKind
 from tests.support.checks.naive import CHECKS
+from tests.support.estimators.vectors import EXACT, REAL, close
 from tests.support.naive import estimators
-from tests.support.vectors import EXACT, REAL, close
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)

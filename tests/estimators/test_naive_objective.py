@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.ratio import Ratio
 from tests.support.checks.naive_objective import CHECKS, SPECS, check_token_kl, check_token_surrogate, kinks
-from tests.support.vectors import REAL
+from tests.support.estimators.vectors import REAL
 
 # --- whole batches ---
 

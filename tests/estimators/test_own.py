@@ -21,8 +21,8 @@ from rftlab.studies.cards import CARDS, SHIPPED
 from rftlab.studies.cards.card import Card
 from rftlab.studies.cards.show import show
 from rftlab.studies.runs.points import Point
-from tests.support.own_cards import shipped_alone  # noqa: F401
-from tests.support.vectors import ROOT
+from tests.support.estimators.own_cards import shipped_alone  # noqa: F401
+from tests.support.estimators.vectors import ROOT
 
 GROUP = np.array([0, 0, 1, 1, 1, 2])
 REWARDS = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])

@@ -7,7 +7,7 @@ import pytest
 
 from rftlab.shared.config.mask import Mask
 from rftlab.shared.config.surrogate import OwnSurrogate, Surrogate
-from tests.support.random_batches import MASKS, SURROGATES
+from tests.support.estimators.random_batches import MASKS, SURROGATES
 
 
 @pytest.mark.parametrize(("table", "union"), [(SURROGATES, Surrogate), (MASKS, Mask)], ids=("surrogates", "masks"))

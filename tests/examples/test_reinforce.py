@@ -12,7 +12,7 @@ from scipy import stats
 import rftlab as rl
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.sim.environments import build
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
 
 PATH = ROOT / "examples" / "reinforce.py"
 SEEDS, LEVEL = 200, 0.001

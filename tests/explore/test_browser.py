@@ -9,8 +9,8 @@ import pytest
 
 from rftlab.studies.explore.scene import Scene, tidy, to_address
 from tests.explore.hostile import HOSTILE
-from tests.support.browser import missing
-from tests.support.explorer_page import chromium, explorer, requested, series, settled, text_of, until
+from tests.support.web.browser import missing
+from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of, until
 
 pytestmark = pytest.mark.skipif(bool(missing("nicegui")), reason=missing("nicegui"))
 SHORT = "B=8&K=4&rounds=200"

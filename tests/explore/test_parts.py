@@ -24,7 +24,7 @@ from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS
 from rftlab.studies.paper.published import published
 from rftlab.studies.results.reference import shipped
 from tests.explore.hostile import HOSTILE
-from tests.support.explorer_page import until
+from tests.support.web.explorer_page import until
 
 SMALL = Linear(n_train=96, n_test=40, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 

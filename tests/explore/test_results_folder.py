@@ -18,8 +18,8 @@ from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.runs import store
 from tests.explore.hostile import HOSTILE
-from tests.support.planted import planted
 from tests.support.stores import points, run_all
+from tests.support.worlds.planted import planted
 
 DESIGN = Design(8, 4, estimator=preset("paper_text"))
 

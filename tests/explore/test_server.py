@@ -8,8 +8,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support.command import rftlab
-from tests.support.explorer_page import explorer
+from tests.support.machine.command import rftlab
+from tests.support.web.explorer_page import explorer
 
 needs_nicegui = pytest.mark.skipif(find_spec("nicegui") is None, reason="needs nicegui: the extra explore")
 

@@ -7,7 +7,7 @@ from rftlab.studies.law import run
 from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.pilot.store import file_of, shipped_base, write
 from rftlab.studies.results.reference import shipped
-from tests.support.here import rftlab
+from tests.support.machine.here import rftlab
 
 BAD = [
     (["--r", "-1"], "r = -1.0; allowed: 0 or more, finite"),

@@ -13,7 +13,7 @@ from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.llm_flags import LLMFlags, flags_of
 from rftlab.studies.cli.train import Train, parse_train
-from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
 def execute(run, folder, tracker):

@@ -10,8 +10,8 @@ import pytest
 import rftlab.llm.lock
 from rftlab.llm.lock import Busy, locked
 from rftlab.shared.errors import UserError
-from tests.support.locks import HOLDER
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.machine.locks import HOLDER
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.surrogate import Clip
 from rftlab.studies.cards import PRESETS
 from tests.support.checks import naive, naive_objective
+from tests.support.docs.pages import run_page
+from tests.support.estimators.random_batches import binary, random_batch, random_estimator, random_kl
+from tests.support.estimators.tensors import compiled, laid_out, needed, rounded, tensor_api
+from tests.support.estimators.vectors import ROOT, SUBSET, cases_of, close, seeds
 from tests.support.golden.families import ADAPTERS, FAMILIES
-from tests.support.pages import run_page
-from tests.support.random_batches import binary, random_batch, random_estimator, random_kl
-from tests.support.tensors import compiled, laid_out, needed, rounded, tensor_api
-from tests.support.vectors import ROOT, SUBSET, cases_of, close, seeds
 
 CHECKS = naive.CHECKS | naive_objective.CHECKS
 UNTOUCHED = ("check_optimal_baseline", "check_windows", "check_averages", "check_sampling")

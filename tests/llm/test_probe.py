@@ -26,8 +26,8 @@ from rftlab.studies.pilot.run import base_from, headroom_of, pilot, wanted
 from rftlab.studies.pilot.store import file_of, read_pilot
 from rftlab.studies.runs import store
 from rftlab.studies.runs.runner import collect
-from tests.support.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, random_responses, small_policy  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 SMALL = ProbeConfig(train_questions=16, test_questions=8, samples=4, many_samples=10)
 

@@ -25,10 +25,10 @@ from rftlab.studies.runs.llm_runner import run_llm_points
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.ray_runner import Unshared, check_ray, needs, run_on_ray
 from rftlab.studies.runs.runner import StudyCallbacks, collect, run_points
-from tests.support.processes import hear_interrupts
+from tests.support.estimators.vectors import ROOT
+from tests.support.machine.processes import hear_interrupts
 from tests.support.stores import point_of as simulated
-from tests.support.tiny_runs import run_of
-from tests.support.vectors import ROOT
+from tests.support.trainer.tiny_runs import run_of
 
 pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]' in rftlab's folder")
 

@@ -21,7 +21,7 @@ from rftlab.studies.runs import store
 from rftlab.studies.runs.llm_runner import run_llm_points, train_point
 from rftlab.studies.runs.points import Point, points_of
 from rftlab.studies.runs.runner import StudyCallbacks, collect, split
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 MOVES = Estimator(entropy=0.1)
 """The models of these tests solve nothing, so it is the bonus that moves them."""

@@ -25,7 +25,7 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import EVALUATION, ROLLOUT
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.support.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import TINY, one_cache, run_of, same  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STOPS = (1, 7)

@@ -5,7 +5,7 @@ import pytest
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_logs
 from rftlab.studies.logs.formats.trl_console import values_in
-from tests.support.logs import said, trl_console, verl_log
+from tests.support.logs.formats import said, trl_console, verl_log
 
 
 def read(folder, lines):

@@ -9,8 +9,8 @@ import pytest
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs import RawRun, read_collection, read_logs
 from rftlab.studies.logs.store import name_for
-from tests.support.here import rftlab
-from tests.support.logs import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
+from tests.support.logs.formats import LOGS, runs_folder, said, truth_of, values, verl_log, wide_csv, wrong
+from tests.support.machine.here import rftlab
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")

@@ -8,8 +8,8 @@ import pytest
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_collection, read_logs
 from rftlab.studies.logs.store import write_collection
-from tests.support.here import rftlab
-from tests.support.logs import long_csv, said, verl_log
+from tests.support.logs.formats import long_csv, said, verl_log
+from tests.support.machine.here import rftlab
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rftlab.studies.logs import read_collection
-from tests.support.here import rftlab
+from tests.support.machine.here import rftlab
 
 LINES = (Path(__file__).resolve().parents[2] / "docs" / "import.md").read_text().splitlines()
 

@@ -8,7 +8,7 @@ import pytest
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_logs
-from tests.support.logs import said
+from tests.support.logs.formats import said
 
 RAY = "\x1b[36m(MegatronTrainRayActor pid=8123)\x1b[0m "
 SLIME = """\

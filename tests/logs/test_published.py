@@ -8,7 +8,7 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_collection, read_logs
 from rftlab.studies.logs.formats.tables import Columns
 from rftlab.studies.logs.store import write_collection
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
 
 HEADER = "run_id,round,updates,rollouts,split,metric,value,n,task,seconds,source_step\n"
 PUBLIC = ROOT.parent / "shared" / "data" / "runs" / "curves.csv"

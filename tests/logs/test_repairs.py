@@ -6,7 +6,7 @@ import pytest
 
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_logs
-from tests.support.logs import said
+from tests.support.logs.formats import said
 
 
 def run_of(tmp_path, text: str, name: str = "log.csv", **more):

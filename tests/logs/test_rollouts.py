@@ -11,8 +11,8 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.logs import read_collection, read_logs
 from rftlab.studies.logs.store import write_collection
 from rftlab.studies.signal.source import of_imported
-from tests.support.here import rftlab
-from tests.support.logs import said
+from tests.support.logs.formats import said
+from tests.support.machine.here import rftlab
 
 STEPS, PROMPTS, K = 8, 6, 4
 

@@ -15,9 +15,9 @@ from rftlab.sim.environments import build
 from rftlab.sim.run import General
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_STYLE, contexts_of
-from tests.support.general import styled_run
-from tests.support.simulations import SMALL
-from tests.support.small_worlds import (
+from tests.support.worlds.general import styled_run
+from tests.support.worlds.simulations import SMALL
+from tests.support.worlds.small_worlds import (
     equal_world,
     gradients,
     learner_of,

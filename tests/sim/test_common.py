@@ -16,11 +16,11 @@ from rftlab.sim.round.plain import CHUNK
 from rftlab.sim.run import Plain, batches, simulate
 from rftlab.sim.setup import plan_of
 from rftlab.sim.state import no_totals
-from tests.support.general import OTHER_SAMPLER, RUNS, styled_run
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
 from tests.support.naive.simulator import NaiveRun, naive_curve, sigmoid
-from tests.support.simulations import DESIGNS, SMALL, TOLERANCE, run_of
-from tests.support.small_worlds import places_of, same, spelt_world, styled
+from tests.support.worlds.general import OTHER_SAMPLER, RUNS, styled_run
+from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
+from tests.support.worlds.small_worlds import places_of, same, spelt_world, styled
 
 COMMON = {"sharpening": 0.8, "correctness": 0.6, "correctness_parts": 3}
 OTHERS = {"surprise": 0.7, "interference": 0.4, "forgetting": 0.5}

@@ -24,10 +24,10 @@ from rftlab.sim.environments import build
 from rftlab.sim.policy.style import style_of
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
-from tests.support.general import BASE, CORRECTIONS, OTHER_SAMPLER, PULL, RUNS, WORLD, corrected, styled_run
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
-from tests.support.simulations import DESIGNS, SMALL, run_of
-from tests.support.small_worlds import forced, mixed_world, same, spelt_world, styled
+from tests.support.worlds.general import BASE, CORRECTIONS, OTHER_SAMPLER, PULL, RUNS, WORLD, corrected, styled_run
+from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
+from tests.support.worlds.small_worlds import forced, mixed_world, same, spelt_world, styled
 
 # --- bit identity ---
 

@@ -22,7 +22,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.lanes.simd import LINE
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import start_state, work_of
-from tests.support.simulations import DESIGNS, SMALL, run_of
+from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
 
 METHODS = {"max", "min", "sum", "mean", "any", "all", "argmax", "argmin", "copy", "take"}
 

@@ -21,8 +21,8 @@ from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
 from tests.support.naive.simulator import NaiveRun, naive_curve, sigmoid
-from tests.support.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
-from tests.support.small_worlds import same, spelt_world
+from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, UNBIASED, mean_gradient, run_of, z_scores
+from tests.support.worlds.small_worlds import same, spelt_world
 
 PROBLEMS = {
     "two tokens": replace(SMALL, answer_tokens=2),

@@ -14,10 +14,10 @@ from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
 from rftlab.studies.runs.points import Point
-from tests.support.general import styled_run
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
-from tests.support.simulations import SMALL
-from tests.support.small_worlds import spelt_world, styled
+from tests.support.worlds.general import styled_run
+from tests.support.worlds.simulations import SMALL
+from tests.support.worlds.small_worlds import spelt_world, styled
 
 EXACT = 1e-9
 SPELT = spelt_world(15, 2, 4, partial_credit=0.6, reward_noise=0.4)

@@ -16,8 +16,18 @@ from rftlab.sim.round.ragged import TOKEN
 from rftlab.sim.run import simulate
 from rftlab.sim.setup import is_general
 from rftlab.sim.state import no_totals
-from tests.support.simulations import DESIGNS, SMALL, run_of
-from tests.support.small_worlds import equal_world, forced, gradients, learner_of, same, seen, softmax, styled, z_scores
+from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
+from tests.support.worlds.small_worlds import (
+    equal_world,
+    forced,
+    gradients,
+    learner_of,
+    same,
+    seen,
+    softmax,
+    styled,
+    z_scores,
+)
 
 LOGITS, RIGHT = np.array([0.4, -0.3, 0.8, 0.0]), np.array([True, False, False, True])
 NOW, STALE = np.array([0.5, -0.2, 0.1, -0.5]), np.array([-0.4, 0.5, 0.3, -0.2])

@@ -20,7 +20,7 @@ from rftlab.sim.run import Plain, Stopped, batches, simulate
 from rftlab.sim.world import NO_ARM
 from rftlab.studies.cards import preset
 from tests.support.naive.simulator import naive_curve
-from tests.support.simulations import (
+from tests.support.worlds.simulations import (
     CORRECT,
     DESIGNS,
     LOGITS,

@@ -17,9 +17,18 @@ from rftlab.shared.sampling import MAX, allocate
 from rftlab.sim.environments import build
 from rftlab.sim.run import General, batches, simulate
 from rftlab.sim.state import no_totals
-from tests.support.general import BASE, RUNS, WORLD, styled_run
-from tests.support.simulations import DESIGNS, SMALL, run_of
-from tests.support.small_worlds import equal_world, forced, gradients, learner_of, mixed_world, same, seen, styled
+from tests.support.worlds.general import BASE, RUNS, WORLD, styled_run
+from tests.support.worlds.simulations import DESIGNS, SMALL, run_of
+from tests.support.worlds.small_worlds import (
+    equal_world,
+    forced,
+    gradients,
+    learner_of,
+    mixed_world,
+    same,
+    seen,
+    styled,
+)
 
 CENTRED = Estimator(Advantage("group_mean"))
 

@@ -14,10 +14,10 @@ from rftlab.sim.environments import build
 from rftlab.sim.policy.style import longest
 from rftlab.sim.run import General
 from rftlab.sim.state import no_totals
-from tests.support.general import BASE
 from tests.support.naive.general import NaiveGeneral
-from tests.support.simulations import SMALL
-from tests.support.small_worlds import (
+from tests.support.worlds.general import BASE
+from tests.support.worlds.simulations import SMALL
+from tests.support.worlds.small_worlds import (
     equal_world,
     gradients,
     learner_of,

@@ -19,7 +19,7 @@ from rftlab.sim.lanes.target import TARGETS, target_of
 from rftlab.sim.lanes.tiles import tiles_of
 from rftlab.sim.run import simulate
 from rftlab.studies.cards import preset
-from tests.support.isa import NUMBA, can_run, numpy_beyond_avx2
+from tests.support.machine.isa import NUMBA, can_run, numpy_beyond_avx2
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Linear(n_train=70, n_test=19, n_features=48)

@@ -22,8 +22,8 @@ from rftlab.studies.public.sources import BY_NAME, SOURCES
 from rftlab.studies.results.claims import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from rftlab.studies.results.stats import difference_interval
 from rftlab.studies.tools.public_runs import tables_of, take
-from tests.support.logs import runs_folder
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.logs.formats import runs_folder
 
 FOLDER = runs_folder()
 public = pytest.mark.skipif(FOLDER is None, reason="the public logs are not beside the project (../shared/data/runs)")

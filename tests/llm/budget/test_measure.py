@@ -12,7 +12,7 @@ from rftlab.llm.budget.plan import plan_of
 from rftlab.llm.budget.shapes import shape_of
 from rftlab.studies.paper.pairs import start_at
 from tests.bench_llm import measure
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 
 def test_what_an_update_needs_is_six_operations_for_each_weight_and_token():

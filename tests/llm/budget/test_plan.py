@@ -24,7 +24,7 @@ from rftlab.studies.cli.execute.plan import planned
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import pairs_at, start_at
 from rftlab.studies.runs.points import points_of
-from tests.support.here import rftlab
+from tests.support.machine.here import rftlab
 
 ASSUMED = Assumed(120, 200, 7473, 1319)
 WIDE = Compute("cuda", precision="bf16", engine="vllm", micro_tokens=16384)

@@ -17,8 +17,8 @@ from rftlab.llm.policy.policy import Policy
 from rftlab.llm.random import ROLLOUT
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.support.tiny_models import small_model
-from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_models import small_model
+from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 
 @pytest.mark.parametrize(

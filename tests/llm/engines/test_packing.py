@@ -12,7 +12,7 @@ from rftlab.llm.config import Compute
 from rftlab.llm.policy.packing import ALONE, Sharing, micro_batches, pays, read, sequences
 from rftlab.llm.policy.policy import Policy, takes_masks
 from rftlab.llm.policy.responses import Responses, packed
-from tests.support.tiny_models import VOCABULARY, exact_norms, small_model, small_policy  # noqa: F401
+from tests.support.trainer.tiny_models import VOCABULARY, exact_norms, small_model, small_policy  # noqa: F401
 
 
 def uneven(seed=0, groups=4, longest=7):

@@ -7,7 +7,7 @@ from scipy import stats
 
 from rftlab.llm.engines.rollouts import AHEAD, Draws, HFEngine, ignore, pick
 from rftlab.llm.random import EVALUATION, ROLLOUT, philox, uniforms
-from tests.support.tiny_models import random_responses, small_model, small_policy
+from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 
 PROMPTS = random_responses(11, groups=12).prompts
 CONTEXTS = np.arange(100, 112)

@@ -25,9 +25,9 @@ from rftlab.llm.train import train
 from rftlab.llm.training.checkpoint import prune
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.export import Export
-from tests.support.chat_models import chat_run, data, folder  # noqa: F401
-from tests.support.own_rewards import digits
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
+from tests.support.trainer.own_rewards import digits
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 
 @pytest.fixture(scope="module")

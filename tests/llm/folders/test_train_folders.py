@@ -12,8 +12,8 @@ from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.commands import _parse
 from rftlab.studies.runs import store
-from tests.support.own_rewards import digits
-from tests.support.tiny_runs import Killed, one_cache, run_of  # noqa: F401
+from tests.support.trainer.own_rewards import digits
+from tests.support.trainer.tiny_runs import Killed, one_cache, run_of  # noqa: F401
 
 
 @pytest.fixture(scope="module")

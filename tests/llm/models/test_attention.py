@@ -14,7 +14,7 @@ import rftlab.llm.policy.policy
 from rftlab.llm.engines.rollouts import Draws, HFEngine
 from rftlab.llm.policy.attention import GROUPED, grouped_attention
 from rftlab.llm.random import ROLLOUT
-from tests.support.tiny_models import random_responses, small_model, small_policy
+from tests.support.trainer.tiny_models import random_responses, small_model, small_policy
 
 HEADS = {"width": 64, "num_key_value_heads": 1}
 

@@ -17,11 +17,11 @@ from rftlab.llm.tasks.files import read_rows
 from rftlab.llm.text.chat import rendered
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.support.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401
 from tests.support.damage import no_hang
-from tests.support.tiny_models import small_model
-from tests.support.tiny_runs import one_cache  # noqa: F401
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.trainer.chat_models import TEMPLATE, chat_run, data, folder  # noqa: F401
+from tests.support.trainer.tiny_models import small_model
+from tests.support.trainer.tiny_runs import one_cache  # noqa: F401
 
 CHAT = [{"role": "user", "content": "What is 1 ?"}]
 CODE = """

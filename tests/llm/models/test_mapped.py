@@ -11,8 +11,8 @@ import torch
 from rftlab.llm.policy.mapped import ALIGNMENT, Mapped
 from rftlab.llm.policy.policy import Frozen
 from rftlab.shared.errors import UserError
-from tests.support.tiny_models import random_responses, small_policy
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.trainer.tiny_models import random_responses, small_policy
 
 RESIDENT = """
 import re, torch

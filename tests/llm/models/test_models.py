@@ -26,9 +26,9 @@ from rftlab.llm.tasks.symbols import END, PAD
 from rftlab.llm.text.codec import SymbolCodec, TextCodec
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
-from tests.support.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401
-from tests.support.tiny_models import small_model
-from tests.support.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.chat_models import TEMPLATE, WORDS, chat_run, data, folder  # noqa: F401
+from tests.support.trainer.tiny_models import small_model
+from tests.support.trainer.tiny_runs import GRPO, SIZES, TINY, one_cache, run_of, same  # noqa: F401
 
 
 def test_a_folder_with_a_chat_model_is_trained(folder, data, tmp_path):

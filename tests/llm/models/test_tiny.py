@@ -18,8 +18,8 @@ from rftlab.llm.lock import locked
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.errors import UserError
-from tests.support.tiny_runs import SIZES, TINY
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.trainer.tiny_runs import SIZES, TINY
 
 TASK, LONG = TaskConfig("mix97", sizes=SIZES), replace(TINY, target=0.5, check_every=5, max_steps=40)
 """A target out of reach: each of 40 steps is taken, 5 between two checkpoints."""

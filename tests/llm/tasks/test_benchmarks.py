@@ -16,7 +16,7 @@ from rftlab.llm.tasks.config import TaskConfig
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Split
 from rftlab.shared.errors import UserError
-from tests.support.vectors import WHOLE
+from tests.support.estimators.vectors import WHOLE
 
 DATA = WHOLE.parent
 GSM8K = [

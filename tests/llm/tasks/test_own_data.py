@@ -16,9 +16,9 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
 from rftlab.studies.cli.train import parse_train
-from tests.support.chat_models import chat_run, data, folder  # noqa: F401
-from tests.support.own_rewards import digits
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
+from tests.support.trainer.own_rewards import digits
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 ROWS = [{"question": f"What is {a} + {a} ?", "answer": str(2 * a), "level": a % 3} for a in range(20)]
 SUMS = [{"question": f"{a}+{b}%", "answer": f"{a + b}"} for a in range(10, 20) for b in range(10, 14)]

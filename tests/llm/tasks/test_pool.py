@@ -19,8 +19,8 @@ from rftlab.llm.rewards.math_pool import LONGEST, Checks, MathPool
 from rftlab.llm.rewards.math_worker import comparison, verdict
 from rftlab.llm.rewards.verify import VERIFIERS, score
 from rftlab.shared.errors import UserError
-from tests.support.vectors import ROOT
-from tests.support.verdicts import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
+from tests.support.estimators.vectors import ROOT
+from tests.support.trainer.verdicts import MATH_TABLE, VALUE_TABLE, NoPool, as_math, check_table, golden
 
 needs_math_verify = pytest.mark.skipif(
     find_spec("math_verify") is None, reason="math-verify is not installed (pip install '.[llm]' in rftlab's folder)"

@@ -17,7 +17,7 @@ from rftlab.studies.paper.questions import QuestionCount, evaluated_on, on_whole
 from rftlab.studies.runs.seal import sealed
 from rftlab.studies.runs.store import open_store
 from rftlab.studies.runs.study import Study, manifest_of, read_study, study_of, write_study
-from tests.support.here import rftlab
+from tests.support.machine.here import rftlab
 
 QWEN = start_at("qwen-gsm8k", "llm")
 

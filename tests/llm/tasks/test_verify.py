@@ -10,7 +10,7 @@ from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.math_text import normalised
 from rftlab.llm.rewards.verify import VERIFIERS, score, well_formed
 from rftlab.shared.errors import UserError
-from tests.support.verdicts import MATH_TABLE, NoPool, as_math, check_table, golden
+from tests.support.trainer.verdicts import MATH_TABLE, NoPool, as_math, check_table, golden
 
 LONG = "x" * 300
 

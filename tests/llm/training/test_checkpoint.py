@@ -25,8 +25,8 @@ from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from tests.support.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.trainer.tiny_runs import SIZES, Killed, even, killed_at, one_cache, run_of, same  # noqa: F401
 
 WITH_EVERYTHING = {
     "windows": {"replay_window": 5, "rollouts": 2, "support_rollouts": 1},
@@ -286,7 +286,7 @@ from pathlib import Path
 import torch
 import rftlab.llm.training.samples
 from rftlab.llm.train import TrainingCallbacks, train
-from tests.support.tiny_runs import even, run_of
+from tests.support.trainer.tiny_runs import even, run_of
 torch.set_num_threads(1)
 rftlab.llm.training.samples.score = even
 print("ready", flush=True)

@@ -11,7 +11,7 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.files import write_folder
 from rftlab.shared.folders import entries
 from tests.support.damage import content, no_hang, old_files
-from tests.support.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import killed_at, one_cache, run_of, same  # noqa: F401
 
 RUN = {"rounds": 8, "replay_window": 4}
 

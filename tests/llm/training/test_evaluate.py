@@ -17,7 +17,7 @@ from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.llm.training.samples import Judge
 from rftlab.shared.errors import UserError
 from rftlab.shared.evalstats import fixed_set_error, measured_set_error, pass_at_k
-from tests.support.tiny_runs import one_cache, run_of  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 
 def test_pass_at_k_is_the_mean_over_all_subsets():

@@ -23,7 +23,7 @@ from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
-from tests.support.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
+from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [
     Aggregation("token_mean"),

@@ -10,7 +10,7 @@ import rftlab.llm.training.trainer
 from rftlab.llm.config import Compute, Model
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.errors import UserError
-from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 RUN = run_of(rounds=4)
 REFUSED = {

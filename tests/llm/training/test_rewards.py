@@ -23,8 +23,8 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.source import source_sha256
 from rftlab.studies.cli.train import parse_train
-from tests.support import own_rewards as mine
-from tests.support.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
+from tests.support.trainer import own_rewards as mine
+from tests.support.trainer.tiny_runs import Killed, one_cache, run_of, same  # noqa: F401
 
 
 def records(folder):
@@ -230,7 +230,7 @@ def test_parameters_are_filled_by_name():
         ("reward", "reward = 'reward'; allowed: FILE.py:FUNCTION or MODULE:FUNCTION"),
         ("none.py:f", "reward = 'none.py' is no file"),
         ("no_such_module_at_all:f", "no_such_module_at_all does not load: ModuleNotFoundError"),
-        ("tests.support.own_rewards:absent", "has no absent; allowed: digits, count, short"),
+        ("tests.support.trainer.own_rewards:absent", "has no absent; allowed: digits, count, short"),
         ("{}/broken.py:f", r"broken.py does not load: ZeroDivisionError"),
         ("{}/exits.py:f", r"exits.py does not load: SystemExit: 4"),
     ],
@@ -376,7 +376,7 @@ def test_a_length_penalty_that_cannot_act_says_so(tmp_path):
 def test_the_command_takes_functions_by_place(tmp_path):
     command = parse_train(["--reward", "a.py:f", "b:g", "--reward-weights", "1", "0.5", "--reward-timeout", "3"])
     assert command.reward == ("a.py:f", "b:g") and command.run.reward_timeout == 3
-    command = parse_train(["--reward", "tests.support.own_rewards:digits"])
+    command = parse_train(["--reward", "tests.support.trainer.own_rewards:digits"])
     assert command.given() == {"reward": [mine.digits], "reward_weights": [1.0]} and parse_train([]).given() == {}
     with pytest.raises(UserError, match="--reward-weights without --reward"):
         parse_train(["--reward-weights", "1"]).given()

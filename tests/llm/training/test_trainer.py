@@ -23,7 +23,7 @@ from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from tests.support.tiny_runs import one_cache, run_of, same  # noqa: F401
+from tests.support.trainer.tiny_runs import one_cache, run_of, same  # noqa: F401
 
 LONG = Length(0.5, limit=10, buffer=8)
 DESIGNS = {

@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.studies.console import bar as module
 from rftlab.studies.console.bar import Bar
 from rftlab.studies.runs.progress import steps_of
-from tests.support.pages import WAITING
+from tests.support.docs.pages import WAITING
 
 
 @pytest.fixture

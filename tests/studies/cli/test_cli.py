@@ -14,8 +14,8 @@ from rftlab.studies.cards import preset
 from rftlab.studies.cli.run import parse_run
 from rftlab.studies.cli.train import parse_train
 from rftlab.studies.paper.pairs import start_at
-from tests.support.command import rftlab
-from tests.support.processes import hear_interrupts
+from tests.support.machine.command import rftlab
+from tests.support.machine.processes import hear_interrupts
 
 FEW = ("--pairs", "llama-gsm8k", "--seeds", "2", "--rounds", "20", "--quiet")
 TABLES = ("endpoints.csv", "findings.csv")

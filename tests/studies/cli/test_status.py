@@ -17,8 +17,8 @@ from rftlab.studies.cli.execute.status import duration, run_status, seconds_left
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.study import study_of, write_study
-from tests.support.locks import HOLDER
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.machine.locks import HOLDER
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from rftlab.shared.announce import Announcer
 from rftlab.studies.console import terminal
 from rftlab.studies.pilot.grid import PILOT_CELLS
 from rftlab.studies.runs.workers import workers
-from tests.support.processes import hear_interrupts
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
+from tests.support.machine.processes import hear_interrupts
 
 COMMAND = [sys.executable, "-m", "rftlab.studies.cli.main"]
 ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}

@@ -21,8 +21,8 @@ from rftlab.studies.results.claims import Finals
 from rftlab.studies.results.stats import interval
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.store import folder_of, open_store
-from tests.support.command import rftlab
-from tests.support.reports import without_script
+from tests.support.machine.command import rftlab
+from tests.support.web.reports import without_script
 
 CELLS = list(map(label, cells_of(list(EXPERIMENTS.values()))))
 

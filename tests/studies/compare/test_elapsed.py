@@ -12,8 +12,8 @@ from rftlab.studies.imported.level import ImportedName, side_of
 from rftlab.studies.imported.page import view_of
 from rftlab.studies.logs import ImportedRun, KnownDesign, read_logs
 from rftlab.studies.logs.store import write_collection
-from tests.support.here import rftlab
-from tests.support.planted_logs import piece_of
+from tests.support.logs.planted import piece_of
+from tests.support.machine.here import rftlab
 
 TEST = ("test", "pass_at_1")
 

@@ -21,8 +21,8 @@ from rftlab.studies.logs.store import write_collection
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.score.real_cases import imported_cases
 from rftlab.studies.score.score import score
-from tests.support.here import rftlab
-from tests.support.reports import without_script
+from tests.support.machine.here import rftlab
+from tests.support.web.reports import without_script
 
 TEST = ("test", "pass_at_1")
 FACTS = {"prompts_per_round": 8, "rollouts_per_prompt": 4, "updates_per_round": 1, "advantage": "group_mean"}

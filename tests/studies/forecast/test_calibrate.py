@@ -41,7 +41,7 @@ from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
 from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.pilot.store import shipped_base
 from rftlab.studies.results.reference import shipped
-from tests.support.planted import CENTRE, FACTS, TINY, planted
+from tests.support.worlds.planted import CENTRE, FACTS, TINY, planted
 
 
 def curve_of(rounds, train, test) -> Curve:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from rftlab.studies.forecast.page import seen, write_page
-from tests.support.browser import HOSTILE, browser
+from tests.support.web.browser import HOSTILE, browser
 
 __all__ = ["browser"]
 

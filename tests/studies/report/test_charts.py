@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from rftlab.studies.report.panels import chart_of, note, plain_text
 from rftlab.studies.report.svg import MAX_POINTS, shade, svg_of
-from tests.support.browser import HOSTILE
+from tests.support.web.browser import HOSTILE
 
 
 def drawn(**look):

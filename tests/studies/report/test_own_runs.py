@@ -15,9 +15,9 @@ from rftlab.studies.imported.own import folders_of, own_runs
 from rftlab.studies.imported.page import view_of
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
 from rftlab.studies.logs.store import write_collection
-from tests.support.browser import HOSTILE, browser
-from tests.support.here import rftlab
-from tests.support.reports import without_script
+from tests.support.machine.here import rftlab
+from tests.support.web.browser import HOSTILE, browser
+from tests.support.web.reports import without_script
 
 __all__ = ["browser"]
 QUICK = ("--rounds", "20", "--eval-every", "10", "--quiet")

@@ -22,7 +22,7 @@ from rftlab.studies.report.report import script as page_script
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.language import PHASES, costs, gains
 from rftlab.studies.results.stats import interval
-from tests.support.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
+from tests.support.web.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
 
 
 def short_run(table):

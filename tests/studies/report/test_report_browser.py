@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from rftlab.studies.report.report import write_report
-from tests.support.browser import HOSTILE, Page, browser
-from tests.support.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
+from tests.support.web.browser import HOSTILE, Page, browser
+from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
 
 __all__ = ["browser"]
 SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())"

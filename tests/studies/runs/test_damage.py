@@ -32,7 +32,7 @@ from rftlab.studies.runs import runner, store
 from rftlab.studies.runs.finish import finish_points
 from rftlab.studies.runs.study import Study, read_study
 from tests.support.damage import KINDS, content, hurt, no_hang, old_files, places
-from tests.support.planted import planted
+from tests.support.worlds.planted import planted
 
 SIM, LLM = "qwen-gsm8k", "tiny-mix97"
 STUDIES = {"sim": Study("sim", [SIM], 2, 2), "llm": Study("llm", [LLM], 2, 2)}

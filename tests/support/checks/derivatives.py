@@ -16,8 +16,8 @@ from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import PRESETS
-from tests.support.random_batches import Batches, random_batch
-from tests.support.vectors import Api, seeds
+from tests.support.estimators.random_batches import Batches, random_batch
+from tests.support.estimators.vectors import Api, seeds
 
 H, SMOOTH = 1e-5, 1e-3
 

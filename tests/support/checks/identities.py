@@ -13,8 +13,15 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Divergence, Drift
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.estimator import Estimator
-from tests.support.random_batches import SURROGATES, Batches, drawn, random_batch, random_estimator, random_rewards
-from tests.support.vectors import EXACT, Api, close, no_kl, part_of, same, seeds
+from tests.support.estimators.random_batches import (
+    SURROGATES,
+    Batches,
+    drawn,
+    random_batch,
+    random_estimator,
+    random_rewards,
+)
+from tests.support.estimators.vectors import EXACT, Api, close, no_kl, part_of, same, seeds
 
 CENTRED = Advantage("group_mean")
 

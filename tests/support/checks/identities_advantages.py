@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
-from tests.support.random_batches import random_batch, random_rewards
-from tests.support.vectors import EXACT, Api, close, no_kl, same, seeds, starts_of
+from tests.support.estimators.random_batches import random_batch, random_rewards
+from tests.support.estimators.vectors import EXACT, Api, close, no_kl, same, seeds, starts_of
 
 GRPO = Advantage("group_mean", "group_std")
 CENTRED = (Advantage("group_mean"), GRPO, Advantage("leave_one_out"), Advantage("batch_mean"))

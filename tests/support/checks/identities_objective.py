@@ -12,9 +12,9 @@ from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
+from tests.support.estimators.random_batches import Batches, random_batch, random_surrogate
+from tests.support.estimators.vectors import EXACT, Api, close, no_kl, same, seeds
 from tests.support.golden.trl import two_sided
-from tests.support.random_batches import Batches, random_batch, random_surrogate
-from tests.support.vectors import EXACT, Api, close, no_kl, same, seeds
 
 CENTRED = Advantage("group_mean")
 UNCLIPPED = Clip(low=1.0, high=math.inf)

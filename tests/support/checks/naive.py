@@ -6,9 +6,16 @@ from typing import get_args
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage, BaselineKind, GivenBaseline
+from tests.support.estimators.random_batches import (
+    Batches,
+    baseline_for,
+    binary,
+    random_advantage,
+    random_batch,
+    random_rewards,
+)
+from tests.support.estimators.vectors import EXACT, Api, close, same, seeds, starts_of
 from tests.support.naive import estimators
-from tests.support.random_batches import Batches, baseline_for, binary, random_advantage, random_batch, random_rewards
-from tests.support.vectors import EXACT, Api, close, same, seeds, starts_of
 
 WHITENED = 1e-10
 """Whitening divides rounding by a deviation that may be as small as 1e-4."""

@@ -12,9 +12,7 @@ from rftlab.shared.config.mask import Divergence, Drift, KLCov, Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.naive import estimators
-from tests.support.naive import objective as naive_objective
-from tests.support.random_batches import (
+from tests.support.estimators.random_batches import (
     Batches,
     baseline_for,
     binary,
@@ -27,7 +25,9 @@ from tests.support.random_batches import (
     random_rewards,
     random_surrogate,
 )
-from tests.support.vectors import EXACT, Api, close, same, seeds
+from tests.support.estimators.vectors import EXACT, Api, close, same, seeds
+from tests.support.naive import estimators
+from tests.support.naive import objective as naive_objective
 
 
 def check_shares(api: Api) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
-from tests.support.vectors import Api, Case, Packed, close, no_kl, same, starts_of
+from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, same, starts_of
 
 GRPO = Advantage("group_mean", "group_std", ddof=1, eps=1e-6, singleton="raw")
 CENTRED = Advantage("group_mean", singleton="raw")

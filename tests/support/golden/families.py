@@ -5,8 +5,8 @@ python -m tests.support.golden.families     writes the compact subset from the w
 
 import json
 
+from tests.support.estimators.vectors import SUBSET, WHOLE, Api, cases_of, folder_of
 from tests.support.golden import advantages, losses, trl
-from tests.support.vectors import SUBSET, WHOLE, Api, cases_of, folder_of
 
 ADAPTERS = advantages.ADAPTERS | losses.ADAPTERS | trl.ADAPTERS
 FAMILIES = tuple(ADAPTERS)

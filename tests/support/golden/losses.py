@@ -20,7 +20,7 @@ from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Rein
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
-from tests.support.vectors import Api, Case, Packed, close, no_kl, part_of, same
+from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, part_of, same
 
 RAW = Advantage("none")
 UNBOUNDED = Ratio(floor=-math.inf, cap=math.inf)

@@ -16,7 +16,7 @@ from rftlab.shared.config.mask import Drift, Unmasked
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Surrogate, Vespo
 from rftlab.shared.estimator import Estimator
-from tests.support.vectors import Api, Case, Packed, close, no_kl, part_of
+from tests.support.estimators.vectors import Api, Case, Packed, close, no_kl, part_of
 
 FLOAT32 = 1e-6
 """Tolerance of metrics, which are reduced in float32."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rftlab.shared.config.mask import KLCov
 from rftlab.shared.errors import UserError
-from tests.support.vectors import REAL, Api
+from tests.support.estimators.vectors import REAL, Api
 
 OF_ESTIMATOR = ("batch_from_advantages", "prepare", "shaped_rewards", "apply_mask", "objective_and_weights")
 OF_PART = {

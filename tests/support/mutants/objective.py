@@ -13,6 +13,7 @@ from rftlab.shared.config.mask import ClipCov, Divergence, Drift, KLCov
 from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Vespo
+from tests.support.estimators.vectors import REAL, Api, part_of
 from tests.support.mutants.estimators import (
     anchored_at_base,
     changed,
@@ -28,7 +29,6 @@ from tests.support.mutants.estimators import (
     without_counts,
     wrap,
 )
-from tests.support.vectors import REAL, Api, part_of
 
 # --- surrogates ---
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.support.browser import start
-from tests.support.processes import hear_interrupts
+from tests.support.machine.processes import hear_interrupts
+from tests.support.web.browser import start
 
 PATIENCE = 120
 """Seconds: the first run in a new cache compiles."""

@@ -14,7 +14,7 @@ from rftlab.shared.config.surrogate import Clip, GeometricMean, Vespo
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, Sampler, Simulation, Tabular
-from tests.support.small_worlds import mixed_world, with_estimator
+from tests.support.worlds.small_worlds import mixed_world, with_estimator
 
 PULL = KL("k2", 0.5)
 BASE = Design(

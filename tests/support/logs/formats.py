@@ -308,5 +308,5 @@ def wrong(found: dict[Key, float], truth: dict[Key, float]) -> dict[Key, float]:
 
 def runs_folder() -> Path | None:
     """Public logs beside the project, where they are."""
-    place = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "runs"
+    place = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "runs"
     return place if (place / "curves.csv").is_file() else None

@@ -32,7 +32,7 @@ from rftlab.shared.replay import empty_windows, push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest
 from rftlab.shared.surrogate import surrogate
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SUBSET = ROOT / "tests" / "golden"
 WHOLE = ROOT / (os.environ.get("RFTLAB_GOLDEN") or "../shared/data/golden")
 EXACT = 1e-12

@@ -29,8 +29,8 @@ from rftlab.shared.config.surrogate import surrogate_rule
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.objective import ObjectiveAndWeights
 from rftlab.shared.prepare import Batch
-from tests.support.random_batches import Batches, baseline_for
-from tests.support.vectors import REAL, Api, starts_of
+from tests.support.estimators.random_batches import Batches, baseline_for
+from tests.support.estimators.vectors import REAL, Api, starts_of
 
 torch.set_num_threads(1)
 

@@ -1,14 +1,14 @@
 """Pictures of a page for the documentation, small: wide and narrow, light and dark.
 
-python -m tests.support.screens results/report/report.html docs/gallery
-python -m tests.support.screens results/report/figures/agreement.png docs/gallery    # a figure, made small
+python -m tests.support.web.screens results/report/report.html docs/gallery
+python -m tests.support.web.screens results/report/figures/agreement.png docs/gallery    # a figure, made small
 """
 
 import io
 import sys
 from pathlib import Path
 
-from tests.support.browser import Page, start
+from tests.support.web.browser import Page, start
 
 SHOTS = (
     ("report-wide-light", 1280, 900, "light", "#choose"),

@@ -9,8 +9,8 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 from rftlab.llm.config import Evaluation, LLMRun, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.design import Design
-from tests.support.tiny_models import small_model
-from tests.support.tiny_runs import GRPO
+from tests.support.trainer.tiny_models import small_model
+from tests.support.trainer.tiny_runs import GRPO
 
 WORDS = [
     "<pad>",

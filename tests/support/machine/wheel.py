@@ -11,7 +11,7 @@ import sys
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("rftlab", "shared", "sim", "llm", "studies", "pyproject.toml", "README.md", "LICENSE")
 PAGES = {"04-your-own-estimator": (), "08-own-task": ("torch", "transformers"), "09-in-trl": ("trl",), "10-in-verl": ()}
 """Pages that run in a project of their own, and what they need beside the core."""

@@ -7,7 +7,7 @@ import pytest
 
 from rftlab.llm.rewards.math_pool import Checks
 from rftlab.llm.rewards.verify import score
-from tests.support.vectors import WHOLE
+from tests.support.estimators.vectors import WHOLE
 
 GOLDEN = WHOLE / "verifier_public.json"
 MATH_TABLE = [

@@ -10,7 +10,7 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tests.support.tiny_models import VOCABULARY, small_model
+from tests.support.trainer.tiny_models import VOCABULARY, small_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # TRL imports what is installed, such as vLLM, and neither is our business

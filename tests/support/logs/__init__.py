@@ -1,0 +1,1 @@
+"""Small training logs, with values that are known."""

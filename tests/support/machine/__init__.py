@@ -1,0 +1,1 @@
+"""Processes, instruction sets, environments, the command."""

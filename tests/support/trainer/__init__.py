@@ -1,0 +1,1 @@
+"""Models, runs and rewards that a test of the trainer can afford."""

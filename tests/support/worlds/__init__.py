@@ -1,0 +1,1 @@
+"""Small simulated worlds, and runs of them."""
