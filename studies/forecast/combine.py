@@ -6,7 +6,9 @@ ended knows nothing of others; the law then has the same runs, and less to be wr
 
 from typing import Literal, NamedTuple
 
-from rftlab.studies.forecast.plain import CellForecast
+import numpy as np
+
+from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.predict import Forecast
 
 MISFIT = 0.1
@@ -27,3 +29,8 @@ def recommended(simulated: Forecast | None, law: CellForecast) -> Recommended:
     if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
         return Recommended("simulator", simulated.told)
     return Recommended("law", law)
+
+
+def halfway(simulated: Forecast | None, law: CellForecast) -> CellForecast:
+    """The mean of the two, without an interval; nan where one of them says nothing. It is scored, not recommended."""
+    return bare(np.full(len(law.values), np.nan) if simulated is None else (simulated.mean + law.values) / 2)

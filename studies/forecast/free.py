@@ -89,11 +89,14 @@ def predict_imported(
     designs = designs_from(texts, found)
     least = min(per_round(design) * design.rounds for design in designs)
     check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more with these designs")
-    simulated = None
+    base = not quick or np.isfinite(found.evidence.base("test"))
+    check(bool(base), f"{name} has no test Pass@1 of the base model (round 0); without it --quick says nothing")
+    simulated, notes = None, [TRUST]
     if quick:
         _opened(console, found, root)
     else:
         posterior = _posterior(console, found, root, seed, threads, quiet)
+        notes = [trust(posterior)]
         with steps_of(console, "forecasting", quiet) as step:
             simulated = predict(posterior, designs, found.questions, seed, threads_of(threads), step)
     made = _table(found, designs, simulated, budget)
@@ -102,7 +105,7 @@ def predict_imported(
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
     say(console, f"forecast: {place}")
-    page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, [trust(posterior)])
+    page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, notes)
     say(console, f"page: {page}")
 
 

@@ -20,7 +20,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.forecast.calibrate import Progress
-from rftlab.studies.forecast.combine import recommended
+from rftlab.studies.forecast.combine import halfway, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.others import finals, language_others, paper_ends, paper_others, paper_pairs, whole_pairs
 from rftlab.studies.forecast.paper import paper_evidence
@@ -35,7 +35,7 @@ from rftlab.studies.pilot.pilot import pilot_from
 from rftlab.studies.pilot.store import shipped_base, shipped_pairs
 
 RESAMPLES = 4000
-SOURCES = ("forecast", "simulator", *QUICK)
+SOURCES = ("forecast", "simulator", "halfway", *QUICK)
 """What is scored: the recommended forecast first, then each."""
 INTERVALS = ("forecast", "simulator", "law")
 """Those with intervals."""
@@ -138,7 +138,8 @@ def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     told = quick_forecasts(case.evidence, cells, part)
     chosen = recommended(simulated, told["law"])
     nothing = bare(np.full(len(cells), np.nan))
-    told = {"forecast": chosen.told, "simulator": simulated.told if simulated else nothing} | told
+    ours = {"forecast": chosen.told, "simulator": simulated.told if simulated else nothing}
+    told = ours | {"halfway": halfway(simulated, told["law"])} | told
     table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
     table = table.assign(truth=truth.mean().to_numpy(), **columns_of(told))
     for name in INTERVALS:

@@ -30,4 +30,4 @@ def show_scores(console: Console, table: pd.DataFrame, summary: pd.DataFrame) ->
             numbers = (f"{row.mae:.3f}", covered, number(row.spearman, 2), f"{row.regret:.3f}", more)
             over.add_row(row.forecast, *numbers)
         console.print(over)
-    say(console, "forecast: the recommended one, whose it is: simulator or law")
+    say(console, "forecast: the recommended one, whose it is: simulator or law; halfway: the mean of these two")

@@ -29,16 +29,18 @@ FACTS = {"prompts_per_round": 8, "rollouts_per_prompt": 4, "updates_per_round": 
 
 
 def collection(
-    folder: Path, name: str, runs: dict[str, dict], known: dict[str, dict] | None = None, metric="pass_at_1"
+    folder: Path, name: str, runs: dict[str, dict], known: dict[str, dict] | None = None, metric="pass_at_1", first=0
 ):
-    """Keep runs under a name: of each by task the test values at rounds 0, 10, 20 ..; known: cells of runs.csv."""
+    """Keep runs under a name: of each by task the test values at rounds first, 10 later, ..; known: cells of
+    runs.csv."""
     (folder / name).mkdir()
     with (folder / name / "curves.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["run_id", "round", "split", "metric", "value", "n", "task"])
         for run, tasks in runs.items():
             for task, values in tasks.items():
-                writer.writerows([run, 10 * i, "test", metric, value, 500, task] for i, value in enumerate(values))
+                rows = ([run, first + 10 * i, "test", metric, value, 500, task] for i, value in enumerate(values))
+                writer.writerows(rows)
     if known:
         pd.DataFrame([{"run_id": run, **cells} for run, cells in known.items()]).to_csv(
             folder / name / "runs.csv", index=False
@@ -199,6 +201,26 @@ def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, wo
     status, text = rftlab(*arguments, "--results", results)
     assert status == 2 and words in text and text.count("\n") == 1 and text.startswith("rftlab: ")
     assert sorted(path.name for path in results.iterdir()) == before
+
+
+def test_a_forecast_of_imported_runs_without_the_simulator_has_its_page(results):
+    arguments = ("predict", "--pair", "imported:a/gsm8k", "--designs", "8x4", "32x4", "--quick")
+    status, text = rftlab(*arguments, "--results", results)
+    assert status == 0 and "the simulator was not asked (--quick)" in text and "How far to trust it: not far" in text
+    table = pd.read_csv(results / "forecast" / "imported-a-gsm8k" / "forecast.csv")
+    assert table["forecast"].notna().all() and table["simulator"].isna().all()
+    assert (
+        "on public runs the law was no better"
+        in (results / "forecast" / "imported-a-gsm8k" / "forecast.html").read_text()
+    )
+
+
+def test_without_the_base_model_the_law_says_nothing(tmp_path):
+    collection(tmp_path, "late", {"z": {"gsm8k": [0.3, 0.4, 0.5]}}, {"z": FACTS}, first=10)
+    arguments = ("predict", "--pair", "imported:late", "--designs", "8x4", "--quick", "--results", tmp_path / "results")
+    status, text = rftlab(*arguments)
+    assert status == 2 and "has no test Pass@1 of the base model (round 0)" in text and text.count("\n") == 1
+    assert not (tmp_path / "results" / "forecast").exists()
 
 
 def test_no_test_values_are_no_evidence(tmp_path):

@@ -13,7 +13,7 @@ from rftlab.studies.cli.predict import SCORED
 from rftlab.studies.forecast import forecast as forecasting
 from rftlab.studies.forecast import plain
 from rftlab.studies.forecast.calibrate import Particles, Posterior, simulation_of
-from rftlab.studies.forecast.combine import MISFIT, recommended
+from rftlab.studies.forecast.combine import MISFIT, halfway, recommended
 from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, Evidence, Observed, OtherPair
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
@@ -191,6 +191,8 @@ def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
         chosen = recommended(found, told)
         assert chosen.source == source
         np.testing.assert_array_equal(chosen.told.values, told.values if source == "law" else found.mean)
+        np.testing.assert_allclose(halfway(found, told).values - told.values, found.mean - halfway(found, told).values)
+    assert np.isnan(halfway(None, told).values).all()
     assert (
         recommended(found, bare(np.full(2, np.nan))).source == "simulator" and recommended(None, told).source == "law"
     )
@@ -288,7 +290,7 @@ def made_up_scores() -> pd.DataFrame:
     for name, values in (("forecast", truth + 0.01), ("simulator", truth + 0.05), ("law", truth + 0.03)):
         sides = {f"{name}_low": values - 0.1, f"{name}_high": values + 0.1, f"{name}_covered": 1.0}
         table = table.assign(**{name: values}, **sides)
-    table = table.assign(still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
+    table = table.assign(halfway=truth + 0.04, still=0.5, gain=truth[::-1], sigmoid=truth + 0.02)
     return pd.concat([table.assign(pair="tiny-mix97"), table.assign(pair="tiny-mod97")], ignore_index=True)
 
 
