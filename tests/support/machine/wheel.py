@@ -23,7 +23,7 @@ from pathlib import Path
 import rftlab
 
 root, page = map(Path, sys.argv[1:])
-sys.path.append(str(root / "tests" / "support"))
+sys.path.append(str(root / "tests" / "support" / "docs"))
 import pages
 
 pages.COMMAND["rftlab"] = [str(Path(sys.executable).with_name("rftlab"))]
