@@ -102,7 +102,15 @@ def signature(app, what, name, obj, options, arguments: str, returns: str) -> tu
     return ("", None) if what == "class" and of_data else None
 
 
+def shallow(app, pagename, templatename, context, doctree) -> None:
+    """The sidebar ends above the five hundred modules: each page would copy all their names."""
+    if "toctree" in context:
+        whole = context["toctree"]
+        context["toctree"] = lambda **options: whole(**options | {"maxdepth": 2})
+
+
 def setup(app) -> None:
     """Hooks of this site."""
+    app.connect("html-page-context", shallow, priority=400)  # before the theme's
     app.connect("autodoc-process-docstring", plain)
     app.connect("autodoc-process-signature", signature)

@@ -9,11 +9,18 @@ from scipy.special import expit, logit
 def at(rows: pd.DataFrame, axis: str, x: float) -> np.ndarray:
     """Test Pass@1 of each run (n,) at x of the axis (round, rollouts, seconds), linear between evaluations; runs that
     do not reach from below x to above it are left out."""
-    found = []
-    for _, own in rows.sort_values(axis).groupby("run_id"):
-        if own[axis].iloc[0] <= x <= own[axis].iloc[-1]:
-            found.append(np.interp(x, own[axis], own["value"]))
-    return np.array(found)
+    return values_at(curves_on(rows, axis), x)
+
+
+def curves_on(rows: pd.DataFrame, axis: str) -> list[np.ndarray]:
+    """Of each run, in the order of their names, places on the axis and test Pass@1 there (2, evaluations)."""
+    ordered = rows.sort_values(axis)
+    return [own[[axis, "value"]].to_numpy(np.float64).T for _, own in ordered.groupby("run_id")]
+
+
+def values_at(curves: list[np.ndarray], x: float) -> np.ndarray:
+    """As `at`, of curves that `curves_on` made: where one is read at many places."""
+    return np.array([np.interp(x, where, value) for where, value in curves if where[0] <= x <= where[-1]])
 
 
 def fit_sigmoid(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rftlab.studies.public.axes import at, fit_sigmoid, sigmoid_at
+from rftlab.studies.public.axes import curves_on, fit_sigmoid, sigmoid_at, values_at
 from rftlab.studies.public.claims import COLLAPSED, rate_points
 from rftlab.studies.public.repeats import cell_of
 from rftlab.studies.public.store import scores_of
@@ -42,9 +42,9 @@ def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
         for tick, cell in cells.items():
             own = rows[rows["cell"] == cell]
             for axis in AXES:
-                ends = own.groupby("run_id")[axis].agg(["min", "max"])
-                for x in np.linspace(ends["min"].max(), ends["max"].min(), POINTS):
-                    values = at(own, axis, x)
+                runs = curves_on(own, axis)
+                for x in np.linspace(max(where[0] for where, _ in runs), min(where[-1] for where, _ in runs), POINTS):
+                    values = values_at(runs, x)
                     found.append((family, tick, axis, x, *interval(values), values.size))
     return pd.DataFrame(found, columns=["family", "tick", "axis", "x", "mean", "low", "high", "runs"])
 

@@ -138,10 +138,8 @@ def pass_rates(console, root):
     """Those that a page draws of designs on which levels disagree; the page names damaged ones in this way."""
     points = [point for point in STUDIES["llm"].points() if store.is_there(root, point)]
     try:
-        return [
-            str(compare.pass_rates(levels._measured(levels.CurveSetName("llm", LLM), points, root), point.cell, root))
-            for point in points
-        ]
+        measured = levels._measured(levels.CurveSetName("llm", LLM), points, root)
+        return [str(compare.pass_rates(measured, point.cell, root)) for point in points]
     except store.DamagedPoint as damage:
         return console.print(f"damaged: {damage}")
 
