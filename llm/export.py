@@ -52,21 +52,23 @@ def export(
     UserError where that cannot be had, before anything is written.
     """
     check(kind_of(target) is None, f"{target} is there already; allowed: a new folder")
-    asked = run.model
-    adapter = bool(asked.lora.rank) and not merge
-    check(bool(asked.lora.rank) or not merge, "merge: the run has no adapters (lora.rank = 0); allowed: without it")
+    run_config = run.model
+    adapter = bool(run_config.lora.rank) and not merge
     check(
-        not adapter or asked.model.source not in (TINY, SMOLLM2),
-        f"the base model {asked.model.source!r} is made here, where no adapter can name it; allowed: merge",
+        bool(run_config.lora.rank) or not merge, "merge: the run has no adapters (lora.rank = 0); allowed: without it"
+    )
+    check(
+        not adapter or run_config.model.source not in (TINY, SMOLLM2),
+        f"the base model {run_config.model.source!r} is made here, where no adapter can name it; allowed: merge",
     )
     place = checkpoint_of(run, round_index, (WEIGHTS,))
-    model, codec = _trained(asked, place, remark)
+    model, codec = _trained(run_config, place, remark)
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         scratch = Path(name)
         if adapter:
-            _write_adapter(scratch, model, asked)
+            _write_adapter(scratch, model, run_config)
         else:
-            _write_model(scratch, model, codec, asked, remark)
+            _write_model(scratch, model, codec, run_config, remark)
         _tokenizer(codec).save_pretrained(scratch)
         done = int(place.name)
         (scratch / "README.md").write_text(card_of(run, done, adapter), encoding="utf-8", newline="\n")

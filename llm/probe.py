@@ -64,7 +64,7 @@ class SplitAnswers(NamedTuple):
     seconds: float
 
 
-class FurtherAnswers(NamedTuple):
+class HeadroomAnswers(NamedTuple):
     """What the base model does at other temperatures, and in many tries, on some of the unseen questions."""
 
     questions: np.ndarray
@@ -106,7 +106,7 @@ class Probed(NamedTuple):
     test: SplitAnswers
     raw: GradientProducts
     centred: GradientProducts
-    further: FurtherAnswers
+    headroom: HeadroomAnswers
     seconds: float
     """Of the gradients."""
 
@@ -142,19 +142,19 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             n >= 2 * BLOCKS,
             f"the training split has {n} questions; allowed: {2 * BLOCKS} or more, for errors of the gradients' parts",
         )
-        planned = _Further(config, run.temperature, len(chosen["test"]))
+        planned = _HeadroomQuestions(config, run.temperature, len(chosen["test"]))
         step = _Steps(callbacks.step, 3 * n + len(chosen["test"]) + planned.steps)
         samples, answers = {}, {}
         for name, (split, _, shift) in parts.items():
             asker = _Asker(run, engine, judge, split, shift, step)
             samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
-        further = planned.asked(asker, chosen["test"], samples["test"].texts, answers["test"])
+        headroom = planned.answers(asker, chosen["test"], samples["test"].texts, answers["test"])
         engine.rest()
         began, given = time.perf_counter(), samples["train"]
         raw, centred = (
             products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
         )
-    return Probed(answers["train"], answers["test"], raw, centred, further, time.perf_counter() - began)
+    return Probed(answers["train"], answers["test"], raw, centred, headroom, time.perf_counter() - began)
 
 
 class _Steps:
@@ -231,7 +231,7 @@ def numbered(verifier: str, texts: np.ndarray) -> np.ndarray:
     return found
 
 
-class _Further:
+class _HeadroomQuestions:
     """Responses beyond those that every question gets: which, and to which questions."""
 
     def __init__(self, config: ProbeConfig, training: float, n_test: int):
@@ -242,7 +242,7 @@ class _Further:
         self.many = subset(n_test, min(n_test, config.many_questions) if self.more else 0)
         self.steps = len(self.others) * len(self.at) + len(self.many)
 
-    def asked(self, asker: _Asker, chosen: np.ndarray, texts: list[str], given: SplitAnswers) -> FurtherAnswers:
+    def answers(self, asker: _Asker, chosen: np.ndarray, texts: list[str], given: SplitAnswers) -> HeadroomAnswers:
         """All of it. given, texts: the responses at the temperature of training to the chosen test questions."""
         began, spent = time.perf_counter(), []
         right = {self.training: given.strict[self.at]} if self.training in self.config.temperatures else {}
@@ -262,7 +262,7 @@ class _Further:
         lengths = np.concatenate([*spent, np.empty(0, dtype=np.int64)])
         ordered = {value: right[value] for value in self.config.temperatures}
         seconds = time.perf_counter() - began
-        return FurtherAnswers(self.at, ordered, self.many, many, answers, int(lengths.sum()), len(lengths), seconds)
+        return HeadroomAnswers(self.at, ordered, self.many, many, answers, int(lengths.sum()), len(lengths), seconds)
 
 
 def products(

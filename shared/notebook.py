@@ -55,8 +55,8 @@ def polylines(lines: dict[str, tuple[list[float], list[float]]], dashed: tuple[s
     right = max(xs, default=1.0) or 1.0
     drawn = "".join(_line(_points(*line, right), name in dashed) for name, line in lines.items())
     frame = f'<path d="M{EDGE} {EDGE}V{HEIGHT - EDGE}H{WIDTH - EDGE}" fill="none" stroke="currentColor" opacity="0.4"/>'
-    told = escape(", ".join(lines))
-    return f'<svg role="img" aria-label="{told}" width="{WIDTH}" height="{HEIGHT}">{frame}{drawn}</svg>'
+    summary = escape(", ".join(lines))
+    return f'<svg role="img" aria-label="{summary}" width="{WIDTH}" height="{HEIGHT}">{frame}{drawn}</svg>'
 
 
 def _line(points: str, dashed: bool) -> str:

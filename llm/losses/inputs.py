@@ -67,8 +67,8 @@ def numbers_of(device: torch.device, *columns: Labels) -> list[torch.Tensor]:
 
 
 def _check(given: Given, *needs: tuple[str, bool, str]) -> None:
-    for name, asked, why in needs:
-        check(not asked or getattr(given, name) is not None, f"this estimator needs {name} ({why})")
+    for name, required, why in needs:
+        check(not required or getattr(given, name) is not None, f"this estimator needs {name} ({why})")
 
 
 def check_rewards(estimator: Estimator, given: Given) -> None:

@@ -102,13 +102,13 @@ class RewardCaller:
         """Of all rewards."""
         return tuple(self.wanted)
 
-    def __call__(self, asked: RewardBatch) -> Rewarded:
+    def __call__(self, batch: RewardBatch) -> Rewarded:
         """The rewards of responses. Raises UserError, which names the reward, the round and the group."""
-        outcome_R, steps_T = np.zeros(len(asked.texts)), None
-        by_name = {name: np.zeros(len(asked.texts)) for name in self.names}
-        for reward in self.rewards if asked.texts else ():
-            values = self._values(reward, asked)
-            self._ask_again(reward, asked)
+        outcome_R, steps_T = np.zeros(len(batch.texts)), None
+        by_name = {name: np.zeros(len(batch.texts)) for name in self.names}
+        for reward in self.rewards if batch.texts else ():
+            values = self._values(reward, batch)
+            self._ask_again(reward, batch)
             by_token = values[0].ndim == 1
             total_R = np.array([value.sum() for value in values])
             if by_token:
@@ -123,87 +123,87 @@ class RewardCaller:
         """Ask every reward once more about the responses of its first call, and say so where its answer changed."""
         for reward in self.rewards:
             if reward.named.name in self._sample:
-                asked, before = self._sample[reward.named.name]
-                self._compare(reward, asked, before, self._values(reward, asked))
+                batch, before = self._sample[reward.named.name]
+                self._compare(reward, batch, before, self._values(reward, batch))
 
-    def _ask_again(self, reward: LoadedReward, asked: RewardBatch) -> None:
+    def _ask_again(self, reward: LoadedReward, batch: RewardBatch) -> None:
         """At the first call, twice about the same few responses."""
         if reward.named.name not in self._sample:
-            few = asked.take(range(min(SAMPLE, len(asked.texts))))
+            few = batch.take(range(min(SAMPLE, len(batch.texts))))
             first = self._values(reward, few)
             self._sample[reward.named.name] = (few, first)
             self._compare(reward, few, first, self._values(reward, few))
 
     def _compare(
-        self, reward: LoadedReward, asked: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]
+        self, reward: LoadedReward, batch: RewardBatch, before: list[np.ndarray], now: list[np.ndarray]
     ) -> None:
         changed = [i for i, (x, y) in enumerate(zip(before, now, strict=True)) if not np.array_equal(x, y)]
         if changed and reward.named.name not in self._named:
             self._named.add(reward.named.name)
             was, found = float(before[changed[0]].sum()), float(now[changed[0]].sum())
             self.remark(
-                f"reward {reward.named.name}: asked twice about a response in {asked.group_name(changed[0])} of "
-                f"{asked.place} it says {was:g} and {found:g}; it depends on time, on randomness or on earlier "
+                f"reward {reward.named.name}: asked twice about a response in {batch.group_name(changed[0])} of "
+                f"{batch.place} it says {was:g} and {found:g}; it depends on time, on randomness or on earlier "
                 "calls, so the same run again gives another curve"
             )
 
-    def _values(self, reward: LoadedReward, asked: RewardBatch) -> list[np.ndarray]:
+    def _values(self, reward: LoadedReward, batch: RewardBatch) -> list[np.ndarray]:
         """What a reward says of each response: a number, or (its tokens,) numbers."""
-        name, n = reward.named.name, len(asked.texts)
-        given = self._arguments(reward, asked)
+        name, n = reward.named.name, len(batch.texts)
+        given = self._arguments(reward, batch)
         kept = copy.deepcopy(given)
         try:
             said = within(self.seconds, partial(reward.function, **given))
         except OutOfTime:
             raise UserError(
-                f"reward {name}, {asked.place}: no answer after {self.seconds:g} s for the {n} responses of "
-                f"{_groups(asked)}; allowed: less, or a larger reward timeout"
+                f"reward {name}, {batch.place}: no answer after {self.seconds:g} s for the {n} responses of "
+                f"{_groups(batch)}; allowed: less, or a larger reward timeout"
             ) from None
         except (Exception, SystemExit) as error:
-            raise UserError(f"reward {name}, {asked.place}, {self._culprit(reward, asked)}: {said_by(error)}") from None
+            raise UserError(f"reward {name}, {batch.place}, {self._culprit(reward, batch)}: {said_by(error)}") from None
         for key in kept:
             check(
                 _same(given[key], kept[key]),
-                f"reward {name}, {asked.place}, {_changed(asked, given[key], kept[key])}: it changed its input {key}; "
+                f"reward {name}, {batch.place}, {_changed(batch, given[key], kept[key])}: it changed its input {key}; "
                 "allowed: to read it",
             )
-        return _checked(name, asked, said)
+        return _checked(name, batch, said)
 
-    def _arguments(self, reward: LoadedReward, asked: RewardBatch) -> dict[str, list]:
-        return {name: self._argument(name, asked) for name in self.wanted[reward.named.name]}
+    def _arguments(self, reward: LoadedReward, batch: RewardBatch) -> dict[str, list]:
+        return {name: self._argument(name, batch) for name in self.wanted[reward.named.name]}
 
-    def _argument(self, name: str, asked: RewardBatch) -> list:
+    def _argument(self, name: str, batch: RewardBatch) -> list:
         if name == PIECES:
-            return [[self.piece(token) for token in tokens] for tokens in asked.tokens]
+            return [[self.piece(token) for token in tokens] for tokens in batch.tokens]
         if name == "completion_ids":
-            return [list(tokens) for tokens in asked.tokens]
+            return [list(tokens) for tokens in batch.tokens]
         if name == "responses":
-            return list(asked.texts)
+            return list(batch.texts)
         if name == "completions":
             return [
-                text if isinstance(asked.prompts[g], str) else [{"role": "assistant", "content": text}]
-                for text, g in zip(asked.texts, asked.group, strict=True)
+                text if isinstance(batch.prompts[g], str) else [{"role": "assistant", "content": text}]
+                for text, g in zip(batch.texts, batch.group, strict=True)
             ]
         if name in OFFERED:
-            return [copy.deepcopy(getattr(asked, name)[g]) for g in asked.group]
-        return [copy.deepcopy(asked.rows[g].get(name)) for g in asked.group]
+            return [copy.deepcopy(getattr(batch, name)[g]) for g in batch.group]
+        return [copy.deepcopy(batch.rows[g].get(name)) for g in batch.group]
 
-    def _culprit(self, reward: LoadedReward, asked: RewardBatch) -> str:
+    def _culprit(self, reward: LoadedReward, batch: RewardBatch) -> str:
         """The first group for which a reward raises on its own, in words."""
-        for g in np.unique(asked.group):
-            own = asked.take(np.flatnonzero(asked.group == g))
+        for g in np.unique(batch.group):
+            own = batch.take(np.flatnonzero(batch.group == g))
             call = partial(reward.function, **self._arguments(reward, own))
             with suppress(OutOfTime):
                 try:
                     within(self.seconds, call)
                 except (Exception, SystemExit):
                     return own.group_name(0)
-        return _groups(asked)
+        return _groups(batch)
 
 
-def _groups(asked: RewardBatch) -> str:
+def _groups(batch: RewardBatch) -> str:
     """The groups of a call, in words."""
-    found = [str(asked.numbers[g]) for g in np.unique(asked.group)]
+    found = [str(batch.numbers[g]) for g in np.unique(batch.group)]
     if len(found) == 1:
         return f"the group of prompt {found[0]}"
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
@@ -216,27 +216,27 @@ def _same(now: Any, before: Any) -> bool:
     return False
 
 
-def _changed(asked: RewardBatch, now: Any, before: Any) -> str:
+def _changed(batch: RewardBatch, now: Any, before: Any) -> str:
     """The group of the first entry of an argument that is not what it was, in words."""
     if isinstance(now, list) and len(now) == len(before):
         for i, (x, y) in enumerate(zip(now, before, strict=True)):
             if not _same(x, y):
-                return asked.group_name(i)
-    return _groups(asked)
+                return batch.group_name(i)
+    return _groups(batch)
 
 
-def _checked(name: str, asked: RewardBatch, said: Any) -> list[np.ndarray]:
+def _checked(name: str, batch: RewardBatch, said: Any) -> list[np.ndarray]:
     """What a reward said of each response, as numbers. Raises UserError where it is something else."""
-    said, n = _plain(said), len(asked.texts)
-    where = f"reward {name}, {asked.place}"
+    said, n = _plain(said), len(batch.texts)
+    where = f"reward {name}, {batch.place}"
     allowed = f"allowed: {n} finite numbers, one for each response, or {n} lists with one for each token"
-    check(isinstance(said, list), f"{where}, {_groups(asked)}: it returned {_kind(said)}; {allowed}")
-    check(len(said) == n, f"{where}, {_groups(asked)}: it returned {len(said)} values for {n} responses; {allowed}")
+    check(isinstance(said, list), f"{where}, {_groups(batch)}: it returned {_kind(said)}; {allowed}")
+    check(len(said) == n, f"{where}, {_groups(batch)}: it returned {len(said)} values for {n} responses; {allowed}")
     values = [_plain(value) for value in said]
     by_token = isinstance(values[0], list)
     for i, value in enumerate(values):
-        why = _wrong(value, by_token, len(asked.tokens[i]))
-        check(not why, f"{where}, {asked.group_name(i)}: it returned {why}; {allowed}")
+        why = _wrong(value, by_token, len(batch.tokens[i]))
+        check(not why, f"{where}, {batch.group_name(i)}: it returned {why}; {allowed}")
     return [np.array(value, dtype=np.float64) for value in values]
 
 

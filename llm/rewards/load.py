@@ -114,9 +114,9 @@ def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
         return {}
     places = json.loads(os.environ.get(VARIABLE) or "[]")
     found = loaded([function_at(place) for place in places], [each.weight for each in rewards]) if places else ()
-    told = ", ".join(each.name for each in rewards)
-    check(bool(found), f"rewards {told} are not there; allowed: on the machine that names them with --reward")
-    check(tuple(each.named for each in found) == rewards, f"rewards {told} are others by now; run the command again")
+    names = ", ".join(each.name for each in rewards)
+    check(bool(found), f"rewards {names} are not there; allowed: on the machine that names them with --reward")
+    check(tuple(each.named for each in found) == rewards, f"rewards {names} are others by now; run the command again")
     return {"reward": [each.function for each in found], "reward_weights": [each.weight for each in rewards]}
 
 

@@ -33,7 +33,7 @@ class EngineSettings(NamedTuple):
     tensor_parallel: int
 
 
-class Told(NamedTuple):
+class EngineFlags(NamedTuple):
     """How an engine is told."""
 
     flags: Flags
@@ -42,10 +42,10 @@ class Told(NamedTuple):
     """Why the engine cannot do it; "" where it can."""
 
 
-def told(engine: EngineChoice, wanted: EngineSettings) -> Told:
+def engine_flags(engine: EngineChoice, wanted: EngineSettings) -> EngineFlags:
     """The flags of an engine for a design."""
     refused = _refused(engine, wanted)
-    return Told({}, (), refused) if refused else _WRITERS[engine](wanted)
+    return EngineFlags({}, (), refused) if refused else _WRITERS[engine](wanted)
 
 
 def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
@@ -63,7 +63,7 @@ def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
     return ""
 
 
-def _verl(wanted: EngineSettings) -> Told:
+def _verl(wanted: EngineSettings) -> EngineFlags:
     design, actor, rollout = wanted.design, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     flags: Flags = {
         "algorithm.adv_estimator": "grpo",
@@ -91,10 +91,10 @@ def _verl(wanted: EngineSettings) -> Told:
     notes: tuple[str, ...] = ("python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files",)
     if design.rollouts == 1:
         notes += ("a group of one keeps its raw reward in verl's grpo",)
-    return Told(flags, notes, "")
+    return EngineFlags(flags, notes, "")
 
 
-def _trl(wanted: EngineSettings) -> Told:
+def _trl(wanted: EngineSettings) -> EngineFlags:
     """B x K responses = per_device_train_batch_size x processes x gradient_accumulation_steps, for one update."""
     design = wanted.design
     responses = design.batch_size * design.rollouts // wanted.gpus
@@ -123,10 +123,10 @@ def _trl(wanted: EngineSettings) -> Told:
         "examples/accelerate_configs)",
         "dr_grpo sums over tokens and divides by a constant: the design's sum, but for a factor that Adam does not see",
     )
-    return Told(flags, notes, "")
+    return EngineFlags(flags, notes, "")
 
 
-def _prime(wanted: EngineSettings) -> Told:
+def _prime(wanted: EngineSettings) -> EngineFlags:
     """Half of the GPUs train, half sample."""
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
@@ -147,10 +147,10 @@ def _prime(wanted: EngineSettings) -> Told:
         "it samples while it trains: responses may be of an older policy, and memory is not that of shared GPUs",
         "advantages are rewards less their group's mean, not divided; clip and KL are its own loss's",
     )
-    return Told(flags, notes, "")
+    return EngineFlags(flags, notes, "")
 
 
-def _slime(wanted: EngineSettings) -> Told:
+def _slime(wanted: EngineSettings) -> EngineFlags:
     design = wanted.design
     nodes, each = _nodes(wanted.gpus)
     responses = design.batch_size * design.rollouts
@@ -180,7 +180,7 @@ def _slime(wanted: EngineSettings) -> Told:
         "python3 train.py, the model's arguments of scripts/models, --prompt-data; Megatron shards by its own rules",
         "it samples with SGLang, not vLLM; its loss is a mean over each response's tokens, not their sum",
     )
-    return Told(flags, notes, "")
+    return EngineFlags(flags, notes, "")
 
 
 def _clip(design: Design) -> float:

@@ -39,7 +39,7 @@ class AdviceEvidence(NamedTuple):
     base: DesignScore | None
     """Its Pass@1; the interval is that of questions drawn at random."""
     scores: dict[Key, DesignScore]
-    told: tuple[str, ...]
+    origins: tuple[str, ...]
     """In words: where it comes from."""
 
 
@@ -59,11 +59,11 @@ def evidence_of(root: Path, pair: str | None, imported: str | None, rates: Path 
     if rates is not None:
         measured = read_rates(rates, None, None)
         known = fitted(measured)
-        told = (*found.told, f"pass rates of {rates.name}: {known.told}")
-        found = found._replace(rates=known.rates, base=_base(measured), told=told)
+        origins = (*found.origins, f"pass rates of {rates.name}: {known.origin}")
+        found = found._replace(rates=known.rates, base=_base(measured), origins=origins)
     if imported is not None:
         scores, source = _of_collection(root, imported)
-        found = found._replace(scores=found.scores | scores, told=(*found.told, source))
+        found = found._replace(scores=found.scores | scores, origins=(*found.origins, source))
     return found
 
 
@@ -71,13 +71,11 @@ def _of_pilot(root: Path, pair: str) -> AdviceEvidence:
     """A pilot of the results folder with its runs, or the base model's measurements that come with rftlab."""
     measured = of_pilot(root, pair)
     known = fitted(measured)
-    told = (
-        f"pilot of {pair}: {len(measured.rates)} training questions, {measured.responses} responses each; {known.told}"
-    )
+    size = f"{len(measured.rates)} training questions, {measured.responses} responses each"
     runs = read_pilot(root, pair).runs if kind_of(file_of(root, pair)) else ()
     scores = {key_of(CELLS[run.cell]): DesignScore(float(run.curve.test_pass_at_1[-1]), nan, nan, 1) for run in runs}
     more = (f"its {len(runs)} runs, one of each design",) if runs else ()
-    return AdviceEvidence(known.rates, _base(measured), scores, (told, *more))
+    return AdviceEvidence(known.rates, _base(measured), scores, (f"pilot of {pair}: {size}; {known.origin}", *more))
 
 
 def _base(measured: MeasuredRates) -> DesignScore:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import SLACK
-from rftlab.studies.advise.engines import Told
+from rftlab.studies.advise.engines import EngineFlags
 from rftlab.studies.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.advise.models import NamedShape
@@ -45,7 +45,7 @@ def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Ass
 
 def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
     """What is known, or that nothing is."""
-    for line in evidence.told or ("evidence: none",):
+    for line in evidence.origins or ("evidence: none",):
         say(console, line)
     if evidence.base is not None:
         base = evidence.base
@@ -62,9 +62,9 @@ def show_options(console: Console, options: list[Option], budget: float) -> None
         plan = option.plan
         paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
         score = _shown(option.score) if option.score else "unknown"
-        told = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
+        signals = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
         row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
-        table.add_row(option.label, *row, *(told if signal else ()))
+        table.add_row(option.label, *row, *(signals if signal else ()))
     measured = any(option.score for option in options)
     order = "measured ones first, the others by cost" if measured else "by cost alone"
     put(console, f"designs, {order}", table)
@@ -113,15 +113,15 @@ def show_first(console: Console, found: list[ProposedRun], budget: float, cheape
         say(console, f"    {proposal.why}")
 
 
-def show_engine(console: Console, name: str, label: str, told: Told) -> None:
+def show_engine(console: Console, name: str, label: str, command: EngineFlags) -> None:
     """How an engine is told the first design; `rftlab import --config` reads the lines back."""
-    if told.refused:
-        say(console, f"{label} on {name}: {told.refused}", "yellow")
+    if command.refused:
+        say(console, f"{label} on {name}: {command.refused}", "yellow")
         return
     say(console, f"{label} in {name}'s words", "italic")
-    for flag, value in told.flags.items():
+    for flag, value in command.flags.items():
         say(console, f"  {_flag(name, flag, value)}".rstrip())
-    for note in told.notes:
+    for note in command.notes:
         for i, line in enumerate(wrap(f"note: {note}", WIDTH - 4)):
             say(console, f"  {'  ' * (i > 0)}{line}", "dim")
 

@@ -54,17 +54,17 @@ class Compare(Common):
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
         from rftlab.studies.compare.compare import write
-        from rftlab.studies.compare.free import Asked, compare
+        from rftlab.studies.compare.free import SimulationRuns, compare
         from rftlab.studies.compare.levels import CurveSetName, load, parse
         from rftlab.studies.runs.store import open_store
 
         names = parse(list(self.levels))
-        asked = Asked(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
+        runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
         ours = [one for one in names if isinstance(one, CurveSetName)]
         if len(ours) < len(names):
-            compare(console, names, self.results, self.axis, asked)
+            compare(console, names, self.results, self.axis, runs)
             return 0
         root = open_store(self.results)
-        levels = load(console, ours, root, *asked)
+        levels = load(console, ours, root, *runs)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

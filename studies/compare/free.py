@@ -31,7 +31,7 @@ _OURS: dict[Measure, str] = {
 """Measures of our own curves by their columns; published levels have the first two."""
 
 
-class Asked(NamedTuple):
+class SimulationRuns(NamedTuple):
     """How levels that are simulated are to be run, as in `levels.load`."""
 
     seeds: int | None
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     engine: Engine
 
 
-def compare(console: Console, names: list[Name], root: Path, axis: str, asked: Asked) -> Path:
+def compare(console: Console, names: list[Name], root: Path, axis: str, simulated: SimulationRuns) -> Path:
     """Print tables and write root/compare-NAMES/compare.html; returns its path. Raises UserError, before anything is
     simulated, where levels have no measure in common."""
     check_choice("axis of imported runs", axis, tuple(AXES))
@@ -52,14 +52,14 @@ def compare(console: Console, names: list[Name], root: Path, axis: str, asked: A
     measure = common_measure(have)
     if ours:  # they may be simulated now
         open_store(root)
-    loaded = dict(zip(ours, load(console, ours, root, *asked), strict=True))
+    loaded = dict(zip(ours, load(console, ours, root, *simulated), strict=True))
     sides = [
         side_of(one, imported[one], measure, root) if isinstance(one, ImportedName) else _side(loaded[one], measure)
         for one in names
     ]
     slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)
     folder = folder_below(root, "compare-" + "-".join(slugs)[:180])
-    return write(console, view_of(sides, axis), folder, "compare.html", " against ".join(have), asked.quiet)
+    return write(console, view_of(sides, axis), folder, "compare.html", " against ".join(have), simulated.quiet)
 
 
 def _side(own: CurveSet, measure: Measure) -> RunGroups:

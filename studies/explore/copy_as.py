@@ -9,7 +9,7 @@ from rftlab.llm.budget.duration import LENGTHS, TAIL
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.advise.engines import EngineChoice, EngineSettings, told
+from rftlab.studies.advise.engines import EngineChoice, EngineSettings, engine_flags
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.jobs import SEEDS
@@ -106,7 +106,7 @@ def trainer_of(choices: Choices, engine: EngineChoice) -> str:
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
     wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1)
-    found = told(engine, wanted)
+    found = engine_flags(engine, wanted)
     check(not found.refused, found.refused)
     notes = [
         *found.notes,

@@ -90,7 +90,7 @@ class RunCost(NamedTuple):
     round_seconds: float
     seconds: float
     """Of the whole run, its evaluations included."""
-    told: str
+    description: str
     """What was assumed."""
 
 
@@ -105,8 +105,8 @@ def cost_of(start: str, run: Simulation, gpu: str) -> RunCost:
     assumed = Assumed(prompt, response, *(split.there for split in questions_of(real).values()))
     duration = plan_of(replace(real, design=design), GPUS[gpu], assumed).duration
     rollouts = run.design.rounds * duration.rollouts
-    told = f"{real.model.source} on one {gpu}, responses of {response} tokens; an estimate, not measured"
-    return RunCost(rollouts, rollouts * response, duration.round_seconds, duration.seconds, told)
+    description = f"{real.model.source} on one {gpu}, responses of {response} tokens; an estimate, not measured"
+    return RunCost(rollouts, rollouts * response, duration.round_seconds, duration.seconds, description)
 
 
 EVALUATED = 20

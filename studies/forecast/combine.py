@@ -21,13 +21,13 @@ class Recommended(NamedTuple):
     """A forecast, and whose it is."""
 
     source: ForecastSource
-    told: CellForecast
+    forecast: CellForecast
 
 
 def recommended(simulated: Forecast | None, law: CellForecast) -> Recommended:
     """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case."""
     if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
-        return Recommended("simulator", simulated.told)
+        return Recommended("simulator", simulated.forecast)
     return Recommended("law", law)
 
 

@@ -189,9 +189,9 @@ def grid_from(
     spent = np.array([design.rounds * rollouts_of(design) for design in designs])
     check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
-    told = quick_forecasts(evidence, designs)
-    source, forecast = recommended(simulated, told["law"])
-    shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.told} | told
+    forecasts = quick_forecasts(evidence, designs)
+    source, forecast = recommended(simulated, forecasts["law"])
+    shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.forecast} | forecasts
     measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
     cells = [label(design) for design in designs]
     table = pd.DataFrame(

@@ -114,8 +114,8 @@ def _table(
 ) -> FreeForecast:
     runs = found.evidence.runs
     measured = {(run.design.batch_size, run.design.rollouts): float(run.values[-1, 1]) for run in runs}
-    told = quick_forecasts(found.evidence, designs)
-    source, forecast = recommended(simulated, told["law"])
+    forecasts = quick_forecasts(found.evidence, designs)
+    source, forecast = recommended(simulated, forecasts["law"])
     table = pd.DataFrame(
         {
             "cell": [f"{design.batch_size}x{design.rollouts}" for design in designs],
@@ -127,7 +127,7 @@ def _table(
         }
     )
     nothing = bare(np.full(len(designs), np.nan))
-    table = table.assign(**columns_of({"simulator": simulated.told if simulated else nothing} | told))
+    table = table.assign(**columns_of({"simulator": simulated.forecast if simulated else nothing} | forecasts))
     table["in_budget"] = table["rollouts"] <= (budget if budget is not None else table["rollouts"].max())
     best = str(table[table["in_budget"]].sort_values("forecast").iloc[-1]["cell"])
     return FreeForecast(table, best, source, simulated.misfit if simulated else np.nan)

@@ -81,17 +81,17 @@ def imported_evidence(name: str, root: Path) -> Imported:
 def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
     """Raise UserError where runs are of several tasks or models."""
     for what, found in (("tasks", {g.task for g in groups}), ("models", {g.model for g in groups})):
-        told = few(sorted(one or "unnamed" for one in found))
+        named = few(sorted(one or "unnamed" for one in found))
         check(
             len(found) == 1,
-            f"{name} has several {what} ({told}); allowed: one, as imported:NAME/TASK or imported:NAME#RUN",
+            f"{name} has several {what} ({named}); allowed: one, as imported:NAME/TASK or imported:NAME#RUN",
         )
 
 
 def _check_rates(name: str, groups: list[Group]) -> None:
     rates = sorted({group.design.learning_rate for group in groups if group.design.learning_rate is not None})
-    told = few([f"{rate:g}" for rate in rates])
-    check(len(rates) < 2, f"{name} has several learning rates ({told}); allowed: one, as imported:NAME#RUN")
+    named = few([f"{rate:g}" for rate in rates])
+    check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one, as imported:NAME#RUN")
 
 
 def unusable(group: Group) -> str:

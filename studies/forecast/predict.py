@@ -50,7 +50,7 @@ class Forecast(NamedTuple):
         return self.expected.mean(axis=0)
 
     @property
-    def told(self) -> CellForecast:
+    def forecast(self) -> CellForecast:
         """The same as any forecast has it."""
         return CellForecast(self.mean, *self.interval(), self.expected)
 

@@ -44,10 +44,10 @@ def quick_forecasts(evidence: Evidence, cells: tuple[Design, ...], split: str = 
     return {name: forecaster(evidence, cells, split) for name, forecaster in QUICK.items()}
 
 
-def columns_of(told: dict[str, CellForecast]) -> dict[str, np.ndarray]:
+def columns_of(forecasts: dict[str, CellForecast]) -> dict[str, np.ndarray]:
     """Columns of a table: each forecast by its name, and NAME_low and NAME_high of those that have an interval."""
     found: dict[str, np.ndarray] = {}
-    for name, one in told.items():
+    for name, one in forecasts.items():
         found |= {name: one.values}
         if one.draws is not None:
             found |= {f"{name}_low": one.low, f"{name}_high": one.high}

@@ -131,9 +131,9 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
     handles = []
     for group, colour in zip(shown, _colours(len(shown)), strict=True):
         line = lines[group.label]
-        look: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
-        look |= {} if group.drawn else {"linestyle": ":"}
-        note(ax.plot(line["x"], line["mean"], color=colour, **look)[0], name=group.label)
+        style: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
+        style |= {} if group.drawn else {"linestyle": ":"}
+        note(ax.plot(line["x"], line["mean"], color=colour, **style)[0], name=group.label)
         ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
         handles.append(key(safe(f"{group.label}{repeats}", 72), colour))

@@ -90,7 +90,7 @@ def forecast_errors(found: RankedPair) -> tuple[int, float, float]:
     held = [i for i, one in enumerate(found.designs) if label(one) not in seen]
     if not held or not found.known or found.error is None:
         return 0, float("nan"), float("nan")
-    told = forecast(found.base, list(found.known), found.error, tuple(found.designs[i] for i in held))
+    predicted = forecast(found.base, list(found.known), found.error, tuple(found.designs[i] for i in held))
     truth = found.ends[held]
-    inside = (told.low <= truth) & (truth <= told.high)
-    return len(held), float(np.abs(told.median - truth).mean()), float(inside.mean())
+    inside = (predicted.low <= truth) & (truth <= predicted.high)
+    return len(held), float(np.abs(predicted.median - truth).mean()), float(inside.mean())

@@ -54,13 +54,13 @@ def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) 
     console.print(errors)
 
 
-def show_noise(console: Console, noise: MeasuredNoise, told: str) -> None:
+def show_noise(console: Console, noise: MeasuredNoise, name: str) -> None:
     """r and phi, and what is believed of them."""
     believed = noise.ratios
     lost = "" if believed.gain == noise.gain else "; phi is within two errors of 1 and counts as 1"
     below = "; r below 0 counts as 0" if noise.between < 0 else ""
     text = f"r = {noise.between:.4g} ± {noise.between_error:.2g}, phi = {noise.gain:.3g} ± {noise.gain_error:.2g}"
-    say(console, f"{told}: {text}{below}{lost}")
+    say(console, f"{name}: {text}{below}{lost}")
 
 
 def show_designs(console: Console, found: RankedPair) -> None:
@@ -69,19 +69,19 @@ def show_designs(console: Console, found: RankedPair) -> None:
     rounds = found.rounds or max(design.rounds for design in found.designs)
     designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
     each = [time_per_round(design, noise) for design in designs]
-    told = forecast(found.base, list(found.known), found.error, designs) if found.known and found.error else None
+    predicted = forecast(found.base, list(found.known), found.error, designs) if found.known and found.error else None
     ends = {label(design): end for design, end in zip(found.designs, found.ends, strict=True)}
     seen = ", ".join(short(label(run.design)) for run in found.known)
-    head = ("forecast", "80%", "measured") if told else ()
+    head = ("forecast", "80%", "measured") if predicted else ()
     table = plain_table("designs of the grid, best first", "design", "B_eff", "tau a round", *head, no_wrap=True)
     for i in sorted(range(len(designs)), key=lambda i: -each[i]):
         row = [short(label(designs[i])), f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
-        if told:
-            row += [f"{told.median[i]:.3f}", f"{told.low[i]:.3f}-{told.high[i]:.3f}"]
+        if predicted:
+            row += [f"{predicted.median[i]:.3f}", f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"]
             row += [number(ends.get(label(designs[i]), float("nan")))]
         table.add_row(*row)
     console.print(table)
-    if told:
+    if predicted:
         say(console, f"forecast after {rounds} rounds from {seen}; read docs/law.md before you believe a level", "dim")
 
 

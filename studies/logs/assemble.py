@@ -53,8 +53,8 @@ def assemble(
     notes += counting.notes
     pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
     outcomes = tuple(_by_rounds(one, counting) for one in raw.outcomes)
-    told = tuple(plain(note) for note in notes)
-    return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, pieces, told, outcomes)
+    texts = tuple(plain(note) for note in notes)
+    return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes)
 
 
 def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:

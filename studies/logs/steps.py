@@ -181,8 +181,8 @@ def _gaps(points: dict[str, Points]) -> list[str]:
     holes = np.flatnonzero(apart >= 2 * usual)
     if not len(holes) or len(holes) > 0.2 * len(apart):
         return []
-    told = [f"{steps[i] + usual} to {steps[i + 1] - usual}" for i in holes[:3]]
-    return [f"steps missing: {', '.join(told)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
+    gaps = [f"{steps[i] + usual} to {steps[i + 1] - usual}" for i in holes[:3]]
+    return [f"steps missing: {', '.join(gaps)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
 
 
 def _few(names) -> str:

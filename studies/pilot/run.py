@@ -188,9 +188,9 @@ def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> 
 
 def base_from(pair: str, found: "Probed") -> Base:
     """What a pilot keeps of a probe."""
-    further = found.further
+    headroom = found.headroom
     spent = {name: _spent(getattr(found, name)) for name in ("train", "test")} | {
-        "temperatures, tries": Spent(further.rollouts, further.tokens, further.seconds),
+        "temperatures, tries": Spent(headroom.rollouts, headroom.tokens, headroom.seconds),
         "gradients": Spent(0, 0, found.seconds),
     }
     available = (found.train.available, found.test.available)
@@ -210,15 +210,15 @@ def base_from(pair: str, found: "Probed") -> Base:
 def headroom_of(found: "Probed") -> Headroom:
     """What the base model could already do, from all of its responses: k tries and votes from all test questions
     where they have k responses, else from the few that have many."""
-    train, test, further = found.train, found.test, found.further
+    train, test, headroom = found.train, found.test, found.headroom
     counts, m = train.strict.sum(axis=1), train.strict.shape[1]
-    few, many = test.strict.shape[1], further.many.shape[1]
+    few, many = test.strict.shape[1], headroom.many.shape[1]
     tries, votes = tries_of(test.strict.sum(axis=1), few), votes_of(test.answers, test.strict)
     if many:
-        tries += tries_of(further.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
-        votes += votes_of(further.many_answers, further.many, tuple(k for k in VOTES if k > few))
+        tries += tries_of(headroom.many.sum(axis=1), many, tuple(k for k in TRIES if k > few))
+        votes += votes_of(headroom.many_answers, headroom.many, tuple(k for k in VOTES if k > few))
     return Headroom(
-        tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in further.right.items()),
+        tuple(mean_rate(at, right.mean(axis=1), right.shape[1]) for at, right in headroom.right.items()),
         votes,
         tries,
         within_question(counts, m),

@@ -37,9 +37,9 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
         mixture = nonparametric(answers.strict, answers.samples)
         console.print(_histogram(split, answers, fit, mixture))
         say(console, _fits(answers, fit, mixture), "dim")
-    further = headroom_table(base, pilot.runs)
-    if further is not None:
-        console.print(further)
+    headroom = headroom_table(base, pilot.runs)
+    if headroom is not None:
+        console.print(headroom)
     for line in sentences(base, pilot.runs):
         say(console, line, "dim")
     console.print(_noise(pilot))

@@ -105,12 +105,12 @@ def _of_ratio(found: BaseRatios) -> str:
 def _of_temperatures(rates: tuple[RateAt, ...]) -> str:
     hot, cold = max(rates, key=lambda rate: rate.at), min(rates, key=lambda rate: rate.at)
     gain, error = cold.value - hot.value, (cold.error**2 + hot.error**2) ** 0.5
-    told = f"{cold.value:.3f} at {cold.at:g}, {hot.value:.3f} at {hot.at:g}"
+    both = f"{cold.value:.3f} at {cold.at:g}, {hot.value:.3f} at {hot.at:g}"
     if abs(gain) < SURE * error:
-        return f"Temperature: no sure difference ({told}); sharpening as a whole neither helps nor hurts."
+        return f"Temperature: no sure difference ({both}); sharpening as a whole neither helps nor hurts."
     if gain > 0:
-        return f"Temperature: colder is better ({told}); sharpening as a whole raises Pass@1."
-    return f"Temperature: colder is worse ({told}); what is likeliest is wrong, and sharpening as a whole does harm."
+        return f"Temperature: colder is better ({both}); sharpening as a whole raises Pass@1."
+    return f"Temperature: colder is worse ({both}); what is likeliest is wrong, and sharpening as a whole does harm."
 
 
 def _of_votes(found: Headroom) -> str:
@@ -148,7 +148,7 @@ def _of_kind(found: RewardCorrelation) -> str:
 def _of_silence(found: Headroom, runs: tuple[PilotRun, ...]) -> Iterator[str]:
     same = [run for run in runs if run.early_silent is not None and run.early_silent.at == GROUP]
     if found.silent is not None:
-        told = f"Silence: {found.silent.value:.0%} of groups of {GROUP} of the base model teach nothing"
+        silence = f"Silence: {found.silent.value:.0%} of groups of {GROUP} of the base model teach nothing"
         after = [f"{run.early_silent.value:.0%} in {run.cell}" for run in same if run.early_silent is not None]
         later = f", after five to ten rounds {', '.join(after)}" if after else ""
-        yield f"{told}{later}; a share that rises while rewards rise says that questions polarise."
+        yield f"{silence}{later}; a share that rises while rewards rise says that questions polarise."

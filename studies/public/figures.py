@@ -73,10 +73,10 @@ def pods(curves: pd.DataFrame) -> Drawn:
     return figure, numbers
 
 
-def _lines(ax: Axes, rows: pd.DataFrame, runs: Mapping[str, str | None], colours: list, **look) -> None:
+def _lines(ax: Axes, rows: pd.DataFrame, runs: Mapping[str, str | None], colours: list, **style) -> None:
     for (run, name), colour in zip(runs.items(), colours, strict=False):
         own = rows[rows["run_id"] == run].sort_values("round")
-        ax.plot(own["round"], own["value"], color=colour, label=name, **look)
+        ax.plot(own["round"], own["value"], color=colour, label=name, **style)
 
 
 @styled

@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Look:
+class MarkStyle:
     """How a mark is drawn."""
 
     colour: str
@@ -26,7 +26,7 @@ class Look:
 class DrawnSeries:
     """Marks that belong together. Places (n, 2) are fractions of the panel, from its lower left."""
 
-    look: Look
+    style: MarkStyle
     places: np.ndarray
     values: np.ndarray
     """What is drawn (n, 2), in the units of the axes."""
@@ -50,7 +50,7 @@ class DrawnSeries:
 class PlainShape:
     """A mark without numbers: a rule, a segment, an area."""
 
-    look: Look
+    style: MarkStyle
     places: np.ndarray
     facts: dict[str, str]
     filled: bool = False
@@ -79,7 +79,7 @@ class ChartKey:
     """An entry of a legend."""
 
     text: str
-    look: Look
+    style: MarkStyle
 
 
 @dataclass(frozen=True)

@@ -276,8 +276,8 @@ def _endpoint_line(ax: Axes, experiment: Experiment, rows: pd.DataFrame, facts: 
     places, lengths = np.arange(len(rows)), bar_lengths(rows)
     joined = _on_axis(experiment) if _on_axis(experiment) > 1 else len(rows)
     parts = ((slice(joined), line), (slice(joined, None), line | {"linestyle": "none"}))
-    for part, look in parts:
-        note(ax.errorbar(places[part], rows["mean"][part], lengths[:, part], **BARS, **look)[0], **facts)
+    for part, style in parts:
+        note(ax.errorbar(places[part], rows["mean"][part], lengths[:, part], **BARS, **style)[0], **facts)
     published = ax.plot(places, rows["published"], color=line["color"], **HOLLOW)
     note(published[0], **facts | {"name": f"{facts['name']} · published"})
 

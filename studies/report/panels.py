@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.text import Annotation
 
-from rftlab.studies.report.chart import AxisMarks, Chart, ChartKey, ChartPanel, DrawnSeries, Look, PlainShape, Tick
+from rftlab.studies.report.chart import AxisMarks, Chart, ChartKey, ChartPanel, DrawnSeries, MarkStyle, PlainShape, Tick
 
 FACTS = ("pair", "experiment", "level", "split")
 """What a page can be filtered by."""
@@ -53,7 +53,7 @@ def plain_text(text: str) -> str:
 def _legend_of(legends: list[Legend]) -> tuple[str, list[ChartKey]]:
     """Title and entries of legends."""
     entries = [
-        ChartKey(plain_text(text.get_text()), _line_look(handle))
+        ChartKey(plain_text(text.get_text()), _line_style(handle))
         for legend in legends
         for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True)
         if isinstance(handle, Line2D)
@@ -62,13 +62,13 @@ def _legend_of(legends: list[Legend]) -> tuple[str, list[ChartKey]]:
     return next((title for title in titles if title not in ("", "None")), ""), list(dict.fromkeys(entries))
 
 
-def _line_look(line: Line2D) -> Look:
+def _line_style(line: Line2D) -> MarkStyle:
     marker = str(line.get_marker())
     marker = "" if marker in ("None", " ") else marker
     dash = str(line.get_linestyle())
     hollow = str(line.get_markerfacecolor()).lower() in ("none", "white")
     colour = to_hex(line.get_color())
-    return Look(colour, "" if dash in ("None", " ") else dash, line.get_linewidth(), marker, hollow, _alpha(line))
+    return MarkStyle(colour, "" if dash in ("None", " ") else dash, line.get_linewidth(), marker, hollow, _alpha(line))
 
 
 def _first_colour(colours: Any) -> str:
@@ -103,7 +103,7 @@ def _panel(ax: Axes, shown: list[ChartKey], shared: str) -> ChartPanel:
 
 def _is_series(ax: Axes, line: Line2D) -> bool:
     """Whether a line shows numbers; one across the panel, which lies on one axis alone, is a rule."""
-    return line.get_transform() is ax.transData or _line_look(line).marker != ""
+    return line.get_transform() is ax.transData or _line_style(line).marker != ""
 
 
 def _title(ax: Axes) -> str:
@@ -172,19 +172,21 @@ def _series(
     areas: list[PolyCollection],
     entries: list[ChartKey],
 ) -> DrawnSeries:
-    look, values = _line_look(line), _points_of(line)
+    style, values = _line_style(line), _points_of(line)
     places = _fractions(ax, values, line.get_transform())
     if line.get_transform() is not ax.transData:
         values[:, 0] = np.nan  # it stands at the edge of the panel
-    along, bounds = ends or (1, _band_of(areas, look.colour, values))
+    along, bounds = ends or (1, _band_of(areas, style.colour, values))
     band = None
     if bounds is not None and len(bounds) == len(values) and np.isfinite(bounds).any():
         sides = np.stack([values, values], axis=1)
         sides[:, :, along] = bounds
         band = _fractions(ax, sides.reshape(-1, 2)).reshape(-1, 2, 2)
-    name = " · ".join(_names_of(look, entries)) or _own_label(ax, line)
+    name = " · ".join(_names_of(style, entries)) or _own_label(ax, line)
     facts = {"name": name} | _NOTED.get(line, {})
-    return DrawnSeries(look, places, values, facts, band, bounds if band is not None else None, along, ends is not None)
+    return DrawnSeries(
+        style, places, values, facts, band, bounds if band is not None else None, along, ends is not None
+    )
 
 
 def _own_label(ax: Axes, line: Line2D) -> str:
@@ -209,19 +211,21 @@ def _band_of(areas: list[PolyCollection], colour: str, values: np.ndarray) -> np
     return None
 
 
-def _names_of(look: Look, entries: list[ChartKey]) -> list[str]:
+def _names_of(style: MarkStyle, entries: list[ChartKey]) -> list[str]:
     """Entries of the legend that a line goes by: those of its colour, and those without colour of its dashes or
     marker."""
     named = [entry for entry in entries if not entry.text.startswith(_NO_NAME)]
-    coloured = [entry.text for entry in named if entry.look.colour == look.colour and not _is_grey(entry.look.colour)]
+    coloured = [
+        entry.text for entry in named if entry.style.colour == style.colour and not _is_grey(entry.style.colour)
+    ]
     grey = [
         entry.text
         for entry in named
-        if _is_grey(entry.look.colour)
+        if _is_grey(entry.style.colour)
         and (
-            (entry.look.marker, entry.look.hollow) == (look.marker, look.hollow)
-            if entry.look.marker
-            else look.dash and entry.look.dash == look.dash
+            (entry.style.marker, entry.style.hollow) == (style.marker, style.hollow)
+            if entry.style.marker
+            else style.dash and entry.style.dash == style.dash
         )
     ]
     return [*coloured[:1], *grey[:1]]
@@ -233,22 +237,22 @@ def _is_grey(colour: str) -> bool:
 
 def _rule(ax: Axes, line: Line2D) -> PlainShape:
     places = _fractions(ax, _points_of(line), line.get_transform())
-    return PlainShape(_line_look(line), places, _NOTED.get(line, {}))
+    return PlainShape(_line_style(line), places, _NOTED.get(line, {}))
 
 
 def _segments(ax: Axes, lines: LineCollection) -> list[PlainShape]:
-    look = Look(
+    style = MarkStyle(
         _first_colour(lines.get_color()),
         width=float(np.ravel(np.asarray(lines.get_linewidth()))[0]),
         alpha=_alpha(lines),
     )
     facts = _NOTED.get(lines, {})
-    return [PlainShape(look, _fractions(ax, own), facts) for own in map(_vertices, lines.get_paths()) if len(own)]
+    return [PlainShape(style, _fractions(ax, own), facts) for own in map(_vertices, lines.get_paths()) if len(own)]
 
 
 def _areas(ax: Axes, area: PolyCollection) -> list[PlainShape]:
-    look = Look(_first_colour(area.get_facecolor()), "", 0.0, alpha=_alpha(area))
-    return [PlainShape(look, _fractions(ax, own), {}, filled=True) for own in map(_vertices, area.get_paths())]
+    style = MarkStyle(_first_colour(area.get_facecolor()), "", 0.0, alpha=_alpha(area))
+    return [PlainShape(style, _fractions(ax, own), {}, filled=True) for own in map(_vertices, area.get_paths())]
 
 
 def _remarks(ax: Axes) -> list[tuple[float, float, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from rftlab.studies.report.chart import AxisMarks, Chart, ChartKey, ChartPanel, DrawnSeries, Look, PlainShape
+from rftlab.studies.report.chart import AxisMarks, Chart, ChartKey, ChartPanel, DrawnSeries, MarkStyle, PlainShape
 
 WIDTH, HEIGHT, ROW = 360, 196, 17
 """Of a panel, in its own units, which are pixels where it has 360 of them; and of a line of names."""
@@ -55,11 +55,11 @@ def _keys(keys: tuple[ChartKey, ...], title: str = "") -> Markup:
 
 
 def _key(key: ChartKey) -> Markup:
-    look = key.look
+    style = key.style
     place = np.array([[2.0, 7.0], [20.0, 7.0]])
-    line = _stroke(_points(place), look) if look.dash else Markup("")
-    marker = _markers(np.array([[11.0, 7.0]]), look) if look.marker else Markup("")
-    swatch = Markup('<svg width="22" height="14" aria-hidden="true"{}>{}{}</svg>').format(_ink(look), line, marker)
+    line = _stroke(_points(place), style) if style.dash else Markup("")
+    marker = _markers(np.array([[11.0, 7.0]]), style) if style.marker else Markup("")
+    swatch = Markup('<svg width="22" height="14" aria-hidden="true"{}>{}{}</svg>').format(_ink(style), line, marker)
     return Markup("<li>{}{}</li>").format(swatch, key.text)
 
 
@@ -179,31 +179,31 @@ def shade(colour: str) -> tuple[str, str]:
     return colour, "#" + "".join(f"{round(255 * part):02x}" for part in pale)
 
 
-def _ink(look: Look) -> Markup:
-    return Markup(' style="color:{0};color:light-dark({0},{1})"').format(*shade(look.colour))
+def _ink(style: MarkStyle) -> Markup:
+    return Markup(' style="color:{0};color:light-dark({0},{1})"').format(*shade(style.colour))
 
 
-def _stroke(path: str, look: Look) -> Markup:
-    dash = Markup(' stroke-dasharray="{}"').format(_DASHES[look.dash]) if look.dash in _DASHES else ""
-    faint = Markup(' opacity="{}"').format(look.alpha) if look.alpha < 1 else ""
-    return Markup('<path class="line" d="{}" stroke-width="{}"{}{}/>').format(path, round(look.width, 1), dash, faint)
+def _stroke(path: str, style: MarkStyle) -> Markup:
+    dash = Markup(' stroke-dasharray="{}"').format(_DASHES[style.dash]) if style.dash in _DASHES else ""
+    faint = Markup(' opacity="{}"').format(style.alpha) if style.alpha < 1 else ""
+    return Markup('<path class="line" d="{}" stroke-width="{}"{}{}/>').format(path, round(style.width, 1), dash, faint)
 
 
-def _markers(pixels: np.ndarray, look: Look) -> Markup:
-    shape = _SHAPES.get(look.marker, "h0")
+def _markers(pixels: np.ndarray, style: MarkStyle) -> Markup:
+    shape = _SHAPES.get(style.marker, "h0")
     path = "".join(f"M{x:.1f} {y:.1f}{shape}" for x, y in pixels if isfinite(x) and isfinite(y))
-    kind = "dot" if shape == "h0" else "open" if look.hollow or look.marker in _OPEN else "mark"
+    kind = "dot" if shape == "h0" else "open" if style.hollow or style.marker in _OPEN else "mark"
     return Markup('<path class="{}" d="{}"/>').format(kind, path) if path else Markup("")
 
 
 def _shape(shape: PlainShape, box: tuple) -> Markup:
     path = _points(_pixels(shape.places, box, 0))
     inside = (
-        Markup('<path class="area" opacity="{}" d="{}z"/>').format(shape.look.alpha, path)
+        Markup('<path class="area" opacity="{}" d="{}z"/>').format(shape.style.alpha, path)
         if shape.filled
-        else _stroke(path, shape.look)
+        else _stroke(path, shape.style)
     )
-    return Markup("<g{}{}>{}</g>").format(_data(shape.facts), _ink(shape.look), inside)
+    return Markup("<g{}{}>{}</g>").format(_data(shape.facts), _ink(shape.style), inside)
 
 
 def _series(one: DrawnSeries, panel: ChartPanel, box: tuple, step: int) -> Markup:
@@ -213,14 +213,14 @@ def _series(one: DrawnSeries, panel: ChartPanel, box: tuple, step: int) -> Marku
     parts = []
     if ends is not None:
         parts.append(_bars(ends, one.along) if one.bars else _band(ends))
-    if one.look.dash and len(pixels) > 1:
-        parts.append(_stroke(_points(pixels), one.look))
-    if one.look.marker or len(pixels) == 1:
-        parts.append(_markers(pixels, one.look))
+    if one.style.dash and len(pixels) > 1:
+        parts.append(_stroke(_points(pixels), one.style))
+    if one.style.marker or len(pixels) == 1:
+        parts.append(_markers(pixels, one.style))
     return Markup('<g class="s" data-n="{}"{}{} data-a="{}" data-v="{}">{}</g>').format(
         one.name,
         _data(one.facts),
-        _ink(one.look),
+        _ink(one.style),
         one.along,
         json.dumps(_rows(one, panel, pixels, at), separators=(",", ":"), ensure_ascii=False),
         Markup("").join(parts),

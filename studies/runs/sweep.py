@@ -54,14 +54,14 @@ def sweep(
         chosen = [(replace(start, design=one), None) for one in designs or ()]
     runs = [(replace(run, seed=seed), said) for run, said in chosen for seed in range(seeds)]
     check(bool(runs), "designs names none; allowed: one or more")
-    told = progress if callable(progress) else Lines() if progress else noop
+    report_progress = progress if callable(progress) else Lines() if progress else noop
     worlds, stop, frames = Worlds(), Event(), []
     with workers(threads or available_threads()) as pool:
         try:
             waiting = [pool.submit(simulate, run, worlds[run.environment], noop, stop.is_set) for run, _ in runs]
             for (run, said), future in zip(runs, waiting, strict=True):
                 frames.append(_rows(run, said, *future.result()))
-                told(len(frames), len(runs))
+                report_progress(len(frames), len(runs))
         except BaseException:
             stop.set()
             raise

@@ -45,8 +45,8 @@ def cases_of(name: str, runs: list[ImportedRun], task: str | None = None) -> lis
         sets.setdefault((group.design.model, group.task, group.design.learning_rate), []).append(group)
     several = [groups for groups in sets.values() if len(groups) > 1]
     names = [f"{name} {groups[0].task}".strip() for groups in several]
-    told = [f"{one} ({i + 1})" if names.count(one) > 1 else one for i, one in enumerate(names)]
-    return [_case(pair, runs, groups) for pair, groups in zip(told, several, strict=True)]
+    task_names = [f"{one} ({i + 1})" if names.count(one) > 1 else one for i, one in enumerate(names)]
+    return [_case(pair, runs, groups) for pair, groups in zip(task_names, several, strict=True)]
 
 
 _PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")

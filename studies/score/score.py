@@ -135,15 +135,15 @@ def _simulated(
 
 def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     truth, cells = case.truth[part][list(case.cells)], tuple(case.cells.values())
-    told = quick_forecasts(case.evidence, cells, part)
-    chosen = recommended(simulated, told["law"])
+    forecasts = quick_forecasts(case.evidence, cells, part)
+    chosen = recommended(simulated, forecasts["law"])
     nothing = bare(np.full(len(cells), np.nan))
-    ours = {"forecast": chosen.told, "simulator": simulated.told if simulated else nothing}
-    told = ours | {"halfway": halfway(simulated, told["law"])} | told
+    ours = {"forecast": chosen.forecast, "simulator": simulated.forecast if simulated else nothing}
+    forecasts = ours | {"halfway": halfway(simulated, forecasts["law"])} | forecasts
     table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
-    table = table.assign(truth=truth.mean().to_numpy(), **columns_of(told))
+    table = table.assign(truth=truth.mean().to_numpy(), **columns_of(forecasts))
     for name in INTERVALS:
-        low, high = told[name].low, told[name].high
+        low, high = forecasts[name].low, forecasts[name].high
         inside = ((truth >= low) & (truth <= high)).mean().to_numpy()
         table[f"{name}_covered"] = np.where(np.isnan(low), np.nan, inside)
     return table

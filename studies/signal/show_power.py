@@ -77,8 +77,8 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
     sigma, degrees = pooled_sigma([group.scores for group in groups])
     table = table_of("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation")
     for name, design, scores in groups:
-        told = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
-        table.add_row(Text(plain(name)), *told, f"{scores.std(ddof=1):.4f}")
+        cells = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
+        table.add_row(Text(plain(name)), *cells, f"{scores.std(ddof=1):.4f}")
     console.print(table)
     low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")

@@ -50,7 +50,7 @@ class Fitted(NamedTuple):
     rates: Rates
     other: Rates | None
     """The fit that is not believed, for comparison."""
-    told: str
+    origin: str
     """In words."""
 
 
@@ -59,8 +59,8 @@ def fitted(measured: MeasuredRates) -> Fitted:
     without a form; the rates as they are where nobody says from how many responses they come."""
     n = len(measured.rates)
     if measured.counts is None:
-        told = f"{n} rates taken as exact: from few responses they are too wide, and too many groups look silent"
-        return Fitted(exactly(measured.rates), None, told + " (--responses tells how many)")
+        origin = f"{n} rates taken as exact: from few responses they are too wide, and too many groups look silent"
+        return Fitted(exactly(measured.rates), None, origin + " (--responses tells how many)")
     if measured.responses == 1 or n < 2:
         raise UserError(
             f"{n} questions with {measured.responses} response each; allowed: 2 or more questions, 2 or more responses"
@@ -108,8 +108,8 @@ def of_imported(root: Path, name: str, rounds: tuple[int, int] | None = None) ->
     usual = int(max(np.unique(k), key=lambda size: groups[k == size].sum()))
     counts = np.repeat(right[k == usual], groups[k == usual])
     left = f"; {groups[k != usual].sum()} with other numbers left out" if (k != usual).any() else ""
-    told = f"{len(counts)} groups of {usual} responses ({split}, rounds {first} to {last}{left})"
-    return MeasuredRates(counts, usual, counts / usual), told
+    origin = f"{len(counts)} groups of {usual} responses ({split}, rounds {first} to {last}{left})"
+    return MeasuredRates(counts, usual, counts / usual), origin
 
 
 def read_rates(path: Path, column: str | None, responses: int | None) -> MeasuredRates:

@@ -13,7 +13,7 @@ from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.shapes import KNOWN
 from rftlab.shared.config.surrogate import Reinforce
 from rftlab.shared.errors import UserError
-from rftlab.studies.advise.engines import EngineSettings, told
+from rftlab.studies.advise.engines import EngineSettings, engine_flags
 from rftlab.studies.advise.evidence import NOTHING, AdviceEvidence, DesignScore, evidence_of, key_of, score_of
 from rftlab.studies.advise.fleet import SHARDED, fleet_of, least_gpus, link_of, planned_on, sharded
 from rftlab.studies.advise.models import shape_named
@@ -251,7 +251,7 @@ def test_imported_runs_are_evidence_for_their_design(tmp_path):
     write_collection(tmp_path, "mine", runs)
     found = evidence_of(tmp_path, None, "mine", None)
     assert found.scores[32, 8, 0, 0].value == pytest.approx(0.32) and found.scores[32, 8, 0, 0].runs == 2
-    assert set(found.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in found.told[0]
+    assert set(found.scores) == {(32, 8, 0, 0), (64, 8, 0, 0)} and "3 of 4 runs" in found.origins[0]
     status, text = rftlab("advise", "--model", "7e9", "--results", tmp_path, "--imported", "mine")
     assert status == 0 and "0.500 (1 run)" in text and "of all others unknown" in text
     assert text.index("64x8-paper_text") < text.index("32x8-paper_text")
@@ -280,7 +280,7 @@ def nested(flags: dict) -> dict:
 @pytest.mark.parametrize("label", ["32x8", "64x4", "256x2", "8x32", "1x256", "24x5"])
 def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
     """By the reader of `rftlab import`, which was written from the engines' code."""
-    known, _ = design_of(nested(told(engine, wanted(label)).flags), engine, 8)
+    known, _ = design_of(nested(engine_flags(engine, wanted(label)).flags), engine, 8)
     batch, rollouts = map(int, label.split("x"))
     assert (known.prompts, known.rollouts, known.updates_per_round) == (batch, rollouts, 1)
     assert known.learning_rate == 1e-6
@@ -292,7 +292,7 @@ def test_what_an_engine_is_told_is_read_back_as_the_design(engine, label):
 def test_updates_of_a_round_are_told_too(engine):
     asked = wanted("32x8")
     asked = asked._replace(design=replace(asked.design, minibatches=4, epochs=2))
-    assert design_of(nested(told(engine, asked).flags), engine, 8)[0].updates_per_round == 8
+    assert design_of(nested(engine_flags(engine, asked).flags), engine, 8)[0].updates_per_round == 8
 
 
 @pytest.mark.parametrize("engine", ["verl", "trl", "prime-rl", "slime"])
@@ -314,7 +314,7 @@ def test_what_is_printed_for_an_engine_is_read_back_as_the_design(engine, label,
 
 def test_slime_s_updates_and_choices_are_told():
     asked = wanted("32x8")._replace(design=replace(wanted("32x8").design, minibatches=4))
-    known, _ = design_of(dict(told("slime", asked).flags), "", None)
+    known, _ = design_of(dict(engine_flags("slime", asked).flags), "", None)
     assert (known.updates_per_round, known.advantage, known.loss) == (4, "group_zscore", "clip 0.2")
     flags = {"rollout_batch_size": 16, "n_samples_per_prompt": 8, "num_steps_per_rollout": 2, "eps_clip_high": "x"}
     plain, notes = design_of(flags | {"grpo_std_normalization": False, "kl_coef": 0.5}, "", None)
@@ -344,7 +344,7 @@ def test_a_script_of_slime_is_read_and_not_run(tmp_path):
 
 
 def test_slime_gets_its_flags():
-    flags = told("slime", wanted("32x8", 16)).flags
+    flags = engine_flags("slime", wanted("32x8", 16)).flags
     assert (flags["--rollout-batch-size"], flags["--n-samples-per-prompt"], flags["--global-batch-size"]) == (
         32,
         8,
@@ -367,7 +367,7 @@ def test_slime_gets_its_flags():
     ],
 )
 def test_what_an_engine_cannot_do_is_said(engine, label, gpus):
-    found = told(engine, wanted(label, gpus))
+    found = engine_flags(engine, wanted(label, gpus))
     assert found.refused and not found.flags
 
 
@@ -375,11 +375,11 @@ def test_an_engine_is_told_of_no_other_surrogate_than_clip():
     asked = wanted("32x8")
     estimator = replace(asked.design.estimator, surrogate=Reinforce())
     with pytest.raises(UserError, match="surrogate = Reinforce; allowed: Clip"):
-        told("verl", asked._replace(design=replace(asked.design, estimator=estimator)))
+        engine_flags("verl", asked._replace(design=replace(asked.design, estimator=estimator)))
 
 
 def test_verl_trains_groups_of_one_on_their_raw_reward():
-    assert not told("verl", wanted("256x1")).refused
+    assert not engine_flags("verl", wanted("256x1")).refused
 
 
 # --- what is printed ---

@@ -180,7 +180,7 @@ def test_rates_without_responses_are_taken_as_exact_and_that_is_said(tmp_path):
     (tmp_path / "a.json").write_text("[0.0, 0.5]")
     measured = read_rates(tmp_path / "a.json", None, None)
     found = fitted(measured)
-    assert measured.counts is None and "taken as exact" in found.told
+    assert measured.counts is None and "taken as exact" in found.origin
     assert silent_share(found.rates, 2) == pytest.approx((1 + 0.5) / 2)
 
 
@@ -188,7 +188,7 @@ def test_a_distribution_that_does_not_fit_is_not_believed():
     rng = np.random.default_rng(7)
     counts = rng.binomial(16, rng.choice([0.25, 0.9], 2000))
     found = fitted(MeasuredRates(counts, 16, counts / 16))
-    assert "without a form" in found.told and isinstance(found.other, BetaBinomial)
+    assert "without a form" in found.origin and isinstance(found.other, BetaBinomial)
     counts = rng.binomial(16, rng.beta(0.8, 2.0, 2000))
     assert isinstance(fitted(MeasuredRates(counts, 16, counts / 16)).rates, BetaBinomial)
 

@@ -165,19 +165,21 @@ def test_other_temperatures_and_many_tries_are_of_the_same_questions():
     run = replace(run_of(), temperature=0.7)
     ask = replace(SMALL, temperature_questions=5, many_questions=3, many_samples=10)
     found, again = (probe(run, ask) for _ in range(2))
-    further, test = found.further, found.test
-    assert list(further.right) == [1.0, 0.7, 0.5, 0.3, 0.0] and further.questions.shape == (5,)
-    assert [table.shape for table in further.right.values()] == [(5, 4)] * 4 + [(5, 1)]
-    np.testing.assert_array_equal(further.right[0.7], test.strict[further.questions])  # nothing is asked twice
-    np.testing.assert_array_equal(further.many[:, :4], test.strict[further.many_questions])
-    assert further.many.shape == further.many_answers.shape == (3, 10)
-    assert further.rollouts == 5 * (3 * 4 + 1) + 3 * 6 == sum(ask.rollouts(0.7, 30, 20).values()) - 16 * 4 - 8 * 4
+    headroom, test = found.headroom, found.test
+    assert list(headroom.right) == [1.0, 0.7, 0.5, 0.3, 0.0] and headroom.questions.shape == (5,)
+    assert [table.shape for table in headroom.right.values()] == [(5, 4)] * 4 + [(5, 1)]
+    np.testing.assert_array_equal(headroom.right[0.7], test.strict[headroom.questions])  # nothing is asked twice
+    np.testing.assert_array_equal(headroom.many[:, :4], test.strict[headroom.many_questions])
+    assert headroom.many.shape == headroom.many_answers.shape == (3, 10)
+    assert headroom.rollouts == 5 * (3 * 4 + 1) + 3 * 6 == sum(ask.rollouts(0.7, 30, 20).values()) - 16 * 4 - 8 * 4
     for name in ("many", "many_answers", "questions"):
-        np.testing.assert_array_equal(getattr(further, name), getattr(again.further, name))
+        np.testing.assert_array_equal(getattr(headroom, name), getattr(again.headroom, name))
     assert ((test.answers >= 0) == test.well_formed).all() and set(found.train.kinds) == {"+"}
     alone = probe(run, replace(ask, temperatures=(), many_questions=0))
     np.testing.assert_array_equal(alone.test.lengths, test.lengths)
-    assert alone.further.right == {} and alone.further.many.size == alone.further.rollouts == alone.further.tokens == 0
+    assert (
+        alone.headroom.right == {} and alone.headroom.many.size == alone.headroom.rollouts == alone.headroom.tokens == 0
+    )
     assert headroom_of(alone).temperatures == () and headroom_of(alone).tries[-1].at == 4
 
 

@@ -24,7 +24,7 @@ def refused(run: LLMRun, cluster: Cluster) -> str:
     """Why verl cannot run a design as it is meant; "" where it can."""
     design, estimator = run.design, run.design.estimator
     name, each = name_of(estimator), design.batch_size // design.minibatches * sampled(run)
-    told = {
+    reasons = {
         f"replay_window = {design.replay_window}: verl hands a plug-in no prompts and no earlier rewards": (
             design.replay_window > 0
         ),
@@ -39,7 +39,7 @@ def refused(run: LLMRun, cluster: Cluster) -> str:
         "is another": each % cluster.gpus > 0,
         **_refused_estimator(estimator),
     }
-    return next((reason for reason, applies in told.items() if applies), "")
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 def _refused_estimator(estimator: Estimator) -> dict[str, bool]:

@@ -156,7 +156,7 @@ class Advise:
 
     def _told(self, option, path: str):
         """The engine's flags for a design."""
-        from rftlab.studies.advise.engines import EngineSettings, told
+        from rftlab.studies.advise.engines import EngineSettings, engine_flags
 
         run, plan = option.plan.run, option.plan
         limits = run.model.max_prompt_length, run.model.max_response_length
@@ -168,4 +168,4 @@ class Advise:
             self.learning_rate,
             plan.tensor_parallel,
         )
-        return told(self.engine, wanted)
+        return engine_flags(self.engine, wanted)

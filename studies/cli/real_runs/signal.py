@@ -71,11 +71,11 @@ class Signal:
         from rftlab.studies.signal import show
         from rftlab.studies.signal.source import fitted
 
-        measured, told = self._measured()
+        measured, origin = self._measured()
         found = fitted(measured) if measured else self._assumed()
-        if told:
-            show.say(console, told)
-        show.say(console, f"pass rates: {found.told}")
+        if origin:
+            show.say(console, origin)
+        show.say(console, f"pass rates: {found.origin}")
         show.say(console, f"mean {found.rates.mean:.3f}, deviation {max(0.0, found.rates.variance) ** 0.5:.3f}")
         show.show_silent(console, found, measured, self.rollouts)
         show.show_groups(console, found.rates, self.batch, self.rollouts)
@@ -105,5 +105,5 @@ class Signal:
         from rftlab.studies.signal.signal import beta_of
         from rftlab.studies.signal.source import Fitted
 
-        told = f"Beta with mean {self.p:g} and deviation {self.spread:g}, as given" if self.spread else "all alike"
-        return Fitted(beta_of(self.p, self.spread), None, told)
+        origin = f"Beta with mean {self.p:g} and deviation {self.spread:g}, as given" if self.spread else "all alike"
+        return Fitted(beta_of(self.p, self.spread), None, origin)

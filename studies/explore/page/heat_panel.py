@@ -23,7 +23,7 @@ class HeatPanel:
         self.job: HeatJob | None = None
         self.buttons: dict[tuple[int, int], ui.button] = {}
         self.drawn: object = None
-        self.told = ""
+        self.spent_text = ""
         heading("Test Pass@1 over batch size and rollouts")
         with ui.element("div").classes("row"):
             ui.button("Fill the map", on_click=fill).props("no-caps outline dense id=heat-fill")
@@ -70,7 +70,9 @@ class HeatPanel:
         """Fill the map for a scene. Raises UserError where its choices mean no run."""
         self.stop()
         axis: Axis = scene.axis
-        self.told = f"{spent(spent_in_all(scene.choices, axis, seconds), axis)} {axis if axis != 'seconds' else ''}"
+        self.spent_text = (
+            f"{spent(spent_in_all(scene.choices, axis, seconds), axis)} {axis if axis != 'seconds' else ''}"
+        )
         self.job, self.filled = self.bench.fill(cells_of(scene.choices, axis, seconds)), scene
 
     def stop(self) -> None:
@@ -105,7 +107,9 @@ class HeatPanel:
         state = "stopped" if job.stop.is_set() and known < whole else "done" if done else "filling"
         left = f", {len(job.cells) - whole} left out" if len(job.cells) > whole else ""
         asks = "; of other choices than the sliders have now: fill it again" if old else ""
-        self.status.text = job.failed or f"{known} of {whole} cells{left}, {state}, at {self.told.strip()} each{asks}"
+        self.status.text = (
+            job.failed or f"{known} of {whole} cells{left}, {state}, at {self.spent_text.strip()} each{asks}"
+        )
 
     def _mark(self, button: ui.button, here: bool) -> None:
         """A frame around the cell where the sliders are."""
@@ -116,11 +120,11 @@ class HeatPanel:
         button = self.buttons[cell.batch, cell.group]
         text = "" if value is None else f"{value:.2f}"
         back, ink = colours(value, low, high) if value is not None else ("transparent", "inherit")
-        told = f"{cell.name}: {f'{value:.3f}' if value is not None else cell.why or 'not yet'}"
-        if (button.text, button.props["aria-label"], button.style.get("background-color")) != (text, told, back):
+        description = f"{cell.name}: {f'{value:.3f}' if value is not None else cell.why or 'not yet'}"
+        if (button.text, button.props["aria-label"], button.style.get("background-color")) != (text, description, back):
             button.text = text
             button.style(f"background-color: {back} !important; color: {ink} !important")
-            button.props["aria-label"] = button.props["title"] = told
+            button.props["aria-label"] = button.props["title"] = description
             button.update()
 
 

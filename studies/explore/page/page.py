@@ -47,15 +47,15 @@ class ExplorerPage:
     def __init__(self, setting: Setting, query: str):
         self.setting, self.bench = setting, setting.bench
         self.real: list[ShownCurve] = []
-        self.scene, told = restored(query)
+        self.scene, complaint = restored(query)
         self.job: Job | None = None
         self.pinned: list[Job] = [self.bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
         self.drawn: object = None
         self._build()
         self.timer = ui.timer(TICK, self._tick)
         self._reset()
-        if told:
-            self.complain(told)
+        if complaint:
+            self.complain(complaint)
         elif not query:
             self.tour.begin_once()
 
@@ -114,7 +114,7 @@ class ExplorerPage:
             heading("What a round teaches, and what it costs")
             self.tiles = NumberTiles()
             gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
-            self.told = paragraph("")
+            self.cost_text = paragraph("")
         with ui.element("div").classes("card"):
             heading("Copy as")
             self.copy = CopyBox()
@@ -183,7 +183,7 @@ class ExplorerPage:
             choices: self._cost(choices) for choices in (self.scene.choices, *(p.choices for p in self.scene.pins))
         }
         cost = self.costs[self.scene.choices]
-        self.told.text = cost.told if cost else ""
+        self.cost_text.text = cost.description if cost else ""
         self.copy.show(self.scene.choices)
         address = to_address(self.scene)
         self.link.props["href"] = f"?{address}"

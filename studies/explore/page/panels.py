@@ -33,10 +33,10 @@ def paragraph(text: str) -> ui.label:
     return ui.label(text).classes("hint")
 
 
-def progress_bar(told: str) -> ui.linear_progress:
+def progress_bar(label: str) -> ui.linear_progress:
     """A bar that does not lag two seconds behind, as the library's does."""
     bar = ui.linear_progress(value=0, show_value=False).props("instant-feedback")
-    bar.props["aria-label"] = told
+    bar.props["aria-label"] = label
     return bar
 
 
@@ -46,14 +46,14 @@ class NumberTiles:
     def __init__(self) -> None:
         self.values: dict[str, ui.label] = {}
         with ui.element("dl").classes("tiles"):
-            for name, (title, told) in TILES.items():
+            for name, (title, description) in TILES.items():
                 with ui.element("div").classes("tile"):
                     with ui.element("dt"):
                         ui.label(title)
                     with ui.element("dd"):
                         self.values[name] = ui.label("…")
                         self.values[name].props["id"] = f"tile-{name}"
-                        paragraph(told)
+                        paragraph(description)
 
     def show(self, job: Job | None, cost: RunCost | None) -> None:
         """The numbers of what runs."""

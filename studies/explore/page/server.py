@@ -40,12 +40,12 @@ class Guard:
         if headers.get("host") not in self.hosts or strange:
             return await _refuse(scope, send)
 
-        async def told(message: Any) -> None:
+        async def forwarded(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
             await send(message)
 
-        await self.app(scope, receive, told)
+        await self.app(scope, receive, forwarded)
 
 
 async def _refuse(scope: Any, send: Any) -> None:

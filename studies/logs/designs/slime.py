@@ -52,9 +52,9 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
 
 def _updates(config: dict, prompts: int | None, rollouts: int | None) -> tuple[int | None, list[str]]:
     """Updates a round: as told, or responses by those of an update."""
-    told, batch = count(at(config, "num_steps_per_rollout")), count(at(config, "global_batch_size"))
-    if told is not None or batch is None or prompts is None or rollouts is None:
-        return told, []
+    given, batch = count(at(config, "num_steps_per_rollout")), count(at(config, "global_batch_size"))
+    if given is not None or batch is None or prompts is None or rollouts is None:
+        return given, []
     if prompts * rollouts % batch:
         return None, [f"global_batch_size = {batch} does not divide {prompts * rollouts} responses of a round"]
     return prompts * rollouts // batch, []

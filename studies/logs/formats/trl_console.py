@@ -84,8 +84,8 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     run.notes += encoding_note(head.encoding)
     printed = _printed(path, head, run)
     steps = _steps(path, printed, run.notes)
-    told = np.array([-1 if step is None else step for step in steps], dtype=np.int64)
-    run.series = {name: found for name, series in run.series.items() if len(found := _stepped(series, told))}
+    stated_steps = np.array([-1 if step is None else step for step in steps], dtype=np.int64)
+    run.series = {name: found for name, series in run.series.items() if len(found := _stepped(series, stated_steps))}
     return [run]
 
 
@@ -141,9 +141,9 @@ def _take(run: RawRun, number: int, place: int, values: dict[str, float]) -> Non
             run.add(name, number, value, place)
 
 
-def _stepped(series: Series, told: np.ndarray) -> Series:
+def _stepped(series: Series, stated_steps: np.ndarray) -> Series:
     """A series with steps in the place of numbers of dictionaries, without those that have none (-1)."""
-    steps = told[np.asarray(series.steps)]
+    steps = stated_steps[np.asarray(series.steps)]
     keep = steps >= 0
     values, places = np.asarray(series.values)[keep], np.asarray(series.places)[keep]
     return Series(
@@ -161,18 +161,18 @@ def _steps(path: Path, printed: list[Printed], notes: list[str]) -> list[int | N
     stated = [one.stated for one in train]
     bars = _bars(train)
     part = None if train and None not in stated else _part(epochs, bars, notes)
-    told = iter(stated if train and None not in stated else [])
+    stated_steps = iter(stated if train and None not in stated else [])
     if part is not None:
-        told = iter([int(step) for step in np.rint(epochs / part)])
+        stated_steps = iter([int(step) for step in np.rint(epochs / part)])
     elif None in stated:
-        told = iter(_without_epochs(path, train, epochs, bars, notes))
+        stated_steps = iter(_without_epochs(path, train, epochs, bars, notes))
     found: list[int | None] = []
     last = 0
     for one in printed:
         step: int | None
         own = one.epoch / part if part is not None and one.is_test else np.nan
         if not one.is_test:
-            step = next(told)
+            step = next(stated_steps)
         elif one.stated is not None:
             step = one.stated
         else:

@@ -171,30 +171,32 @@ def test_the_law_s_forecast_goes_by_tau_and_by_what_other_pairs_did():
 
 def test_every_quick_forecast_is_a_function_of_the_evidence_alone():
     evidence = Evidence(FACTS, (observed(RAW, 0.2), observed("32x8-paper_text", 0.5)))
-    told = quick_forecasts(evidence, DESIGNS)
-    assert tuple(told) == tuple(QUICK) and all(one.values.shape == (len(DESIGNS),) for one in told.values())
+    forecasts = quick_forecasts(evidence, DESIGNS)
+    assert tuple(forecasts) == tuple(QUICK) and all(one.values.shape == (len(DESIGNS),) for one in forecasts.values())
     again = quick_forecasts(evidence, DESIGNS)
     for name in QUICK:
-        np.testing.assert_array_equal(told[name].values, again[name].values)
+        np.testing.assert_array_equal(forecasts[name].values, again[name].values)
     lower = evidence._replace(runs=(observed(RAW, 0.1), observed("32x8-paper_text", 0.3)))
-    assert (law(lower, DESIGNS).values < told["law"].values).all()
+    assert (law(lower, DESIGNS).values < forecasts["law"].values).all()
 
 
 def test_the_law_is_asked_where_worlds_do_not_fit_and_the_known_runs_decide():
     cells = DESIGNS[:2]
     ends = np.mean([ends_of(posterior_at(()), i, [replace(DESIGNS[0], eval_every=40)]) for i in range(4)], axis=0)[0]
     close, far = (observed(next(iter(CELLS)), float(ends[1]) + shift) for shift in (0.01, 0.5))
-    told = law(Evidence(FACTS, (far,)), cells)
+    by_law = law(Evidence(FACTS, (far,)), cells)
     for run, source in ((close, "simulator"), (far, "law")):
         found = predict(posterior_at((run,)), cells, 500, 0, 1)
         assert (found.misfit > MISFIT) == (source == "law")
-        chosen = recommended(found, told)
+        chosen = recommended(found, by_law)
         assert chosen.source == source
-        np.testing.assert_array_equal(chosen.told.values, told.values if source == "law" else found.mean)
-        np.testing.assert_allclose(halfway(found, told).values - told.values, found.mean - halfway(found, told).values)
-    assert np.isnan(halfway(None, told).values).all()
+        np.testing.assert_array_equal(chosen.forecast.values, by_law.values if source == "law" else found.mean)
+        np.testing.assert_allclose(
+            halfway(found, by_law).values - by_law.values, found.mean - halfway(found, by_law).values
+        )
+    assert np.isnan(halfway(None, by_law).values).all()
     assert (
-        recommended(found, bare(np.full(2, np.nan))).source == "simulator" and recommended(None, told).source == "law"
+        recommended(found, bare(np.full(2, np.nan))).source == "simulator" and recommended(None, by_law).source == "law"
     )
 
 
@@ -241,18 +243,18 @@ def test_a_leak_would_be_seen(monkeypatch):
     hidden = (true["pair"] == "tiny-mod97") & (~true["cell"].isin(PILOT_CELLS) | (true["seed"] > 0))
     false = true.assign(test_pass_at_1=true["test_pass_at_1"].mask(hidden, 0.33))
 
-    def told() -> list[np.ndarray]:
+    def forecasts() -> list[np.ndarray]:
         cases = (language_case(curves, "tiny-mod97", pairs) for curves in (true, false))
         return [law(case.evidence, DESIGNS[:3]).values for case in cases]
 
-    np.testing.assert_array_equal(*told())
+    np.testing.assert_array_equal(*forecasts())
 
     def leaking(curves, pair, known):
         own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
         return own[own["seed"] == 1].assign(seed=0), split(curves, pair, known)[1]
 
     monkeypatch.setattr("rftlab.studies.score.score.split", leaking)
-    first, second = told()
+    first, second = forecasts()
     assert np.abs(first - second).max() > 0.05
 
 

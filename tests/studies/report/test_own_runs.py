@@ -90,13 +90,14 @@ def test_advice_is_the_cheaper_design_where_it_is_as_good(results):
     assert found.design in ("8x8", "16x8", "") and found.per_round in (64, 128)
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
-    """The page of imported runs whose every text is hostile."""
-    root = hostile_results(tmp_path_factory.mktemp("hostile"))
-    status, _ = rftlab("report", "imported:evil", "--results", root, "--quiet")
+@pytest.fixture(scope="module", params=["report imported:evil", "compare imported:evil imported:again"])
+def hostile(tmp_path_factory, request):
+    """The page of imported runs whose every text is hostile, and that of two such collections beside each other."""
+    root = hostile_results(tmp_path_factory.mktemp("hostile"), "evil", "again")
+    status, _ = rftlab(*request.param.split(), "--results", root, "--quiet")
     assert status == 0
-    return root / "report-imported-evil" / "report.html"
+    [page] = root.glob("*/*.html")
+    return page
 
 
 @pytest.mark.parametrize("width", [390, 1400])
@@ -110,8 +111,8 @@ def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
     assert seen.errors == [] and seen.requests == []
 
 
-def hostile_results(tmp_path):
-    """A results folder with one imported collection: a run for each hostile name, which is its model too."""
+def hostile_results(tmp_path, *collections):
+    """A results folder with imported collections of equal runs: one for each hostile name, which is its model too."""
     rounds = np.array([0, 1, 2, 3])
     runs = [
         ImportedRun(
@@ -129,5 +130,6 @@ def hostile_results(tmp_path):
         for i, text in enumerate(HOSTILE)
     ]
     root = tmp_path / "results"
-    write_collection(root, "evil", runs)
+    for name in collections:
+        write_collection(root, name, runs)
     return root

@@ -38,7 +38,7 @@ def printed(pilot):
     return console.export_text()
 
 
-FURTHER = Headroom(
+HEADROOM = Headroom(
     (RateAt(1.0, 0.1, 0.01, 20, 4), RateAt(0.0, 0.2, 0.02, 20, 1)),
     (RateAt(4.0, 0.15, 0.02, 20, 16), RateAt(16.0, 0.2, 0.02, 20, 16), RateAt(64.0, 0.4, 0.05, 8, 64)),
     (RateAt(1.0, 0.1, 0.02, 20, 16), RateAt(64.0, 0.9, 0.02, 8, 64)),
@@ -55,7 +55,7 @@ def newest(pilot):
     runs = tuple(
         run._replace(early_silent=EARLY_SILENT if run.cell == "32x8-paper_text" else None) for run in pilot.runs
     )
-    return pilot._replace(base=pilot.base._replace(ratios=RATIOS, headroom=FURTHER), runs=runs)
+    return pilot._replace(base=pilot.base._replace(ratios=RATIOS, headroom=HEADROOM), runs=runs)
 
 
 def oldest(pilot):
@@ -118,7 +118,7 @@ def test_silence_of_early_rounds_is_the_curve_s_where_it_is_evaluated_then():
 def test_new_parts_that_make_no_sense_are_damage(pilot, tmp_path, said, damage):
     whole, place = newest(pilot), file_of(tmp_path, PAIR)
     ((name, value),) = damage.items()
-    base = whole.base._replace(headroom=FURTHER._replace(**damage)) if name in Headroom._fields else whole.base
+    base = whole.base._replace(headroom=HEADROOM._replace(**damage)) if name in Headroom._fields else whole.base
     base = base._replace(ratios=RATIOS._replace(**damage)) if name == "between" else base
     runs = tuple(run._replace(early_silent=value) if name == "early_silent" else run for run in whole.runs[1:])
     write(place, whole._replace(base=base, runs=runs), {})
@@ -185,26 +185,26 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
     ):
         assert part in text
     few = RATIOS._replace(between=RatioEstimate(0.08, 0.05, -0.02, 0.18), questions=24, responses=4)
-    cold = FURTHER._replace(temperatures=(RateAt(1.0, 0.2, 0.01, 20, 4), RateAt(0.0, 0.1, 0.01, 20, 1)))
+    cold = HEADROOM._replace(temperatures=(RateAt(1.0, 0.2, 0.01, 20, 4), RateAt(0.0, 0.1, 0.01, 20, 1)))
     text = printed(pilot._replace(base=pilot.base._replace(ratios=few, headroom=cold)))
     assert "r is not told from 0" in text and "24 questions x 4 responses, fewer than the 256 x 8" in text
     assert "colder is worse (0.100 at 0, 0.200 at 1)" in text
-    close = FURTHER._replace(temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4), RateAt(0.0, 0.2, 0.1, 20, 1)), majority=())
+    close = HEADROOM._replace(temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4), RateAt(0.0, 0.2, 0.1, 20, 1)), majority=())
     text = printed(pilot._replace(base=pilot.base._replace(headroom=close)))
     assert "no sure difference (0.200 at 0, 0.100 at 1)" in text and "maj@" not in text
-    unsure = FURTHER._replace(majority=FURTHER.majority[:1], temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4),))
+    unsure = HEADROOM._replace(majority=HEADROOM.majority[:1], temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4),))
     text = printed(pilot._replace(base=pilot.base._replace(headroom=unsure)))
     assert "maj@4: sharpening alone" in text and "up to about 0.15 (a vote of 4 has 0.15, temperature 1 0.10)" in text
 
 
 def test_the_figure_has_every_number_and_stands_without_some():
-    figure, numbers = headroom_figure(PAIR, FURTHER)
+    figure, numbers = headroom_figure(PAIR, HEADROOM)
     assert numbers["kind"].tolist() == ["temperature"] * 2 + ["pass@k"] * 2 + ["maj@k"] * 3
     assert numbers["value"].tolist() == [0.1, 0.2, 0.1, 0.9, 0.15, 0.2, 0.4]
     left, right = figure.axes
     assert [line.get_xydata().tolist() for line in left.lines[:1]] == [[[1.0, 0.1], [0.0, 0.2]]]
     assert [text.get_text() for text in right.texts] == ["pass@k", "maj@k"] and left.xaxis_inverted()
-    _, numbers = headroom_figure(PAIR, FURTHER._replace(temperatures=(), majority=(), tries=()))
+    _, numbers = headroom_figure(PAIR, HEADROOM._replace(temperatures=(), majority=(), tries=()))
     assert numbers.empty
 
 
