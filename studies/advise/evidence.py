@@ -99,7 +99,7 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
         )
     used = sum(map(len, grouped.values()))
     return {key: score_of(np.array(values)) for key, values in grouped.items()}, (
-        f"imported {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
+        f"runs of {plain(name)}: {used} of {len(runs)} runs with B, K and a test Pass@1;\n"
         "  whatever else differs between them is not looked at"
     )
 

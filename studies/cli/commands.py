@@ -124,6 +124,7 @@ class Report:
         rftlab report                          # of the study of --level, or of what `rftlab run` left there
         rftlab report --results results/train  # of the folder of a run of `rftlab train`
         rftlab report imported:mine            # what `rftlab import` keeps; also imported:NAME/TASK, imported:NAME#RUN
+        rftlab report public:pods/gsm8k        # a public source that comes with rftlab
         rftlab report train:results/train      # a run of `rftlab train`, or all that lie in a folder
 
     Of imported runs it writes RESULTS/report-imported-NAME/report.html: curves, ends, designs in our terms, repairs and
@@ -131,7 +132,7 @@ class Report:
     """
 
     source: tyro.conf.Positional[str | None] = None
-    """imported:NAME, or a part of it, or train:FOLDER; the study of --level if left out."""
+    """imported:NAME or public:SOURCE, or a part of it, or train:FOLDER; the study of --level if left out."""
     results: Path = Path("results")
     """Results folder, or the folder of one run. Without a study, the report is of the runs that are there."""
     level: Level = "sim"
@@ -197,27 +198,17 @@ class Public:
 
     rftlab public                   # all sources and claims
     rftlab public pods              # one, with its traps
-    rftlab public pods --keep       # and its runs as imported:pods, for report, compare, diagnose
+    rftlab compare public:pods public:kaip598   # its runs: also in report, diagnose, predict, power --imported
     """
 
     source: tyro.conf.Positional[str | None] = None
     """One of them, with its traps; all if left out."""
-    keep: bool = False
-    """Keep the runs of the source as a collection of its name, as `rftlab import` does."""
-    results: Path = Path("results")
-    """Results folder in which they are kept."""
-
-    def __post_init__(self):
-        check(not self.keep or self.source is not None, "keep is of one source; allowed: rftlab public NAME --keep")
 
     def execute(self, console: Console) -> int:
-        """Print the tables, or keep the runs."""
-        from rftlab.studies.public.show import show, show_kept
+        """Print the tables."""
+        from rftlab.studies.public.show import show
 
-        if self.keep and self.source is not None:
-            show_kept(console, self.source, self.results)
-        else:
-            show(console, self.source)
+        show(console, self.source)
         return 0
 
 

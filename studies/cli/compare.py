@@ -20,13 +20,14 @@ class Compare(Common):
     A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes
     from the results folder or from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv
     2601.22532 reports, endpoints alone. Pairs may differ. imported:NAME is what `rftlab import` keeps, whatever its
-    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. train:FOLDER is a run of `rftlab train`,
-    or all that lie in a folder.
+    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. public:SOURCE is one of `rftlab public`
+    whose numbers come with rftlab. train:FOLDER is a run of `rftlab train`, or all that lie in a folder.
 
         rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
         rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts
         rftlab compare sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k
         rftlab compare imported:mine imported:theirs
+        rftlab compare public:pods/gsm8k public:kaip598
         rftlab compare train:results/short train:results/long
 
     Writes RESULTS/compare-NAMES/compare.html: curves overlaid, errors and rank agreement with intervals, every claim

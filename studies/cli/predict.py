@@ -41,7 +41,7 @@ class Calibrate(_Forecasting):
     """
 
     pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN."""
+    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
 
     def execute(self, console: Console) -> int:
         """Calibrate, and print what was found."""
@@ -73,7 +73,7 @@ class Predict(_Forecasting):
     """
 
     pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN."""
+    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
     budget: int | None = None
     """Rollouts that a run may spend; any if left out."""
     designs: tuple[str, ...] = ()
@@ -90,7 +90,9 @@ class Predict(_Forecasting):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked)
             return 0
-        check(not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME")
+        check(
+            not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME or public:SOURCE"
+        )
         self._predict_grid(console)
         return 0
 
@@ -138,12 +140,12 @@ class Score(_Forecasting):
 
     what: str = "language"
     """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: six
-    pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME."""
+    pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME, public:SOURCE."""
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.what.startswith("imported:"):
-            check_choice("what", self.what, (*SCORED, "imported:NAME"))
+        if not self.what.startswith(("imported:", "public:")):
+            check_choice("what", self.what, (*SCORED, "imported:NAME", "public:SOURCE"))
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""

@@ -96,7 +96,7 @@ def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
     """Two or three names of curve sets. Raises UserError for anything else, with what is allowed."""
     form = (
         "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k imported:mine "
-        "train:results/train"
+        "public:pods train:results/train"
     )
     check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {form}")
     check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
@@ -106,7 +106,7 @@ def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
 def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
-    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, "imported", "train"))
+    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, "imported", "public", "train"))
     check_choice(f"curve set {name!r}: pair", pair_name, names_of(_LEVELS[level]))
     return CurveSetName(_LEVELS[level], pair_name)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 NONE, PAPER, SHIPPED = "none", "published", "reference"
 REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words")
 """Pairs of the runs that come with rftlab."""
+PUBLIC = ("public:pods/gsm8k", "public:pods/math500", "public:pods/amc23")
+"""Public runs that come with rftlab and say their B and K, a task each."""
 PAPER_ROUNDS = 2000
 """Of the paper's runs."""
 MOST = 12
@@ -36,10 +38,11 @@ MOST = 12
 
 
 def sources_in(root: Path | None) -> tuple[str, ...]:
-    """What can be laid over: the paper's endpoints, reference runs, pairs and collections of a results folder."""
+    """What can be laid over: the paper's endpoints, reference and public runs, pairs and collections of a results
+    folder."""
     references = [f"{SHIPPED}:{name}" for name in REFERENCES]
     if root is None:
-        return (NONE, PAPER, *references)
+        return (NONE, PAPER, *references, *PUBLIC)
     from rftlab.studies.imported.level import PREFIX
     from rftlab.studies.logs.store import collections
 
@@ -48,6 +51,7 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
         NONE,
         PAPER,
         *references,
+        *PUBLIC,
         *(f"runs:{name}" for name in runs),
         *(PREFIX + name for name in collections(root)),
     )
@@ -64,7 +68,7 @@ def real_runs(source: str, start: str, design: Design, root: Path | None) -> lis
         return _of_frame(source, _shipped(), name, label(design))
     if root is not None and kind == "runs":
         return _stored(source, below(root, "llm", name), label(design))
-    return _imported(source, design, root) if root is not None and source != NONE else []
+    return _imported(source, design, root) if source != NONE else []
 
 
 @cache
@@ -128,13 +132,13 @@ def _read(place: Path) -> Curve | None:
         raise UserError(f"{place.name} cannot be trusted: {plain(str(error))[:200]}") from None
 
 
-def _imported(source: str, design: Design, root: Path) -> list[ShownCurve]:
-    """Imported runs with the same B and K, whatever else they did."""
+def _imported(source: str, design: Design, root: Path | None) -> list[ShownCurve]:
+    """Imported or public runs with the same B and K, whatever else they did."""
     from rftlab.studies.imported.groups import groups_of
     from rftlab.studies.imported.level import parse_imported, runs_of
 
-    runs = runs_of(parse_imported(source), root)
-    groups = groups_of(runs, ("test", "pass_at_1"))
+    one = parse_imported(source)
+    groups = groups_of(runs_of(one, root or Path()), ("test", "pass_at_1"), one.task)
     alike = [group for group in groups if (group.design.prompts, group.design.rollouts) == _spent(design)]
     return [shown for group in alike for shown in _of_group(source, group, design)][:MOST]
 

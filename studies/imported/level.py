@@ -1,4 +1,4 @@
-"""The levels `imported:NAME` and `train:FOLDER`: which runs a name on the command line means."""
+"""The levels `imported:NAME`, `public:SOURCE` and `train:FOLDER`: which runs a name on the command line means."""
 
 import hashlib
 import re
@@ -12,17 +12,23 @@ from rftlab.studies.imported.groups import MEASURES, Measure, RunGroups, groups_
 from rftlab.studies.logs.read import read_logs
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.logs.store import check_name, read_collection
+from rftlab.studies.public.read import read_source
 
-PREFIX, TRAIN = "imported:", "train:"
-FORM = "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters; train:FOLDER"
+PREFIX, PUBLIC, TRAIN = "imported:", "public:", "train:"
+FORM = (
+    "imported:NAME, imported:NAME/TASK, imported:NAME#RUN or both, RUN with * for any letters; public:SOURCE, and the "
+    "same parts of it; train:FOLDER"
+)
 
 
 class ImportedName(NamedTuple):
-    """A collection, or a part of it; or runs of `rftlab train` where they lie."""
+    """A collection or public source, or a part of it; or runs of `rftlab train` where they lie."""
 
     collection: str
     task: str | None = None
     run: str | None = None
+    prefix: str = PREFIX
+    """Of the level: `PREFIX` or `PUBLIC`."""
     folder: Path | None = None
     """Of a run of `rftlab train`, or with several; it takes the place of a collection."""
 
@@ -32,7 +38,7 @@ class ImportedName(NamedTuple):
         if self.folder is not None:
             return f"{TRAIN}{self.folder}"
         task, run = f"/{self.task}" if self.task else "", f"#{self.run}" if self.run else ""
-        return f"{PREFIX}{self.collection}{task}{run}"
+        return f"{self.prefix}{self.collection}{task}{run}"
 
     @property
     def slug(self) -> str:
@@ -45,7 +51,7 @@ class ImportedName(NamedTuple):
 
 def is_imported(name: str) -> bool:
     """Whether a name on the command line is of this level."""
-    return name.startswith((PREFIX, TRAIN))
+    return name.startswith((PREFIX, PUBLIC, TRAIN))
 
 
 def parse_imported(name: str) -> ImportedName:
@@ -53,37 +59,41 @@ def parse_imported(name: str) -> ImportedName:
     if name.startswith(TRAIN):
         check(len(name) > len(TRAIN), f"{plain(name)!r}; allowed: {FORM}")
         return ImportedName("", folder=Path(name.removeprefix(TRAIN)))
-    rest, hashed, run = name.removeprefix(PREFIX).partition("#")
+    prefix = PUBLIC if name.startswith(PUBLIC) else PREFIX
+    rest, hashed, run = name.removeprefix(prefix).partition("#")
     collection, slash, task = rest.partition("/")
     whole = is_imported(name) and (run or not hashed) and (task or not slash)
     check(bool(whole), f"{plain(name)!r}; allowed: {FORM}")
-    return ImportedName(check_name(collection), task or None, run or None)
+    return ImportedName(check_name(collection), task or None, run or None, prefix)
 
 
 def runs_of(one: ImportedName, root: Path) -> list[ImportedRun]:
-    """The runs that a name means, without values of other tasks. Raises UserError where there are none."""
+    """The runs that a name means, with the values of all their tasks. Raises UserError where there are none."""
     if one.folder is not None:
         found = trained_in(one.folder)
         check(bool(found), f"{one.folder} holds no run of rftlab train; allowed: its folder, or one with several")
         return read_logs(found)
-    runs = read_collection(root, one.collection)
+    runs = _whole(one, root)
     names = [run.name for run in runs]
     wanted = runs
     if one.run is not None:
         wanted = [run for run in runs if run.name == one.run] or [r for r in runs if fnmatchcase(r.name, one.run)]
-        check(bool(wanted), f"imported:{one.collection} has no run {plain(one.run)!r}; allowed: {few(names)}")
+        check(bool(wanted), f"{one.prefix}{one.collection} has no run {plain(one.run)!r}; allowed: {few(names)}")
     if one.task is not None:
         tasks = sorted({piece.task for run in wanted for piece in run.pieces if piece.task})
         check(one.task in tasks, f"{one.name}: task = {plain(one.task)!r}; allowed: {few(tasks) or 'none is named'}")
     return wanted
 
 
+def _whole(one: ImportedName, root: Path) -> list[ImportedRun]:
+    """The collection or source, whatever part of it is meant."""
+    return read_source(one.collection) if one.prefix == PUBLIC else read_collection(root, one.collection)
+
+
 def side_of(one: ImportedName, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
     """A level of runs by one measure. root: the results folder, where untrained models are looked for in the rest of
     the collection too."""
-    beside = (
-        [] if root is None or one.run is None else [r for r in read_collection(root, one.collection) if not r.rounds]
-    )
+    beside = [] if root is None or one.run is None else [run for run in _whole(one, root) if not run.rounds]
     groups = groups_of(runs, measure, one.task, beside)
     counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     formats = ", ".join(sorted({run.format for run in runs}))

@@ -1,7 +1,5 @@
 """The public runs on the terminal: sources, noise, and claims with verdicts."""
 
-from pathlib import Path
-
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +9,6 @@ from rftlab.shared.errors import check_choice
 from rftlab.studies.console.tables import say
 from rftlab.studies.public.claims import MeasuredDifference, PublicFinding
 from rftlab.studies.public.facts import facts, findings, spreads
-from rftlab.studies.public.keep import keep
 from rftlab.studies.public.repeats import single_interval
 from rftlab.studies.public.sources import BY_NAME, SOURCES, Source
 from rftlab.studies.report.report import VERDICTS
@@ -26,17 +23,6 @@ def show(console: Console, name: str | None) -> None:
     else:
         check_choice("source", name, tuple(BY_NAME))
         _one(console, BY_NAME[name])
-
-
-def show_kept(console: Console, name: str, root: Path) -> None:
-    """Keep the runs of a source as imported ones, and say where. Raises UserError where they cannot be kept."""
-    check_choice("source", name, tuple(BY_NAME))
-    found, new = keep(root, name)
-    for trap in BY_NAME[name].traps:
-        say(console, f"* {trap}")
-    say(
-        console, f"{len(found)} runs {'kept in' if new else 'unchanged in'} {root / 'imported' / name}: imported:{name}"
-    )
 
 
 def _all(console: Console) -> None:

@@ -16,7 +16,7 @@ from rftlab.studies.forecast.imported import TEST, alike_evidence, design_of, un
 from rftlab.studies.imported.groups import Group, groups_of
 from rftlab.studies.imported.level import parse_imported, runs_of
 from rftlab.studies.logs.run import ImportedRun
-from rftlab.studies.public.keep import read_shipped
+from rftlab.studies.public.read import read_source
 from rftlab.studies.score.score import Case
 
 PUBLIC = ("pods",)
@@ -25,7 +25,7 @@ PUBLIC = ("pods",)
 
 def public_cases() -> list[Case]:
     """Of the shipped public runs."""
-    return [case for name in PUBLIC for case in cases_of(name, read_shipped(name))]
+    return [case for name in PUBLIC for case in cases_of(name, read_source(name))]
 
 
 def imported_cases(name: str, root: Path) -> list[Case]:

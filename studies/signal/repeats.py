@@ -10,16 +10,16 @@ import numpy as np
 
 from rftlab.shared.errors import check
 from rftlab.studies.imported.groups import alike_of
-from rftlab.studies.imported.level import PREFIX, parse_imported, runs_of
+from rftlab.studies.imported.level import PREFIX, is_imported, parse_imported, runs_of
 from rftlab.studies.logs.run import ImportedRun, KnownDesign
 
 METRIC = "pass_at_1"
 
 
 def selected(root: Path, name: str) -> tuple[list[ImportedRun], str | None]:
-    """Imported runs by NAME, NAME/TASK or NAME#RUN, and the task that is named. Raises UserError where there are
-    none."""
-    one = parse_imported(f"{PREFIX}{name}")
+    """Imported runs by NAME, NAME/TASK or NAME#RUN, or a public source by public:SOURCE, and the task that is named.
+    Raises UserError where there are none."""
+    one = parse_imported(name if is_imported(name) else f"{PREFIX}{name}")
     return runs_of(one, root), one.task
 
 

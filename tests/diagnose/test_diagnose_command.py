@@ -40,7 +40,16 @@ def test_a_run_of_a_collection_is_named(tmp_path):
         2,
         "rftlab: imported:two holds 2 runs; allowed: imported:two#RUN with one of 'a', 'b#2'\n",
     )
-    assert "names no run" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
+    assert "has no run 'c'; allowed: a, b#2" in rftlab("diagnose", "imported:two#c", "--results", root)[1]
+
+
+def test_a_public_run_is_judged_on_the_task_that_is_named():
+    name = "#pods/gsm8k-n64-m4/r05"
+    status, text = rftlab("diagnose", f"public:pods{name}")
+    assert status == 0 and "stop: collapse" in text and "format_rate 0.993" in text
+    assert "format_rate 0.993" not in rftlab("diagnose", f"public:pods/math500{name}")[1]
+    status, text = rftlab("diagnose", "public:pods")
+    assert status == 2 and "public:pods holds 101 runs; allowed: public:pods#RUN with one of 'pods/" in text
 
 
 def test_a_simulated_point_is_read_with_its_design(tmp_path):

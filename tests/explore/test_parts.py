@@ -19,7 +19,7 @@ from rftlab.studies.explore.export import csv_of, picture_of
 from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, luminance
 from rftlab.studies.explore.jobs import Bench
 from rftlab.studies.explore.measures import cost_of, groups_of, signal_of
-from rftlab.studies.explore.real import real_runs, sources_in
+from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS
 from rftlab.studies.paper.published import published
 from rftlab.studies.results.reference import shipped
@@ -162,6 +162,16 @@ def test_reference_runs_are_laid_over_by_their_design():
     own = frame[(frame["pair"] == "tiny-mix97") & (frame["cell"] == "32x8-paper_text")]
     assert len(found.seeds) == own["seed"].nunique() == 3
     assert sum(len(one.round) for one in found.seeds) == len(own)
+
+
+def test_public_runs_are_laid_over_by_their_prompts_and_rollouts():
+    design = replace(BASELINE, batch_size=1, rollouts=64)
+    for source in PUBLIC:
+        shown = real_runs(source, "qwen-gsm8k", design, None)
+        assert len(shown) == MOST and all(one.measured and one.name.startswith(f"{source} 1x64") for one in shown)
+    task = real_runs("public:pods/math500", "qwen-gsm8k", design, None)[0].seeds[0].test_pass_at_1
+    assert not np.array_equal(task, real_runs(PUBLIC[0], "qwen-gsm8k", design, None)[0].seeds[0].test_pass_at_1)
+    assert real_runs(PUBLIC[0], "qwen-gsm8k", replace(design, batch_size=2), None) == []
 
 
 @pytest.mark.parametrize("source", ["reference:x", "imported:mine", "runs:../..", *HOSTILE])

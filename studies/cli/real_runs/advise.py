@@ -47,7 +47,7 @@ class Advise:
     pair: str | None = None
     """Evidence: the pilot of this pair (rftlab pilot)."""
     imported: str | None = None
-    """Evidence: this collection of rftlab import, NAME, NAME/TASK or NAME#RUN."""
+    """Evidence: this collection of rftlab import, NAME, NAME/TASK or NAME#RUN, or public:SOURCE."""
     rates: Path | None = None
     """Evidence: a file of pass rates, as rftlab signal reads it."""
     results: Path = Path("results")

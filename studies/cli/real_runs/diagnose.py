@@ -21,7 +21,7 @@ class Diagnose:
     """
 
     run: tyro.conf.Positional[str]
-    """A log, a folder of a run, or imported:NAME; #RUN after it where there are several runs."""
+    """A log, a folder of a run, imported:NAME or public:SOURCE; #RUN after it where there are several runs."""
     results: Path = Path("results")
     """Results folder of imported:NAME."""
     questions: int | None = None
@@ -40,7 +40,7 @@ class Diagnose:
         """Read, judge, print."""
         from rftlab.studies.diagnose.checks import diagnose
         from rftlab.studies.diagnose.show import show
-        from rftlab.studies.diagnose.source import read_run
+        from rftlab.studies.imported.one_run import read_run
 
         show(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
         return 0

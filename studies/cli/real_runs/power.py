@@ -43,8 +43,8 @@ class Power:
     paired: bool = False
     """Whether the first of a and the first of b have one seed, and so on."""
     imported: str | None = None
-    """Collection of `rftlab import`, NAME, NAME/TASK or NAME#RUN; alone it gives sigma from runs that repeat a
-    design."""
+    """Collection of `rftlab import`, NAME, NAME/TASK or NAME#RUN, or public:SOURCE; alone it gives sigma from runs that
+    repeat a design."""
     results: Path = Path("results")
     """Results folder with the collection."""
 

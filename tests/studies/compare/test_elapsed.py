@@ -103,12 +103,13 @@ def test_the_long_form_keeps_its_seconds_and_compare_takes_the_axis(tmp_path):
     assert ends["at_seconds"].tolist() == pytest.approx([0.4, 0.2 + 0.01 * 40 / 6], abs=1e-6)
 
 
-def test_public_runs_are_kept_as_imported_ones(tmp_path):
-    for words in ("kept in", "unchanged in"):
-        status, text = rftlab("public", "pods", "--keep", "--results", tmp_path)
-        assert status == 0 and f"101 runs {words}" in text
-    assert rftlab("public", "verl_logs", "--keep", "--results", tmp_path)[0] == 2
-    assert rftlab("public", "--keep", "--results", tmp_path)[0] == 2
-    status, text = rftlab("report", "imported:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
+def test_public_runs_are_a_level(tmp_path):
+    status, text = rftlab("report", "public:verl_logs", "--results", tmp_path)
+    assert (
+        status == 2 and text == "rftlab: public:verl_logs has no runs that come with rftlab; allowed: kaip598, pods\n"
+    )
+    assert rftlab("report", "public:", "--results", tmp_path)[0] == 2
+    assert rftlab("report", "public:pods#none", "--results", tmp_path)[0] == 2
+    status, text = rftlab("report", "public:pods/gsm8k#pods/gsm8k-n16-*", "--results", tmp_path)
     (page,) = tmp_path.glob("report-*/report.html")
     assert status == 0 and "at 21,600 seconds" in page.read_text()
