@@ -13,7 +13,6 @@ from a compiled loop.
 import ctypes
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -24,12 +23,13 @@ import numpy as np
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.own import watch
 from rftlab.shared.own.groups import OneByOne, Together, check_finite, checked, frozen, spans_of
 from rftlab.shared.plugins import load_known
 from rftlab.shared.source import python_of, source_sha256
 
 LIMIT = 10.0
-"""Seconds that one call for a batch may take; a function that sleeps is told so after it."""
+"""Seconds that one call for a batch may take, looked at after it; watch.py looks at one that does not come back."""
 KEPT_ARRAYS = 256
 """Addresses whose arrays are kept."""
 _Address = ctypes.c_int64
@@ -107,11 +107,13 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
         if _state.failure is not None:
             return
         _state.calls += 1
-        began = time.monotonic()
+        watch.enter(call.__name__)
         try:
-            call(*arguments)
-            if time.monotonic() - began > LIMIT:
-                raise UserError(f"PLACEtook {time.monotonic() - began:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
+            try:
+                call(*arguments)
+            finally:
+                seconds = watch.leave()
+            check(seconds <= LIMIT, f"PLACEtook {seconds:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
         except Exception as error:
             said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"

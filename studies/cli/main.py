@@ -2,7 +2,7 @@
 
 import sys
 
-from rftlab.studies.console.terminal import guarded, leave, prepare
+from rftlab.studies.console.terminal import give_up, guarded, leave, prepare
 
 
 def main() -> None:
@@ -12,8 +12,10 @@ def main() -> None:
 
 
 def _status() -> int:
+    from rftlab.shared.own.watch import on_hang
     from rftlab.studies.cli.commands import run
 
+    on_hang(give_up)
     return run(sys.argv[1:])
 
 

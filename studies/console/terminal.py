@@ -133,6 +133,14 @@ def _reader_gone() -> bool:
         return False
 
 
+def give_up(line: str) -> None:
+    """End the process at once, from any thread: something that cannot be stopped does not come back."""
+    if sys.stdout.isatty():
+        print("\033[?25h", end="", flush=True)  # a progress bar hides the cursor
+    say(f"{line}; finished runs are kept, and a language model goes on from its last checkpoint")
+    os._exit(BAD_INPUT)
+
+
 def leave(status: int) -> None:
     """End the process. After an interrupt nothing is waited for: neither threads in compiled code nor output that
     nobody reads."""

@@ -17,6 +17,8 @@ from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import StudyCallbacks
 from rftlab.studies.runs.store import Stored
 
+STARTING = "compiling and starting"
+
 
 @contextmanager
 def progress_of(console: Console, todo: list[Point], quiet: bool):
@@ -30,7 +32,7 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
         TimeRemainingColumn(),
     )
     with Bar(console, quiet or not todo, *columns) as bar:
-        task = bar.add_task("compiling and starting", total=sum(point.cost for point in todo))
+        task = bar.add_task(STARTING, total=sum(point.cost for point in todo))
         left = {name: sum(point.pair == name for point in todo) for name in dict.fromkeys(point.pair for point in todo)}
 
         def finished(point: Point, outcome: Stored) -> None:
@@ -45,9 +47,14 @@ def progress_of(console: Console, todo: list[Point], quiet: bool):
             if left[point.pair] == 0 and not quiet:
                 console.print(f"[dim]{point.pair}: all runs finished")
 
+        def advanced(seconds: float) -> None:
+            if bar.tasks[0].description == STARTING:
+                bar.update(task, description=todo[0].name if len(todo) == 1 else f"{len(todo)} runs")
+            bar.advance(task, seconds)
+
         yield StudyCallbacks(
             finished,
-            lambda seconds: bar.advance(task, seconds),
+            advanced,
             lambda text: bar.update(task, description=text),
             lambda text: console.print(text, style="yellow", markup=False),
         )

@@ -4,6 +4,7 @@ the same formula, wherever it runs, and a line for each way to get it wrong."""
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import numba
@@ -254,6 +255,47 @@ def test_a_slow_function_is_told_so(monkeypatch):
     rl.advantage("slow")(sleeps)
     with pytest.raises(rl.UserError, match="advantage slow: took 0 seconds; allowed: 0 for a batch"):
         prepared(rl.preset("slow"))
+
+
+HEARD = threading.Event()
+
+
+def stuck(rewards):
+    HEARD.wait(20)
+    return rewards - rewards.mean()
+
+
+def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
+    said = []
+    monkeypatch.setattr("rftlab.shared.own.watch.PATIENCE", 0.1)
+    monkeypatch.setattr("rftlab.shared.own.watch._do", lambda line: [said.append(line), HEARD.set()])
+    for name, function in (("quick", centred), ("stuck", stuck)):
+        rl.advantage(name)(function)
+        prepared(rl.preset(name))
+    assert said == ["advantage stuck: no answer for 0 seconds"]
+
+
+def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
+    """From a worker's thread, where nothing can be raised."""
+    (tmp_path / "stuck.py").write_text(
+        """
+import time
+import rftlab as rl
+from rftlab.shared.own import watch
+
+watch.PATIENCE = 0.5
+
+@rl.advantage("stuck")
+def stuck(rewards):
+    time.sleep(1000)
+"""
+    )
+    command = [sys.executable, "-m", "rftlab.studies.cli.main", "run", "cell", "--preset", "stuck", "--rollouts", "8"]
+    more = ["--plugins", "stuck.py", "--rounds", "100", "--seeds", "2"]
+    made = subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, timeout=120)
+    assert made.returncode == 2
+    assert b"rftlab: advantage stuck: no answer for 0 seconds; finished runs are kept" in made.stderr
+    assert b"Traceback" not in made.stderr
 
 
 @pytest.mark.parametrize(

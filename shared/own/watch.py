@@ -1,0 +1,56 @@
+"""Functions of the user's that do not come back.
+
+Nothing can be raised in a thread that waits for one. So a thread beside it looks how long it has waited, and warns, or
+does what `on_hang` was given: the command line says a line and ends the process, which loses no finished work.
+"""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+
+PATIENCE = 30.0
+"""Seconds without an answer."""
+_POLL = 0.5
+_began: dict[int, tuple[str, float]] = {}
+"""By thread: what it waits for, and since when."""
+_do: Callable[[str], None] = warnings.warn
+_looker: threading.Thread | None = None
+_lock = threading.Lock()
+
+
+def on_hang(do: Callable[[str], None]) -> None:
+    """What to do where a function does not come back; it is given a line."""
+    global _do
+    _do = do
+
+
+def enter(name: str) -> None:
+    """This thread calls a function."""
+    _began[threading.get_ident()] = name, time.monotonic()
+    if _looker is None or not _looker.is_alive():
+        _start()
+
+
+def leave() -> float:
+    """The function came back; returns the seconds that it took."""
+    return time.monotonic() - _began.pop(threading.get_ident())[1]
+
+
+def _start() -> None:
+    global _looker
+    with _lock:
+        if _looker is None or not _looker.is_alive():
+            _looker = threading.Thread(target=_look, name="own functions", daemon=True)
+            _looker.start()
+
+
+def _look() -> None:
+    said: set[tuple[int, float]] = set()
+    while True:
+        time.sleep(_POLL)
+        waiting = {(thread, began): name for thread, (name, began) in list(_began.items())}
+        said &= waiting.keys()
+        for key in [key for key in waiting if time.monotonic() - key[1] > PATIENCE and key not in said]:
+            said.add(key)
+            _do(f"{waiting[key]}: no answer for {PATIENCE:.0f} seconds")
