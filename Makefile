@@ -68,7 +68,7 @@ reference: $(VENV)/installed-llm
 
 reference-smollm2: $(VENV)/installed-vllm
 	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
-	$(SMOLLM2_CELL) --preset paper_text --batch-size 32 --rollouts 8
+	for split in '32 --rollouts 8' '8 --rollouts 32'; do $(SMOLLM2_CELL) --preset paper_text --batch-size $$split || exit 1; done
 	$(BIN)/python -m rftlab.studies.tools.export results
 
 lint: $(VENV)/installed-test

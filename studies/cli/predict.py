@@ -139,7 +139,7 @@ class Score(_Forecasting):
     """
 
     what: str = "language"
-    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, two designs; paper: six
+    """language: tiny pairs, whose whole grids come with rftlab; smollm2: a pre-trained model, three designs; paper: six
     pairs of arXiv 2601.22532; public: runs of other people that come with rftlab; or imported:NAME, public:SOURCE."""
 
     def __post_init__(self):

@@ -40,10 +40,11 @@ def reference() -> Results:
 
 
 def smollm2_points() -> list[Point]:
-    """The baseline and (32, 8) GRPO, sampled by vLLM."""
+    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, sampled by vLLM."""
     start = start_at("smollm2-words", "llm")
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
-    cells = (EXPERIMENTS["baseline"].cells[0], EXPERIMENTS["batch"].cells[0])
+    splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
+    cells = (EXPERIMENTS["baseline"].cells[0], *(splits[batch_size] for batch_size in (32, 8)))
     return [
         Point(
             "smollm2-words",

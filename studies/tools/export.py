@@ -13,13 +13,15 @@ from rftlab.studies.runs import store
 from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.study import has_study, read_study
 
+KEY = ["pair", "cell"]
+
 
 def export(root: Path) -> None:
-    """Take the runs of a results folder as the shipped ones of their pairs; those of other pairs stay."""
+    """Take the runs of a results folder as the shipped ones of their pairs and designs; others stay."""
     points = read_study(root, "llm").points() if has_study(root, "llm") else []
     points += [point for point in smollm2_points() if kind_of(store.folder_of(root, point))]
     fresh, there = (curves[list(reference.COLUMNS)] for curves in (collect(root, points).curves, reference.shipped()))
-    kept = there[~there["pair"].isin(fresh["pair"])]
+    kept = there[~pd.MultiIndex.from_frame(there[KEY]).isin(pd.MultiIndex.from_frame(fresh[KEY]))]
     pd.concat([kept, fresh], ignore_index=True).to_parquet(Path(str(reference.FILE)), index=False, compression="zstd")
 
 

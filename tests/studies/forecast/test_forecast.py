@@ -264,9 +264,11 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
     (part,) = partial_cases(shipped())
     check_split(part)
-    assert (part.pair, part.known, part.held_out) == ("smollm2-words", (RAW,), ("32x8-paper_text",)) and len(
-        part.evidence.runs
-    ) == 1
+    assert (part.pair, part.known, part.held_out) == (
+        "smollm2-words",
+        (RAW,),
+        ("32x8-paper_text", "8x32-paper_text"),
+    ) and len(part.evidence.runs) == 1
     assert len(paper_cases()) == 6
     for case in paper_cases():
         check_split(case)
