@@ -137,8 +137,10 @@ def layout_of(
 ) -> Layout:
     """How tokens lie, of which there is a `shape`. Raises UserError where shapes disagree."""
     check(len(shape) in (1, 2), f"tokens {shape}; allowed: (responses, tokens), or (tokens,) with starts")
-    places = "starts are needed where they are packed, and only there"
-    check((starts is not None) == (len(shape) == 1), f"tokens {shape}; {places}")
+    check(
+        (starts is not None) == (len(shape) == 1),
+        f"tokens {shape}; starts are needed where they are packed, and only there",
+    )
     check(mask is not None or starts is not None, "mask is missing; allowed: (responses, tokens), 1 where one counts")
     check(mask is None or tuple(mask.shape) == shape, f"mask {_shape(mask)} must have the shape of the tokens {shape}")
     shown = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else _bool(mask.to(device))

@@ -12,8 +12,8 @@ from collections.abc import Callable
 PATIENCE = 30.0
 """Seconds without an answer."""
 _POLL = 0.5
-_began: dict[int, tuple[str, float]] = {}
-"""By thread: what it waits for, and since when."""
+_began: dict[int, list[tuple[str, float]]] = {}
+"""By thread: what it waits for, and since when; several where a function calls another, the innermost last."""
 _do: Callable[[str], None] = warnings.warn
 _looker: threading.Thread | None = None
 _lock = threading.Lock()
@@ -27,14 +27,18 @@ def on_hang(do: Callable[[str], None]) -> None:
 
 def enter(name: str) -> None:
     """This thread calls a function."""
-    _began[threading.get_ident()] = name, time.monotonic()
+    _began.setdefault(threading.get_ident(), []).append((name, time.monotonic()))
     if _looker is None or not _looker.is_alive():
         _start()
 
 
 def leave() -> float:
     """The function came back; returns the seconds that it took."""
-    return time.monotonic() - _began.pop(threading.get_ident())[1]
+    calls = _began[threading.get_ident()]
+    _, began = calls.pop()
+    if not calls:
+        del _began[threading.get_ident()]  # threads come and go
+    return time.monotonic() - began
 
 
 def _start() -> None:
@@ -49,7 +53,7 @@ def _look() -> None:
     said: set[tuple[int, float]] = set()
     while True:
         time.sleep(_POLL)
-        waiting = {(thread, began): name for thread, (name, began) in list(_began.items())}
+        waiting = {(thread, began): name for thread, calls in list(_began.items()) for name, began in tuple(calls)}
         said &= waiting.keys()
         for key in [key for key in waiting if time.monotonic() - key[1] > PATIENCE and key not in said]:
             said.add(key)

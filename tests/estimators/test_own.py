@@ -14,6 +14,7 @@ import pytest
 import rftlab as rl
 from rftlab.shared.advantage import advantages
 from rftlab.shared.config.own import OwnAdvantage
+from rftlab.shared.own import watch
 from rftlab.shared.own.functions import function_of
 from rftlab.shared.plugins import load
 from rftlab.shared.pool import pool_of
@@ -273,6 +274,13 @@ def test_a_function_that_does_not_come_back_is_named_once(monkeypatch):
         rl.advantage(name)(function)
         prepared(rl.preset(name))
     assert said == ["advantage stuck: no answer for 0 seconds"]
+
+
+def test_a_function_may_call_another():
+    watch.enter("outer")
+    watch.enter("inner")
+    inner, outer = watch.leave(), watch.leave()
+    assert 0 <= inner <= outer
 
 
 def test_the_command_line_ends_where_a_function_does_not_come_back(tmp_path):
