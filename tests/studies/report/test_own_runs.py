@@ -111,6 +111,20 @@ def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
     assert seen.errors == [] and seen.requests == []
 
 
+def test_a_printer_gets_whole_legends(browser, hostile):
+    """On a screen a long one scrolls."""
+    cut = (
+        "return [...document.querySelectorAll('.panel .keys')].filter(e => e.scrollHeight > e.clientHeight + 1).length"
+    )
+    browser.open(hostile, media="print")
+    lists = browser.all(".panel .keys")
+    browser.run("document.querySelector('.panel .keys').append(...Array.from({length: 40}, () => "
+                "document.querySelector('.panel .keys li').cloneNode(true)))")  # fmt: skip
+    assert lists and browser.run(cut) == 0
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+    assert browser.run(cut) > 0
+
+
 def hostile_results(tmp_path, *collections):
     """A results folder with imported collections of equal runs: one for each hostile name, which is its model too."""
     rounds = np.array([0, 1, 2, 3])
