@@ -115,7 +115,7 @@ for (const table of all("table.sortable")) {
 // --- numbers: of the mark next to the pointer, or by arrow keys ---
 const tip = document.getElementById("tip");
 const rowsOf = new WeakMap();
-let hot = null;
+let hot = null, told = null;
 const shown = (part) => part.getClientRects().length > 0;
 function rows(series) {
   if (!rowsOf.has(series)) rowsOf.set(series, JSON.parse(series.dataset.v));
@@ -126,6 +126,7 @@ function line(label, value, ends) {
   return value === null ? "" : `${label || "value"}: ${value}${between}`;
 }
 function tell(plot, series, at) {
+  told = [plot, series, at];
   const row = rows(series)[at];
   const ends = row.slice(4), along = Number(series.dataset.a);
   const title = plot.closest(".panel").querySelector(".ptitle")?.textContent ?? "";
@@ -151,7 +152,7 @@ function tell(plot, series, at) {
 }
 function hide() {
   hot?.remove();
-  hot = null;
+  hot = told = null;
   if (tip) tip.hidden = true;
 }
 function nearest(plot, event) {
@@ -190,5 +191,11 @@ for (const plot of tip ? all("svg.plot") : []) {
     if (event.key.startsWith("Arrow")) { event.preventDefault(); step(plot, event.key); }
   });
 }
-document.addEventListener("scroll", hide, { passive: true });
+// what the keyboard asked for follows its mark, also where the browser itself scrolls the plot into view
+function follow() {
+  const mark = hot?.getBoundingClientRect();
+  const seen = mark && mark.bottom > 0 && mark.top < innerHeight && mark.right > 0 && mark.left < innerWidth;
+  if (seen && told[0] === document.activeElement) tell(...told); else hide();
+}
+document.addEventListener("scroll", follow, { passive: true });
 })();
