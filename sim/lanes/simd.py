@@ -210,6 +210,17 @@ def count_at_most(typingctx, a, bound):
 
 
 @intrinsic
+def any_nonzero(typingctx, a):
+    """1 where a lane differs from 0, nan included; else 0."""
+
+    def build(builder, args):
+        mask = builder.bitcast(builder.fcmp_unordered("!=", args[0], _constant(FLOATS, 0.0)), ir.IntType(LANES))
+        return builder.zext(builder.icmp_unsigned("!=", mask, ir.IntType(LANES)(0)), _I64)
+
+    return emit(types.int64, (floats,), build)
+
+
+@intrinsic
 def keep_bits(typingctx, a, mask):
     """Lanes of a whose bit in `mask` is set; 0 elsewhere."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rftlab.shared.jit import kernel
 from rftlab.sim.lanes.shuffles import sums_of_pairs
-from rftlab.sim.lanes.simd import LANES, fma, load, prefetch, splat, store
+from rftlab.sim.lanes.simd import LANES, any_nonzero, fma, load, prefetch, splat, store
 from rftlab.sim.lanes.tiles import (
     CONTEXTS,
     HALVES,
@@ -89,21 +89,38 @@ def _(contexts, theta, rows, scale, logits):
 
 @for_linear
 def backward(contexts, rows, scores, grad):
-    """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,)."""
+    """Add to grad the outer products of the scores (n, columns) with the contexts rows (n,), which it overwrites.
+
+    Contexts that teach nothing, half of them in a long run, are left out: zeros add nothing, so the bits are the same.
+    """
     x, d, n = contexts.features, contexts.features.shape[1], rows.shape[0]
     strip = new_strip()
     for first in range(0, n, STRIP):
-        last = min(first + STRIP, n)
-        for r in range(first, last):
-            double_into(strip, r - first, load(scores, r * LANES))
+        count = _teaching(rows, scores, first, min(first + STRIP, n), strip)
         for k in range(0, d, 2 * PAIRS):
             sums = load_tile(grad, k * LANES)
-            for block in range(first, last, BLOCK):
-                for r in range(block, block + BLOCK):
-                    start = rows[N(r)] * d + k  # an index that may be below 0 would cost two instructions more
+            for block in range(0, count, BLOCK):
+                for i in range(block, block + BLOCK):
+                    start = rows[N(first + i)] * d + k  # an index that may be below 0 would cost two instructions more
                     prefetch(x, start + LANES)
-                    sums = add_context(sums, x, start, strip, r - first)
+                    sums = add_context(sums, x, start, strip, i)
             store_tile(grad, k * LANES, sums)
+
+
+@kernel(forceinline=True)
+def _teaching(rows, scores, first, last, strip):
+    """Move the rows first .. last-1 whose scores are not all 0 to the front, their scores to the strip; returns how
+    many, filled up to whole blocks with scores of 0."""
+    count = 0
+    for r in range(first, last):  # without a branch: which contexts teach cannot be foreseen
+        score = load(scores, r * LANES)
+        double_into(strip, count, score)
+        rows[first + count] = rows[r]
+        count += any_nonzero(score)
+    whole = whole_blocks(count)
+    for i in range(count, whole):
+        double_into(strip, i, splat(F(0.0)))
+    return whole
 
 
 @backward.for_tabular
