@@ -17,7 +17,7 @@ to noise, in proportion to sqrt(B_eff) an update. Hence designs are to be compar
 
     tau = t E sqrt(m B_eff / B_ref)       t rounds of E epochs over m mini-batches, each of which has B_eff / m
 
-Theory checks D31 to D36 say where that holds and where it does not.
+Theory checks D31 to D37 say where that holds and where it does not.
 """
 
 from math import ceil, floor, inf, sqrt

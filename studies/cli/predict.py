@@ -70,6 +70,7 @@ class Predict(_Forecasting):
     Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
 
         rftlab predict --pair imported:mine --designs 32x8 256x1
+        rftlab predict --pair imported:mine --designs 32x8@2e-6 --quick    # at another learning rate
     """
 
     pair: str = "tiny-mix97"
@@ -77,7 +78,8 @@ class Predict(_Forecasting):
     budget: int | None = None
     """Rollouts that a run may spend; any if left out."""
     designs: tuple[str, ...] = ()
-    """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run; those of the runs if left out."""
+    """Of imported runs: prompts x rollouts, such as 32x8, as long as the longest run, or with --quick at a learning
+    rate, 32x8@1e-6; those of the runs if left out."""
     quick: bool = False
     """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
 

@@ -61,6 +61,8 @@ class Observed(NamedTuple):
     values: np.ndarray
     errors: np.ndarray
     silent: SilentShares | None = None
+    learning_rate: float | None = None
+    """Read by forecasts at another rate alone; None where nobody asks or nobody told."""
 
     def residual(self, curve: Curve) -> np.ndarray:
         """Measured less simulated (points, 2); a simulation that diverged counts as 0 from there on."""
@@ -129,6 +131,15 @@ class Evidence(NamedTuple):
     noise: MeasuredNoise = TYPICAL
     """r and phi of the law."""
     others: tuple[OtherPair, ...] = ()
+    learning_rate: float | None = None
+    """At which designs are forecast; each run's own if left out."""
+
+    def steps(self, run: Observed) -> np.ndarray:
+        """The rounds of a run (points,) as rounds at the forecasts' learning rate: while steps are short, curves of
+        different rates meet at equal rate x rounds (check D37)."""
+        if run.learning_rate is None or self.learning_rate is None:
+            return run.rounds.astype(np.float64)
+        return run.rounds * (run.learning_rate / self.learning_rate)
 
     def base(self, split: str = "test") -> float:
         """Pass@1 of the base model; nan where it was not measured."""

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
 from rftlab.studies.console.tables import say
@@ -17,11 +16,11 @@ from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import fits, fitted
-from rftlab.studies.forecast.imported import Imported, designs_from, imported_evidence
+from rftlab.studies.forecast.imported import FreeDesign, Imported, check_calibration, designs_from, imported_evidence
 from rftlab.studies.forecast.page import write_page
 from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
-from rftlab.studies.forecast.quick import columns_of, quick_forecasts
+from rftlab.studies.forecast.quick import columns_of, forecasts_at
 from rftlab.studies.forecast.show import BESIDE_TEXT, beside_of, show_posterior, whose
 from rftlab.studies.report.figures import save
 from rftlab.studies.runs.finish import threads_of
@@ -37,6 +36,7 @@ TRUST = (
 def calibrate_imported(console: Console, name: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
     """Calibrate on imported runs, and print what was found."""
     found = imported_evidence(name, root)
+    check_calibration(found)
     posterior = _posterior(console, found, root, seed, threads, quiet)
     show_posterior(console, posterior, name, list(found.labels))
     say(console, trust(posterior), "dim")
@@ -63,8 +63,8 @@ class FreeForecast(NamedTuple):
     """Forecasts of free designs."""
 
     table: pd.DataFrame
-    """A row a design: cell (BxK), rollouts, forecast, low, high (80%), measured (nan where no run has it), in_budget,
-    simulator, law, still, gain, sigmoid."""
+    """A row a design: cell (BxK or BxK@RATE), rollouts, forecast, low, high (80%), measured (nan where no run has it),
+    in_budget, simulator, law, still, gain, sigmoid."""
     recommended: str
     """The best in budget."""
     source: ForecastSource
@@ -84,9 +84,15 @@ def predict_imported(
     quiet: bool,
     quick: bool = False,
 ) -> None:
-    """Forecast designs BxK, print, write root/forecast/NAME/forecast.csv and a figure. quick: without the simulator."""
+    """Forecast designs BxK or BxK@RATE, print, write root/forecast/NAME/forecast.csv and a figure. quick: without the
+    simulator, which knows one learning rate alone."""
     found = imported_evidence(name, root)
-    designs = designs_from(texts, found)
+    asked = designs_from(texts, found)
+    designs = tuple(one.design for one in asked)
+    if not quick:
+        check_calibration(found)
+        named = [one.label for one in asked if one.learning_rate is not None]
+        check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
     least = min(per_round(design) * design.rounds for design in designs)
     check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more with these designs")
     base = not quick or np.isfinite(found.evidence.base("test"))
@@ -99,7 +105,7 @@ def predict_imported(
         notes = [trust(posterior)]
         with steps_of(console, "forecasting", quiet) as step:
             simulated = predict(posterior, designs, found.questions, seed, threads_of(threads), step)
-    made = _table(found, designs, simulated, budget)
+    made = _table(found, asked, simulated, budget)
     show(console, made, found)
     say(console, TRUST, "dim")
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
@@ -110,20 +116,20 @@ def predict_imported(
 
 
 def _table(
-    found: Imported, designs: tuple[Design, ...], simulated: Forecast | None, budget: int | None
+    found: Imported, asked: tuple[FreeDesign, ...], simulated: Forecast | None, budget: int | None
 ) -> FreeForecast:
-    runs = found.evidence.runs
-    measured = {(run.design.batch_size, run.design.rollouts): float(run.values[-1, 1]) for run in runs}
-    forecasts = quick_forecasts(found.evidence, designs)
+    designs, rates = (tuple(column) for column in zip(*asked, strict=True))
+    measured = _measured(found)
+    forecasts = forecasts_at(found.evidence, designs, rates)
     source, forecast = recommended(simulated, forecasts["law"])
     table = pd.DataFrame(
         {
-            "cell": [f"{design.batch_size}x{design.rollouts}" for design in designs],
+            "cell": [one.label for one in asked],
             "rollouts": [per_round(design) * design.rounds for design in designs],
             "forecast": forecast.values,
             "low": forecast.low,
             "high": forecast.high,
-            "measured": [measured.get((design.batch_size, design.rollouts), np.nan) for design in designs],
+            "measured": [measured.get(one.label, np.nan) for one in asked],
         }
     )
     nothing = bare(np.full(len(designs), np.nan))
@@ -131,6 +137,16 @@ def _table(
     table["in_budget"] = table["rollouts"] <= (budget if budget is not None else table["rollouts"].max())
     best = str(table[table["in_budget"]].sort_values("forecast").iloc[-1]["cell"])
     return FreeForecast(table, best, source, simulated.misfit if simulated else np.nan)
+
+
+def _measured(found: Imported) -> dict[str, float]:
+    """Where each known run ended, by its label with its learning rate, and without where all have one."""
+    runs, ends = found.evidence.runs, {}
+    alone = len({run.learning_rate for run in runs}) == 1
+    for run in runs:
+        for rate in (run.learning_rate, None) if alone else (run.learning_rate,):
+            ends[FreeDesign(run.design, rate).label] = float(run.values[-1, 1])
+    return ends
 
 
 def show(console: Console, made: FreeForecast, found: Imported) -> None:

@@ -72,8 +72,6 @@ def imported_evidence(name: str, root: Path) -> Imported:
     if not usable:
         label, reason = next(iter(reasons.items()))
         raise UserError(f"{name}: {label}: {reason}")
-    _check_rates(name, usable)
-    check(len(usable) <= MAX_RUNS, f"{name} has {len(usable)} designs; allowed: at most {MAX_RUNS} (imported:NAME#RUN)")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
     return alike_evidence(name, one.slug, runs, usable, remarks)
 
@@ -88,10 +86,23 @@ def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
         )
 
 
-def _check_rates(name: str, groups: list[Group]) -> None:
-    rates = sorted({group.design.learning_rate for group in groups if group.design.learning_rate is not None})
+def check_calibration(found: Imported) -> None:
+    """Raise UserError where runs are more than a calibration simulates, or of several learning rates, which only the
+    law tells apart."""
+    name, runs = found.name, found.evidence.runs
+    rates = sorted({run.learning_rate for run in runs if run.learning_rate is not None})
     named = few([f"{rate:g}" for rate in rates])
-    check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one, as imported:NAME#RUN")
+    check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one (imported:NAME#RUN), or --quick")
+    check(
+        len(runs) <= MAX_RUNS,
+        f"{name} has {len(runs)} designs; allowed: at most {MAX_RUNS} (imported:NAME#RUN), or --quick",
+    )
+    spent = sum(int(run.rounds.max()) * run.design.batch_size * run.design.rollouts for run in runs)
+    check(
+        spent <= MAX_ROLLOUTS,
+        f"{name}: more than {MAX_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN, "
+        "or --quick",
+    )
 
 
 def unusable(group: Group) -> str:
@@ -125,12 +136,8 @@ def spent(group: Group) -> int:
 
 
 def alike_evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
-    """Evidence from groups of one task, model and learning rate that can be simulated."""
+    """Evidence from groups of one task and model that can be simulated."""
     rounds = max(group.last for group in groups)
-    check(
-        sum(map(spent, groups)) <= MAX_ROLLOUTS,
-        f"{name}: more than {MAX_ROLLOUTS:,} rollouts to simulate; allowed: fewer runs, as imported:NAME#RUN",
-    )
     numbers = np.concatenate([group.curves["n"] for group in groups])
     known = np.isfinite(numbers)
     responses = int(np.nanmedian(numbers)) if known.any() else RESPONSES
@@ -175,7 +182,8 @@ def _observed(group: Group, responses: int, first: bool) -> Observed:
     values = np.column_stack([np.full(len(chosen), np.nan), chosen["mean"]])
     inner = np.clip(values, 0.01, 0.99)
     errors = np.sqrt(inner * (1 - inner) / (responses * chosen["count"].to_numpy()[:, None]))
-    return Observed(design_of(group, int(chosen["round"].max())), chosen["round"].to_numpy(), values, errors)
+    design, rate = design_of(group, int(chosen["round"].max())), group.design.learning_rate
+    return Observed(design, chosen["round"].to_numpy(), values, errors, learning_rate=rate)
 
 
 def design_of(group: Group, rounds: int) -> Design:
@@ -206,24 +214,55 @@ def _updates(group: Group) -> tuple[dict[str, Any], str]:
     return {"epochs": count}, f"{count} updates a round are taken as passes over all of it"
 
 
-def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[Design, ...]:
-    """Designs BxK as the command line has them, for the rounds, the advantage and the updates of the first run; those
-    of the runs where none is named. Raises UserError for anything else."""
-    first = imported.evidence.runs[0].design
-    asked = [text.partition("x") for text in texts] or [
-        (str(run.design.batch_size), "x", str(run.design.rollouts)) for run in imported.evidence.runs
+class FreeDesign(NamedTuple):
+    """A design to forecast, whatever the grid."""
+
+    design: Design
+    learning_rate: float | None
+    """That of the runs if None."""
+
+    @property
+    def label(self) -> str:
+        """BxK, with its learning rate where one was named: 32x8@1e-05."""
+        rate = "" if self.learning_rate is None else f"@{self.learning_rate:g}"
+        return f"{self.design.batch_size}x{self.design.rollouts}{rate}"
+
+
+def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[FreeDesign, ...]:
+    """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
+    run; those of the runs where none is named. Raises UserError for anything else."""
+    runs = imported.evidence.runs
+    several = len({run.learning_rate for run in runs}) > 1
+    asked = [_parsed(text) for text in texts] or [
+        (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
     ]
-    found = []
-    for batch, _, rollouts in asked:
-        whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
-        check(whole, f"design = {f'{batch}x{rollouts}'!r}; allowed: BxK, such as 32x8, each from 1 to 65536")
-        found.append(_free(first, int(batch), int(rollouts), imported.rounds))
-    found = list(dict.fromkeys(found))
-    widest, there = max(design.batch_size for design in found), imported.evidence.facts.n_train
+    named = next((rate for *_, rate in asked if rate is not None), None)
+    if named is not None:
+        known = all(run.learning_rate for run in runs)
+        check(known, f"a design at learning rate {named:g}; allowed: none, as the runs' own is not known")
+    sized = [(_free(runs[0].design, batch, rollouts, imported.rounds), rate) for batch, rollouts, rate in asked]
+    found = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
+    widest, there = max(one.design.batch_size for one in found), imported.evidence.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
-    most = max(design.batch_size * design.rollouts * design.rounds for design in found)
+    most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in found)
     check(most <= MAX_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MAX_ROLLOUTS:,}")
-    return tuple(found)
+    return found
+
+
+def _parsed(text: str) -> tuple[int, int, float | None]:
+    """B, K and the learning rate of BxK or BxK@RATE."""
+    sizes, at, rate = text.partition("@")
+    batch, _, rollouts = sizes.partition("x")
+    whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
+    check(whole, f"design = {text!r}; allowed: BxK or BxK@RATE, such as 32x8 or 32x8@1e-6, B and K from 1 to 65536")
+    if not at:
+        return int(batch), int(rollouts), None
+    try:
+        value = float(rate)
+    except ValueError:
+        value = 0.0
+    check(0 < value <= 1, f"design = {text!r}; allowed: a learning rate above 0 and up to 1 behind @")
+    return int(batch), int(rollouts), value
 
 
 def _free(first: Design, batch: int, rollouts: int, rounds: int) -> Design:

@@ -14,7 +14,7 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> C
     of its prior are theirs. nan without the base model or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
     runs = [
-        KnownRun(run.design, run.rounds[later].astype(np.float64), run.values[later, column])
+        KnownRun(run.design, evidence.steps(run)[later], run.values[later, column])
         for run in evidence.runs
         if (later := (run.rounds > 0) & np.isfinite(run.values[:, column])).any()
     ]
@@ -42,6 +42,25 @@ QUICK: dict[str, Forecaster] = {"law": law, "still": still, "gain": gain, "sigmo
 def quick_forecasts(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> dict[str, CellForecast]:
     """What each says."""
     return {name: forecaster(evidence, cells, split) for name, forecaster in QUICK.items()}
+
+
+def forecasts_at(
+    evidence: Evidence, cells: tuple[Design, ...], rates: tuple[float | None, ...], split: str = "test"
+) -> dict[str, CellForecast]:
+    """`quick_forecasts` of cells that have a learning rate each; None: that of the known runs."""
+    parts, order = [], []
+    for rate in dict.fromkeys(rates):
+        at = [i for i, one in enumerate(rates) if one == rate]
+        parts.append(quick_forecasts(evidence._replace(learning_rate=rate), tuple(cells[i] for i in at), split))
+        order += at
+    places = np.argsort(order)
+    return {name: _joined([part[name] for part in parts], places) for name in QUICK}
+
+
+def _joined(parts: list[CellForecast], places: np.ndarray) -> CellForecast:
+    values, low, high = (np.concatenate(column)[places] for column in list(zip(*parts, strict=True))[:3])
+    draws = [part.draws for part in parts if part.draws is not None]
+    return CellForecast(values, low, high, np.concatenate(draws, axis=1)[:, places] if draws else None)
 
 
 def columns_of(forecasts: dict[str, CellForecast]) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Cases from other people's runs: one design is known, the others are held out, whatever the source.
 
-Known is the design of a model, task and learning rate that generates the fewest rollouts a round, as a careful user
-would try it first; of several the longest, of these the first. Nothing is chosen by hand or by results.
+Known is the design of a model and task that generates the fewest rollouts a round, as a careful user would try it
+first; of several the longest, of these the first. Nothing is chosen by hand or by results.
 """
 
 import re
@@ -29,20 +29,20 @@ def public_cases() -> list[Case]:
 
 
 def imported_cases(name: str, root: Path) -> list[Case]:
-    """Of imported runs. Raises UserError where no model, task and learning rate has two designs."""
+    """Of imported runs. Raises UserError where no model and task has two designs."""
     one = parse_imported(name)
     cases = cases_of(one.collection or one.slug, runs_of(one, root), one.task)
-    check(bool(cases), f"{name} has no two designs that can be told apart of one model, task and learning rate")
+    check(bool(cases), f"{name} has no two designs that can be told apart of one model and task")
     return cases
 
 
 def cases_of(name: str, runs: list[ImportedRun], task: str | None = None) -> list[Case]:
-    """A case for every model, task and learning rate of which two designs or more can be told apart. Without the
-    simulator: calibrations to as many runs would take hours."""
+    """A case for every model and task of which two designs or more can be told apart, learning rates among what they
+    may differ in. Without the simulator: calibrations to as many runs would take hours."""
     usable = [group for group in map(_trained, groups_of(runs, TEST, task)) if not unusable(group)]
     sets: dict[tuple, list[Group]] = {}
     for group in usable:
-        sets.setdefault((group.design.model, group.task, group.design.learning_rate), []).append(group)
+        sets.setdefault((group.design.model, group.task), []).append(group)
     several = [groups for groups in sets.values() if len(groups) > 1]
     names = [f"{name} {groups[0].task}".strip() for groups in several]
     task_names = [f"{one} ({i + 1})" if names.count(one) > 1 else one for i, one in enumerate(names)]
@@ -67,7 +67,8 @@ def _case(name: str, runs: list[ImportedRun], groups: list[Group]) -> Case:
     ends = [_ends(group) for group in others]
     truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
     facts = found.evidence.facts
-    return Case(name, found.evidence, (first.label,), cells, {"test": truth}, (facts.n_train, found.questions), False)
+    sizes, rates = (facts.n_train, found.questions), tuple(group.design.learning_rate for group in others)
+    return Case(name, found.evidence, (first.label,), cells, {"test": truth}, sizes, False, rates)
 
 
 def _ended(group: Group) -> Design:

@@ -27,7 +27,7 @@ from rftlab.studies.forecast.paper import paper_evidence
 from rftlab.studies.forecast.plain import RAW, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, forecast_from, simulated_ends
-from rftlab.studies.forecast.quick import QUICK, columns_of, quick_forecasts
+from rftlab.studies.forecast.quick import QUICK, columns_of, forecasts_at
 from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
@@ -56,6 +56,8 @@ class Case(NamedTuple):
     """Of the train and of the test set, one response to each."""
     simulated: bool = True
     """Whether the simulator is calibrated too."""
+    rates: tuple[float | None, ...] = ()
+    """Learning rates of the held-out cells; those of the known runs where left out or None."""
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ def _simulated(
 
 def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     truth, cells = case.truth[part][list(case.cells)], tuple(case.cells.values())
-    forecasts = quick_forecasts(case.evidence, cells, part)
+    forecasts = forecasts_at(case.evidence, cells, case.rates or (None,) * len(cells), part)
     chosen = recommended(simulated, forecasts["law"])
     nothing = bare(np.full(len(cells), np.nan))
     ours = {"forecast": chosen.forecast, "simulator": simulated.forecast if simulated else nothing}

@@ -1,5 +1,5 @@
-"""The effective batch, D31 to D36: what it counts, what a baseline does to it, how to spend a budget, and where
-learning goes with its root.
+"""The effective batch, D31 to D37: what it counts, what a baseline does to it, how to spend a budget, and where
+learning goes with its root, and with the learning rate.
 
 The formulas are those of shared/effective_batch.py; what they predict is measured by enumerating groups through the
 estimators, on the simulator's optimiser, and in simulated runs.
@@ -211,6 +211,21 @@ def equal_tau(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
+def equal_distance(mutant: bool) -> list[MeasuredValue]:
+    """D37. The mutant compares at equal rounds."""
+    world, found = build(WORLD), []
+    middle = ends(world, 256, 400, 0.005)
+    for times in (0.5, 2.0):
+        other = ends(world, 256, 400 if mutant else round(400 / times), 0.005 * times)
+        error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
+        name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
+        found.append(estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01))
+    far = ends(world, 256, 50, 0.04)
+    error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
+    found.append(positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error))
+    return found
+
+
 CHECKS = (
     Check(
         id="D31",
@@ -281,5 +296,16 @@ CHECKS = (
         kind="sampled",
         mutant="equal rollouts in place of equal τ",
         experiment=equal_tau,
+    ),
+    Check(
+        id="D37",
+        statement="In the simulator runs of several learning rates meet where rate x rounds is equal, as long as "
+        "steps are short. Steps that are too long stay behind.",
+        formula="Pass@1 = P(η τ), η the learning rate",
+        latex=r"\mathrm{Pass@1} = P(\eta\,\tau)",
+        source="derived here",
+        kind="sampled",
+        mutant="equal rounds in place of equal rate x rounds",
+        experiment=equal_distance,
     ),
 )

@@ -18,7 +18,7 @@ from rftlab.studies.theory.check import (
     verdict_of,
 )
 
-DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30", *(f"D{i}" for i in range(31, 37)))
+DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30", *(f"D{i}" for i in range(31, 38)))
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)

@@ -187,7 +187,7 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:a"), "several tasks (gsm8k, math)"),
         (("predict", "--pair", "imported:bare"), "`rftlab import --prompts N --rollouts N` tells"),
         (("predict", "--pair", "imported:b"), "`rftlab import --advantage NAME` tells"),
-        (("predict", "--pair", "imported:a/gsm8k", "--designs", "8x"), "allowed: BxK, such as 32x8"),
+        (("predict", "--pair", "imported:a/gsm8k", "--designs", "8x"), "allowed: BxK or BxK@RATE, such as 32x8"),
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
         (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
@@ -237,6 +237,7 @@ def test_evidence_of_imported_runs(results):
     assert first.values[-1, 1] == pytest.approx(0.58) and first.design.rounds >= 60 == found.rounds
     assert found.evidence.facts.strict is None and found.questions == 500
     designs = designs_from(("32x8",), found)
+    designs = tuple(one.design for one in designs)
     assert (designs[0].batch_size, designs[0].rollouts, designs[0].rounds) == (32, 8, 60)
     assert np.isfinite(sigmoid(found.evidence, designs).values).all()
 
@@ -264,3 +265,63 @@ def test_train_values_that_are_missing_do_not_count(results):
     other = curve._replace(train_pass_at_1=np.ones(7))
     assert run.log_likelihood(curve, 4.0) == 0 > run.log_likelihood(worse, 4.0)
     assert run.log_likelihood(other, 4.0) == 0
+
+
+@pytest.fixture
+def several_rates(tmp_path):
+    """One design at three learning rates; the collection `n` has none."""
+    rise, one = [0.1, 0.2, 0.28, 0.34, 0.39, 0.43, 0.46], FACTS | {"model": "a-model"}
+    rates = {"low": 1e-6, "middle": 2e-6, "high": 4e-6}
+    known = {name: one | {"learning_rate": rate} for name, rate in rates.items()}
+    runs = {name: {"t": [value * (1 + i / 4) for value in rise]} for i, name in enumerate(rates)}
+    collection(tmp_path, "lr", runs, known)
+    collection(tmp_path, "n", {"z": {"t": rise}}, {"z": one})
+    return tmp_path / "results"
+
+
+def test_the_law_forecasts_at_other_learning_rates(several_rates):
+    asked = ("--designs", "8x4@2e-6", "8x4@1e-6", "8x4@5e-7", "--quick", "--results", several_rates)
+    status, text = rftlab("predict", "--pair", "imported:lr#low", *asked)
+    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv"))).set_index("cell")
+    assert status == 0 and "8x4@2e-06" in text
+    high, own, low = (table.loc[cell, "law"] for cell in ("8x4@2e-06", "8x4@1e-06", "8x4@5e-07"))
+    assert high > own + 0.03 and own > low + 0.03
+    assert table["still"].nunique() == 1
+    assert table["measured"].dropna().to_dict() == {"8x4@1e-06": 0.46}
+
+
+def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(several_rates):
+    status, text = rftlab("predict", "--pair", "imported:lr", "--quick", "--results", several_rates)
+    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
+    assert status == 0 and table["cell"].tolist() == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"]
+    assert table["measured"].notna().all()
+    for command in ("predict", "calibrate"):
+        status, text = rftlab(command, "--pair", "imported:lr", "--results", several_rates)
+        assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
+
+
+@pytest.mark.parametrize(
+    ("pair", "design", "said"),
+    [
+        ("imported:lr#low", "8x4@0", "allowed: a learning rate above 0 and up to 1 behind @"),
+        ("imported:lr#low", "8x4@nan", "allowed: a learning rate above 0"),
+        ("imported:lr#low", "8x4@", "allowed: a learning rate above 0"),
+        ("imported:lr#low", "8@1e-6", "allowed: BxK or BxK@RATE"),
+        ("imported:n", "8x4@1e-6", "allowed: none, as the runs' own is not known"),
+    ],
+)
+def test_other_designs_at_a_rate_are_refused(several_rates, pair, design, said):
+    status, text = rftlab("predict", "--pair", pair, "--designs", design, "--quick", "--results", several_rates)
+    assert status == 2 and said in text and text.count("\n") == 1
+
+
+def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
+    status, text = rftlab("predict", "--pair", "imported:lr#low", "--designs", "8x4@2e-6", "--results", several_rates)
+    assert status == 2 and "8x4@2e-06: the simulator forecasts at the runs' learning rate; add --quick" in text
+
+
+def test_cases_hold_out_learning_rates(several_rates):
+    (case,) = imported_cases("imported:lr", several_rates)
+    assert case.known == ("8x4 rate 1e-06",) and case.rates == (2e-6, 4e-6)
+    found = score(several_rates, case, 0, 1)
+    assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1
