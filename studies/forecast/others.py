@@ -36,12 +36,12 @@ def _language(own: pd.DataFrame, name: str) -> OtherPair:
 
 
 def finals(curves: pd.DataFrame, name: str, split: str = "test") -> pd.DataFrame:
-    """Pass@1 after the last planned round: a row per seed, a column per cell; 0 for a run that diverged."""
+    """Pass@1 after the last planned round: a row per seed, a column per cell; 0 for a run that diverged, nan for one
+    that is not there."""
     own = curves[(curves["pair"] == name) & curves["cell"].isin(CELLS)]
-    last = own[own["round"] == own["planned_rounds"]].pivot(index="seed", columns="cell", values=f"{split}_pass_at_1")
-    return last.reindex(
-        index=sorted(own["seed"].unique()), columns=[cell for cell in CELLS if cell in set(own["cell"])]
-    ).fillna(0.0)
+    last = own.sort_values("round").groupby(["seed", "cell"]).tail(1).set_index(["seed", "cell"])
+    ends = last[f"{split}_pass_at_1"].where(last["round"] == last["planned_rounds"], 0.0).unstack()
+    return ends[[cell for cell in CELLS if cell in ends]]
 
 
 def paper_ends(name: str, split: str) -> pd.Series:

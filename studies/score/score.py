@@ -51,7 +51,7 @@ class Case(NamedTuple):
     cells: dict[str, Design]
     """Those that are held out, with their rounds."""
     truth: dict[str, pd.DataFrame]
-    """By split, Pass@1 after training: a row per seed, a column per held-out cell."""
+    """By split, Pass@1 after training: a row per seed, a column per held-out cell; nan where a seed was not run."""
     questions: tuple[int, int]
     """Of the train and of the test set, one response to each."""
     simulated: bool = True
@@ -146,7 +146,7 @@ def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     table = table.assign(truth=truth.mean().to_numpy(), **columns_of(forecasts))
     for name in INTERVALS:
         low, high = forecasts[name].low, forecasts[name].high
-        inside = ((truth >= low) & (truth <= high)).mean().to_numpy()
+        inside = ((truth >= low) & (truth <= high)).where(truth.notna()).astype(float).mean().to_numpy()
         table[f"{name}_covered"] = np.where(np.isnan(low), np.nan, inside)
     return table
 

@@ -1,6 +1,7 @@
 """Forecasts, the plain ones beside them, their scores; and that nothing is scored on what it was made from."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from rftlab.studies.forecast.evidence import DISCREPANCY, SEED_NOISE, TYPICAL, E
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import Grid, checks, grid_of, knob_table, pilot_of
 from rftlab.studies.forecast.knobs import SHORT, Effort, Facts
+from rftlab.studies.forecast.others import finals
 from rftlab.studies.forecast.plain import RAW, bare
 from rftlab.studies.forecast.predict import covariance, ends_of, misfit, predict
 from rftlab.studies.forecast.quick import QUICK, law, quick_forecasts
@@ -280,6 +282,26 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         check_split(case)
         assert not case.simulated and len(case.evidence.runs) == 1 and len(case.held_out) == 9
         assert case.evidence.noise == TYPICAL and case.evidence.others == ()
+
+
+def test_a_seed_that_was_not_run_is_no_failed_one():
+    """Cells may have seeds of their own number: means and coverage are over those that ran; a run that ended early
+    counts as 0."""
+    curves, (first, second) = shipped(), ("32x16-paper_text", "64x4-paper_text")
+    own = (curves["pair"] == "tiny-mix97") & (curves["cell"] == first)
+    fewer = curves[~(own & (curves["seed"] == 2))]
+    ended = curves[~(own & (curves["seed"] == 2) & (curves["round"] > 300))]
+    (whole, part, failed) = (finals(frame, "tiny-mix97")[[first, second]] for frame in (curves, fewer, ended))
+    assert whole.notna().all(axis=None) and part.isna().sum().tolist() == [1, 0]
+    pd.testing.assert_series_equal(part[first].dropna(), whole[first].iloc[:2])
+    pd.testing.assert_series_equal(part[second], whole[second])
+    assert failed.loc[2, first] == 0 and failed.notna().all(axis=None)
+    case = only(language_case(fewer, "tiny-mix97", ["tiny-mix97", "tiny-mod97"]), (first, second))
+    there, inside = case.truth["test"].notna(), law(case.evidence, tuple(case.cells.values())).values
+    truth = pd.DataFrame(np.where(there, inside, np.nan), columns=[first, second])
+    table = score(Path("unused"), case._replace(truth={"test": truth}, simulated=False), 0, 1)
+    np.testing.assert_allclose(table["truth"], inside)
+    assert table["law_covered"].tolist() == [1, 1]
 
 
 def only(case, few: tuple[str, ...]):
