@@ -13,11 +13,11 @@ from rftlab.studies.runs import store
 from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.study import has_study, read_study
 
-KEY = ["pair", "cell"]
+KEY = ["pair", "cell", "seed"]
 
 
 def export(root: Path) -> None:
-    """Take the runs of a results folder as the shipped ones of their pairs and designs; others stay."""
+    """Take the runs of a results folder as the shipped ones of their pairs, designs and seeds; others stay."""
     points = read_study(root, "llm").points() if has_study(root, "llm") else []
     points += [point for point in smollm2_points() if kind_of(store.folder_of(root, point))]
     fresh, there = (curves[list(reference.COLUMNS)] for curves in (collect(root, points).curves, reference.shipped()))

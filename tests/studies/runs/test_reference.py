@@ -62,14 +62,17 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
         store.seal(root, point, None, {"commit": "", "versions": {}, "seconds": 1.0})
     monkeypatch.setattr("rftlab.studies.runs.study.EXPERIMENTS", {"baseline": EXPERIMENTS["baseline"]})
     write_study(root, Study("llm", ["tiny-mod97"], 2, 2))
-    before = shipped().head(2).assign(pair="other")
-    before.to_parquet(tmp_path / "language.parquet")
+    other = shipped().head(2).assign(pair="other")
+    own = shipped().head(2).assign(pair="tiny-mod97", cell=points[0].cell, seed=[1, 2])
+    there = pd.concat([other, own], ignore_index=True)
+    there.to_parquet(tmp_path / "language.parquet")
     monkeypatch.setattr(module, "FILE", tmp_path / "language.parquet")
     export(root)
     export(root)
     curves = shipped()
-    pd.testing.assert_frame_equal(curves.head(2), before.reset_index(drop=True), check_dtype=False)
-    curves = curves.iloc[2:]
+    kept = there.drop(2).reset_index(drop=True)  # seed 1 was run again, seed 2 was not
+    pd.testing.assert_frame_equal(curves.head(3), kept, check_dtype=False)
+    curves = curves.iloc[3:]
     assert tuple(curves.columns) == COLUMNS and len(curves) == 6 and set(curves["seed"]) == {0, 1}
     assert curves["test_flexible"].tolist() == [0, 0.5, 1] * 2
     curves.iloc[:-1].to_parquet(tmp_path / "language.parquet")
