@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rftlab.shared.errors import check
+from rftlab.shared.errors import UserError, check
 
 FILE, FOLDER, LINK = "a file", "a folder", "a symbolic link"
 _KINDS = {
@@ -31,6 +31,17 @@ LARGEST = 1 << 28
 """Bytes of a file that is read whole; the tables and records of a run are far smaller."""
 DEEPEST = 40
 """Levels of JSON; a configuration has eight. What is deeper than this may be too deep for who works with it."""
+
+
+def cache_of(name: str) -> Path:
+    """Where a cache lies, `$XDG_CACHE_HOME/rftlab/name` or below the home folder. Raises UserError for a user without
+    one."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / name
+    except RuntimeError:
+        raise UserError(
+            "this user has no home folder to keep a cache in; allowed: a folder in HOME or XDG_CACHE_HOME"
+        ) from None
 
 
 def kind_of(path: Path) -> str | None:

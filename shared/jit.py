@@ -15,6 +15,8 @@ import numba
 from numba import config as numba_config
 
 from rftlab.shared.announce import Announcer
+from rftlab.shared.errors import UserError
+from rftlab.shared.folders import cache_of
 from rftlab.shared.numba_parts import CPUDispatcher, event
 
 _SOURCES = tuple(Path(__file__).resolve().parent.parent / package for package in ("shared", "sim"))
@@ -31,14 +33,10 @@ def source_hash() -> str:
 
 def _choose_cache() -> Path | None:
     """Folder for compiled code, or None when no folder can be written (then every process compiles anew)."""
-    base = (
-        os.environ.get("NUMBA_CACHE_DIR")
-        or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "numba"
-    )
-    folder = Path(base) / source_hash()
     try:
+        folder = Path(os.environ.get("NUMBA_CACHE_DIR") or cache_of("numba")) / source_hash()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, UserError):
         return None
     return folder if os.access(folder, os.W_OK) else None
 

@@ -19,7 +19,7 @@ _read: set[str] = set()
 
 def load(path: Path) -> None:
     """Run a file, once; it registers what it has. Raises UserError that names what it raised, and where."""
-    full = path.expanduser().absolute()
+    full = _full(path)
     if str(full) in _read:
         return
     check(full.is_file() and full.suffix == ".py", f"plugins = {str(path)!r}; allowed: a Python file that is there")
@@ -38,6 +38,16 @@ def load(path: Path) -> None:
         raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
 
 
+def _full(path: Path) -> Path:
+    """The same file from every folder. Raises UserError for the home of a user that there is not."""
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise UserError(
+            f"plugins = {str(path)!r}: nobody has such a home folder; allowed: a Python file that is there"
+        ) from None
+
+
 def _line_in(error: BaseException, path: str) -> int:
     """The last line of a file that an error went through; 0 where there is none."""
     found, part = 0, error.__traceback__
@@ -53,7 +63,7 @@ def name_plugins(paths: list[Path]) -> None:
     for path in paths:
         load(path)
     known = [part for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
-    named = [str(path.expanduser().absolute()) for path in paths]
+    named = [str(_full(path)) for path in paths]
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*known, *named]))
 
 

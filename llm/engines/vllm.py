@@ -31,6 +31,7 @@ from rftlab.llm.random import philox
 from rftlab.llm.text.codec import Codec
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, write_file
+from rftlab.shared.folders import cache_of
 
 TESTED = "0.32"
 """The version of vLLM that this was tested with; its interfaces change from version to version."""
@@ -195,8 +196,7 @@ def config_folder(model: PreTrainedModel) -> Path:
         default=str,
         sort_keys=True,
     ).encode()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "vllm"
-    folder = cache / hashlib.sha256(config).hexdigest()[:16]
+    folder = cache_of("vllm") / hashlib.sha256(config).hexdigest()[:16]
     with reported(folder):
         write_file(folder / "config.json", config)
     return folder

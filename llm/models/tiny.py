@@ -36,7 +36,7 @@ from rftlab.llm.text.codec import SymbolCodec
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError
 from rftlab.shared.files import reported, sweep, verify_folder, write_folder
-from rftlab.shared.folders import kind_of, read_json, remove
+from rftlab.shared.folders import cache_of, kind_of, read_json, remove
 
 VERSION = 1
 """Raised when a change makes equal configurations give other weights."""
@@ -56,7 +56,7 @@ def pretrained(
 
     progress: called with steps and Pass@1; remark: what a user should know.
     """
-    folder = _cache() / _identity(task, tiny)
+    folder = cache_of("tiny") / _identity(task, tiny)
     if not _whole(folder):
         reading = folder.with_name(f"{folder.name}.reading")
         with locked(
@@ -92,10 +92,6 @@ def _read_into(
     with reported(folder, also=SafetensorError):
         write_folder(folder, {"config.json": config, WEIGHTS: lambda path: save_file(model.state_dict(), path)})
     remove(last)
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rftlab" / "tiny"
 
 
 def _identity(task: TaskConfig, tiny: Tiny) -> str:

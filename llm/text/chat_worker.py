@@ -15,10 +15,12 @@ MEMORY = 1 << 30
 
 
 def limit(seconds: int) -> None:
-    """Give this process so many seconds of a processor, and MEMORY, where the system can."""
+    """Give this process so many seconds of a processor, or what its user may have, and MEMORY, where the system can."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    allowed = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    most = seconds if allowed == resource.RLIM_INFINITY else min(seconds, allowed - 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
     with contextlib.suppress(OSError, ValueError):
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -45,7 +45,11 @@ class TextCodec:
         named = generation_config.eos_token_id
         named = named if isinstance(named, list) else [named]
         self.tokenizer, self.n_ids = tokenizer, n_ids
-        self.stops = tuple(sorted({i for i in (*named, tokenizer.eos_token_id) if i is not None}))
+        ends = [i for i in (*named, tokenizer.eos_token_id) if i is not None]
+        for end in ends:
+            good = type(end) is int and end >= 0
+            check(good, f"the model has the end-of-sequence id {str(end)[:80]!r}; allowed: whole numbers of 0 or more")
+        self.stops = tuple(sorted(set(ends)))
         check(
             bool(self.stops),
             "the model names no end-of-sequence id; allowed: one or more, in its generation config or its tokenizer",

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reason
@@ -19,6 +20,8 @@ NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new
 """How packages that know no MemoryError say it."""
 MIN_ROOM = 2 * 10**9
 """Bytes of address space below which a compiler or a thread may end the process with no chance to say so."""
+NARROWEST = 20
+"""Columns below which tables and help cannot be laid out, or not in an hour."""
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _SOON = 0.05
 """Seconds after which such a place is left."""
@@ -27,14 +30,37 @@ _interrupted = threading.Event()
 
 def prepare() -> None:
     """Make the process's streams and its reaction to Ctrl-C fit for a command: call it first."""
+    _open_streams()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # one sign for one, so that columns stay; stderr has a rule of its own
     for name in ("COLUMNS", "LINES"):
         if not _SIZE.fullmatch(os.environ.get(name, "80")):
             del os.environ[name]
+    if int(os.environ.get("COLUMNS") or _columns()) < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _hear)
         sys.unraisablehook = _send_again
+
+
+def _open_streams() -> None:
+    """Streams that the caller closed lead nowhere: a file of ours would get their numbers, and what is printed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+
+
+def _columns() -> int:
+    """Of the terminal, where there is one."""
+    for number in range(3):
+        with suppress(OSError):
+            return os.get_terminal_size(number).columns or NARROWEST
+    return NARROWEST
 
 
 def _hear(number: int, frame) -> None:

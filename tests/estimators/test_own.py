@@ -446,6 +446,10 @@ def test_a_file_is_read_by_every_command(tmp_path):
     assert done.returncode == 2 and "'filed' is unknown" in done.stderr
     for arguments, said in (
         (["--plugins", "none.py"], "plugins = 'none.py'; allowed: a Python file that is there"),
+        (
+            ["--plugins", "~nobody at all/a.py"],
+            "plugins = '~nobody at all/a.py': nobody has such a home folder; allowed",
+        ),
         (["--plugins"], "--plugins names no file"),
         (["--plugins=broken.py"], "broken.py, line 3: ZeroDivisionError: division by zero"),
     ):

@@ -152,6 +152,16 @@ def test_the_clock_of_templates_stands_still(form):
     assert found == f"{expected}|{expected.upper()}"
 
 
+def test_a_template_is_read_under_a_limit_of_the_user():
+    """A process may take less of a processor (`ulimit -t`) than templates get."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (50, 50)); from rftlab.llm.text.chat import rendered; "
+        f"print(rendered('{{{{ messages[0].content }}}}', {{}}, [{CHAT!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "['What is 1 ?']\n"), done.stderr
+
+
 # --- configurations ---
 
 
@@ -198,7 +208,24 @@ def test_a_plan_needs_whole_numbers(value, tmp_path):
         shape_of(Model(str(tmp_path)))
 
 
+@pytest.mark.parametrize("ends", ["x", [[2]], {"a": 1}, -1, [2, 2.5], True])
+def test_ends_of_a_response_are_whole_numbers(ends, folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(UserError, match=r"the end-of-sequence id .*; allowed: whole numbers of 0 or more"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
 # --- folders ---
+
+
+def test_an_adapter_is_no_model(folder, data, tmp_path):
+    """It names the model that is loaded in its place."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "someone/else", "r": 2}))
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+        with pytest.raises(UserError, match="is an adapter to another model; allowed: a folder of a whole model"):
+            use()
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])

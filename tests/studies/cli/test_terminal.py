@@ -2,12 +2,16 @@
 where code is compiled."""
 
 import errno
+import fcntl
 import os
+import pty
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from types import SimpleNamespace
 
@@ -78,6 +82,33 @@ def test_a_width_that_is_none_is_as_if_it_were_not_set(width):
     )
     done = rftlab("estimators", "grpo", COLUMNS=width)
     assert (done.returncode, done.stdout) == (0, usual.stdout) and usual.stdout
+
+
+@pytest.mark.parametrize("columns", [1, 5, 19])
+def test_a_width_for_nothing_is_taken_for_a_little_more(columns):
+    """With five columns and fewer, `--help` had no end."""
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    plain = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    with os.fdopen(reader), os.fdopen(writer) as terminal_of_that_width:
+        narrow = subprocess.run(
+            [*COMMAND, "--help"], stdin=terminal_of_that_width, capture_output=True, timeout=300, cwd=ROOT, env=plain
+        )
+    done = rftlab("--help", COLUMNS=str(columns))
+    least = rftlab("--help", COLUMNS="20")
+    assert done.returncode == 0 and done.stdout == least.stdout == narrow.stdout.decode()
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_streams_that_the_caller_closed_are_not_missed(closed):
+    """Nor do files that the command opens get their numbers."""
+    done = subprocess.run(
+        [*COMMAND, "estimators", "grpo"],
+        preexec_fn=lambda: [os.close(number) for number in closed],
+        timeout=120,
+        **PIPES,
+    )
+    assert (done.returncode, done.stderr, len(done.stdout) > 100) == (0, "", 1 not in closed)
 
 
 @pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "doctor"])

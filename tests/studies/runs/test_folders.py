@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.files import sweep, verify_folder, write_file, write_folder
 from rftlab.shared.folders import (
     below,
+    cache_of,
     entries,
     file_below,
     folder_below,
@@ -185,3 +187,21 @@ def test_a_link_to_a_whole_folder_is_none(root, outside):
     assert json.loads((root / "y" / "a").read_bytes()) == {}
     with pytest.raises(ValueError, match="it is a symbolic link"):
         verify_folder(root / "y")
+
+
+def test_a_user_without_a_home_has_no_cache_and_is_told(monkeypatch, tmp_path):
+    from rftlab.shared import jit
+
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    for name in ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        UserError, match="no home folder to keep a cache in; allowed: a folder in HOME or XDG_CACHE_HOME"
+    ):
+        cache_of("tiny")
+    assert jit._choose_cache() is None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_of("tiny") == tmp_path / "rftlab" / "tiny"
