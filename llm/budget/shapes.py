@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rftlab.llm.config import MAX_DEPTH, MAX_WIDTH, SMOLLM2, TINY, LoRA, Model
 from rftlab.llm.tasks.symbols import SYMBOLS
 from rftlab.shared.errors import UserError, check, check_choice
+from rftlab.shared.folders import LARGEST
 
 FAMILIES = ("llama", "mistral", "qwen2", "olmo2")
 """Kinds of models (`model_type` of a config.json) whose blocks are known."""
@@ -194,14 +195,38 @@ def _check_files(source: str) -> None:
     neither file nor folder, as a pipe, on which reading waits. Links are followed: the hub's cache has them."""
     check(
         not (Path(source) / "adapter_config.json").exists(),
-        f"model.source = {source!r} is an adapter to another model; allowed: a folder of a whole model, as `rftlab export "
-        "--merge` writes it",
+        f"model.source = {source!r} is an adapter to another model; allowed: a folder of a whole model, as `rftlab "
+        "export --merge` writes it",
     )
     for path in Path(source).iterdir():
         good = not path.exists() or path.is_file() or path.is_dir()
         check(
             good,
             f"model.source = {source!r}: {path.name} in it is neither a file nor a folder; allowed: a folder of files",
+        )
+        check(
+            path.suffix != ".json" or not path.is_file() or path.stat().st_size <= LARGEST,
+            f"model.source = {source!r}: {path.name} has more than {LARGEST} bytes; allowed: at most that",
+        )
+    _check_shards(source)
+
+
+def _check_shards(source: str) -> None:
+    """Raise UserError where a folder's index says that weights are anywhere else than in safetensors files beside it,
+    which would be read whatever they are."""
+    index = Path(source) / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    try:
+        shards = list(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(f"model.source = {source!r}: {index.name} is no index of weights") from None
+    for shard in shards:
+        good = isinstance(shard, str) and Path(shard).name == shard and shard.endswith(".safetensors")
+        check(
+            good,
+            f"model.source = {source!r}: {index.name} has weights in {str(shard)[:80]!r}; allowed: safetensors files "
+            "of the folder",
         )
 
 

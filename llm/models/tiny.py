@@ -8,7 +8,6 @@ model is there its last checkpoint.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path

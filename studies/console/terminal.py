@@ -50,9 +50,9 @@ def _open_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    for name in ("stdout", "stderr"):
+    for number, name in enumerate(("stdout", "stderr"), 1):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
 
 
 def _columns() -> int:

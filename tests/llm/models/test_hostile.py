@@ -155,7 +155,8 @@ def test_the_clock_of_templates_stands_still(form):
 def test_a_template_is_read_under_a_limit_of_the_user():
     """A process may take less of a processor (`ulimit -t`) than templates get."""
     code = (
-        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (50, 50)); from rftlab.llm.text.chat import rendered; "
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
+        "from rftlab.llm.text.chat import rendered\n"
         f"print(rendered('{{{{ messages[0].content }}}}', {{}}, [{CHAT!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -226,6 +227,34 @@ def test_an_adapter_is_no_model(folder, data, tmp_path):
     for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
         with pytest.raises(UserError, match="is an adapter to another model; allowed: a folder of a whole model"):
             use()
+
+
+@pytest.mark.parametrize(
+    "place", ["/dev/zero", "../model.safetensors", "weights.bin", "", 3, None, ["model.safetensors"]]
+)
+def test_weights_are_in_safetensors_files_of_the_folder(place, folder, data, tmp_path):
+    """An index may name any file of the machine; one without end takes all of its memory."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": place}}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match=r"index.json has weights in .*; allowed: safetensors files of the folder"):
+        train(chat_run(copy, data), tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": ["a"]}', "[" * 100_000])
+def test_an_index_of_weights_that_is_none_is_named(text, folder, data, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json is no index of weights"):
+        train(chat_run(copy, data), tmp_path / "run")
+
+
+def test_a_configuration_without_end_is_not_read(folder, data, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with (copy / "config.json").open("r+b") as file:
+        file.truncate(10**12)  # a hole, which takes no room on the disk
+    with pytest.raises(UserError, match=r"config\.json has more than 268435456 bytes; allowed: at most that"):
+        train(chat_run(copy, data), tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
