@@ -16,6 +16,8 @@ WHOLE_RUN = 0.5
 """An attempt that got farther than this share of what follows it was no aborted start: two runs lie in one file."""
 FEWEST_STEPS = 3
 """With several values each before they are taken for those of updates."""
+_OF_RUNS = ("seed", "run", "run_id", "trial", "replicate", "repeat")
+"""Columns that number runs."""
 MAX_RESTARTS = 20
 """Falls of the step beyond which a log is a mixture."""
 
@@ -51,12 +53,16 @@ def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]
     """
     notes: list[str] = []
     lengths = {name: len(series) for name, series in run.series.items()}
+    first = min((place for series in run.series.values() if (place := _first_gap(series))), default=0)
     finite = {name: _finite(run.series.pop(name)) for name in lengths}
     dropped = {
         name: length - len(finite[name][0]) for name, length in lengths.items() if length != len(finite[name][0])
     }
     if dropped:
-        notes.append(f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}")
+        notes.append(
+            f"values that are not finite left out: {sum(dropped.values())}, of {_few(sorted(dropped))}; the first in "
+            f"{run.place} {first}"
+        )
     finite = {name: parts for name, parts in finite.items() if len(parts[0])}
     if run.one_track and finite:
         main = max(finite, key=lambda name: len(finite[name][0]))
@@ -72,6 +78,12 @@ def cleaned(run: RawRun, tests: set[str]) -> tuple[dict[str, Points], list[str]]
         if len(parts[0]):  # else all of it was logged before a restart
             points[name] = _once(name, *parts, repeated, name not in tests)
     return points, notes + _repeats_told(repeated) + _gaps(points)
+
+
+def _first_gap(series: Series) -> int:
+    """The first place of a value that is not finite; 0 where all are."""
+    gaps = np.flatnonzero(~np.isfinite(np.asarray(series.values)))
+    return min((series.places[i] for i in gaps), default=0)
 
 
 def _finite(series: Series) -> Columns:
@@ -150,12 +162,22 @@ def _once(
     last = values[first + counts - 1]
     if np.array_equal(np.maximum.reduceat(values, first), np.minimum.reduceat(values, first)):
         return Points(found, last)
+    _check_one_run(name, found, np.maximum.reduceat(values, first) != np.minimum.reduceat(values, first))
     usual = int(counts[0])
     if by_update and usual > 1 and len(counts) >= FEWEST_STEPS and np.all(counts[:-1] == usual) and counts[-1] <= usual:
         repeated["updates"].append((name, usual))
         return Points(found, np.add.reduceat(values, first) / counts, counts.astype(float))
     repeated["repeats"].append((name, int(found[counts > 1][0])))
     return Points(found, last)
+
+
+def _check_one_run(name: str, steps: np.ndarray, differ: np.ndarray) -> None:
+    """Raise UserError where the column that numbers runs has several values at one step (differ)."""
+    if name.rsplit("/", 1)[-1].lower() in _OF_RUNS:
+        raise UserError(
+            f"{name} has several values at step {steps[differ][0]}, as where runs are mixed; allowed: one run a file, "
+            f"or a column of run names (--columns run={name})"
+        )
 
 
 def _repeats_told(repeated: dict[str, list]) -> list[str]:
@@ -181,7 +203,8 @@ def _gaps(points: dict[str, Points]) -> list[str]:
     holes = np.flatnonzero(apart >= 2 * usual)
     if not len(holes) or len(holes) > 0.2 * len(apart):
         return []
-    gaps = [f"{steps[i] + usual} to {steps[i + 1] - usual}" for i in holes[:3]]
+    ends = [(steps[i] + usual, steps[i + 1] - usual) for i in holes[:3]]
+    gaps = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]
     return [f"steps missing: {', '.join(gaps)}{f' and {len(holes) - 3} more gaps' if len(holes) > 3 else ''}"]
 
 

@@ -17,7 +17,13 @@ LARGEST = 4 << 30
 """Bytes of a log that is read line by line."""
 LONGEST = 1 << 20
 """Characters of a line."""
-_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
 _KINDS = {
     b"PK\x03\x04": "a zip archive",
     b"\x1f\x8b": "compressed (gzip)",
@@ -32,6 +38,9 @@ _HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re
 PROGRESS = "global_step/max_steps"
 """ms-swift's name of the step and how many there will be."""
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
+"""Where decimals follow a comma: thousands, or a number by another hand."""
+LARGEST_STEP = 2 * 10**9
 ALLOWED = (
     "a console log of verl, TRL, slime, OpenRLHF or prime-rl, a W&B export or offline run, TensorBoard events, "
     "trainer_state.json, JSON, JSON lines, CSV, Parquet, folders of MLflow, a folder of rftlab train"
@@ -46,7 +55,7 @@ class Head(NamedTuple):
     text: str
     """Decoded; "" of what is no text."""
     lines: list[str]
-    """Without their ends; the last may be cut."""
+    """As `lines_of` parts them, without their ends; the last may be cut, the first only beyond `LONGEST`."""
     encoding: str
 
 
@@ -55,11 +64,13 @@ def head_of(path: Path) -> Head:
     check_file(path)
     with path.open("rb") as file:
         raw = file.read(HEAD)
+        raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
     check(bool(raw), f"{path} is empty; allowed: {ALLOWED}")
     encoding = encoding_of(raw)
     text = raw.decode(encoding, "replace") if encoding else ""
     check(not _HTML.match(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
-    return Head(path, raw, text, text.splitlines(), encoding)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+    return Head(path, raw, text, lines, encoding)
 
 
 def check_file(path: Path, allowed: str = ALLOWED) -> None:
@@ -87,7 +98,7 @@ def encoding_of(raw: bytes) -> str:
     if any(raw.startswith(kind) for kind in _KINDS) or odd > 0.05 * len(raw):
         return ""
     try:
-        raw[: -4 if len(raw) == HEAD else None].decode("utf-8")
+        raw[: -4 if len(raw) >= HEAD else None].decode("utf-8")
     except UnicodeDecodeError as error:
         return "utf-8" if error.start > len(raw) - 4 else "latin-1"
     return "utf-8"
@@ -111,6 +122,7 @@ def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
     number = 0
     while line := stream.readline(LONGEST):
         number += 1
+        line = shown_nulls(line)
         whole = line.endswith("\n")
         if not whole and len(line) == LONGEST:
             while (rest := stream.readline(LONGEST)) and not rest.endswith("\n"):
@@ -118,17 +130,24 @@ def lines_of(stream: TextIO) -> Iterator[tuple[int, str, bool]]:
         yield number, line, whole
 
 
+def shown_nulls(line: str) -> str:
+    """A line with U+FFFD, which is in no number, where zero bytes are: holes of a file that was not written whole."""
+    return line.replace("\0", "\ufffd")
+
+
 def encoding_note(encoding: str) -> list[str]:
     """What to tell of an encoding that is not UTF-8."""
-    return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16")) else []
+    return [f"read as {encoding}, not UTF-8"] if encoding.startswith(("latin", "utf-16", "utf-32")) else []
 
 
 def number(text: str, comma: bool = False) -> float | None:
     """A number as logs write it, None where a text is none: 12.5, 1e-6, np.float64(0.5), 37 %, and 0,5 where
-    `comma` is the decimal sign.
+    `comma` is the decimal sign; 1.234 is none there, for it may be thousands.
 
     nan and inf are numbers. Per cent become fractions.
     """
+    if comma and _GROUPS.fullmatch(text.strip().strip("\"'")):
+        return None
     try:
         return float(text) if "_" not in text else None
     except ValueError:
@@ -156,6 +175,22 @@ def _named(text: str) -> float | None:
     return math.copysign(math.inf, -1 if text.startswith("-") else 1) if word in ("inf", "infinity") else None
 
 
+def once(values: dict[str, float], name: str, value: float) -> None:
+    """Add a value of a record; nan where it has another one of this name, for which of the two is meant cannot be
+    told."""
+    values[name] = value if values.get(name, value) == value else math.nan
+
+
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a name that is there twice with other values is no accident that can be repaired: ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
+        if twice is not None:
+            raise ValueError(f"{twice[:80]!r} is there twice, with other values")
+    return found
+
+
 def finite(value: Any) -> float | None:
     """A finite number or truth value of a record."""
     if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:
@@ -170,5 +205,5 @@ def step_in(text: str) -> float:
 
 
 def whole(value: float | None) -> int | None:
-    """A step: a number without a fraction, from 0 to 2 x 10^9; None where it is none."""
-    return int(value) if value is not None and 0 <= value <= 2e9 and value == int(value) else None
+    """A step: a number without a fraction, from 0 to `LARGEST_STEP`; None where it is none."""
+    return int(value) if value is not None and 0 <= value <= LARGEST_STEP and value == int(value) else None

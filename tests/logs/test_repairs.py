@@ -172,6 +172,6 @@ def test_an_evaluation_that_was_made_again_after_a_restart_counts(tmp_path):
 def test_the_longest_cell_of_other_readers_stays_as_it_is(tmp_path):
     before = csv.field_size_limit()
     run_of(tmp_path, "step,entropy\n" + rows(range(1, 31)))
-    with pytest.raises(UserError, match="allowed: cells of at most"):
+    with pytest.raises(UserError, match="line 3: it is too long; allowed: cells and lines of at most"):
         run_of(tmp_path, 'step,entropy\n1,0.5\n2,"' + "1" * 2_000_000 + '"\n')
     assert csv.field_size_limit() == before

@@ -17,7 +17,7 @@ from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.formats import json_lines
 from rftlab.studies.logs.formats.tables import RUNS, STEPS
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import LONGEST, Head, encoding_note
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note, object_of
 
 FORMAT, LARGEST = "JSON document", 32 << 20
 ALLOWED = (
@@ -51,7 +51,7 @@ def _document(path: Path, head: Head) -> Any:
     )
     try:
         text = path.read_bytes().decode(head.encoding, "replace").lstrip("\ufeff")
-        return json.loads(text, object_pairs_hook=_object, parse_int=_whole)
+        return json.loads(text, object_pairs_hook=object_of, parse_int=_whole)
     except RecursionError:
         raise UserError(f"{path} is nested too deeply; allowed: {ALLOWED}") from None
     except ValueError as error:
@@ -63,16 +63,6 @@ def _whole(text: str) -> int | float:
     return int(text) if len(text) < MAX_DIGITS else math.inf
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a name that is there twice with other values is no accident that can be repaired."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
-        if twice is not None:
-            raise ValueError(f"{twice[:80]!r} is there twice, with other values")
-    return found
-
-
 def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) -> list[dict]:
     """The document as records with steps."""
     step = columns.get("step")
@@ -81,7 +71,7 @@ def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) 
         found = inside[0] if len(inside) == 1 else found
     if isinstance(found, list):
         return _listed(path, found, notes)
-    rows = _columns(found, step)
+    rows = _columns(found, step, notes)
     if rows is not None:
         return rows
     steps = [_CHECKPOINT.fullmatch(name) for name, value in found.items() if isinstance(value, dict)]
@@ -103,13 +93,15 @@ def _listed(path: Path, found: list, notes: list[str]) -> list[dict]:
     return records
 
 
-def _columns(found: dict, step: str | None) -> list[dict] | None:
+def _columns(found: dict, step: str | None, notes: list[str]) -> list[dict] | None:
     """A table by its columns as records; None where it is none, or no column is the step."""
     own = {name: value for name, value in found.items() if isinstance(value, list)}
     name = step if step in own else next((name for name in STEPS if name in own), None)
     if name is None:
         return None
     columns = {key: value for key, value in own.items() if len(value) == len(own[name])}
+    others = ", ".join(key for key in own if key not in columns)
+    notes += [f"columns of another length than {name} left out: {others[:200]}"] if others else []
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -15,7 +15,18 @@ from typing import Any
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, trainers_step
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import PROGRESS, Head, encoding_note, lines_of, number, opened_text, step_in, whole
+from rftlab.studies.logs.text import (
+    PROGRESS,
+    Head,
+    encoding_note,
+    lines_of,
+    number,
+    object_of,
+    once,
+    opened_text,
+    step_in,
+    whole,
+)
 
 FORMAT = "JSON lines"
 _KINDS = ("type", "kind", "event", "phase", "mode", "split")
@@ -23,7 +34,7 @@ _ENVELOPES = ("data", "metrics")
 """Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
 MAX_BAD = 50
 DEEPEST = 4
-_DECIMAL = re.compile(r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)")
+_DECIMAL = re.compile(r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)(?: ?%)?")
 
 
 def recognise(head: Head) -> bool:
@@ -61,7 +72,7 @@ def runs_of(
             "or --columns step=NAME"
         )
     run_name = columns.get("run") or next(
-        (name for name in RUNS if any(isinstance(record.get(name), str) for record in start)), None
+        (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
     )
     runs: dict[str, RawRun] = {}
     without = 0
@@ -75,7 +86,7 @@ def runs_of(
         run = runs.setdefault(name, RawRun(name, form, place=place))
         prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
         for key, value in values.items():
-            if key != step_name:
+            if key not in (step_name, run_name):
                 run.add(prefix + key, step, value, at)
     notes += [f"{without} records without {step_name} left out"] if without else []
     for run in runs.values():
@@ -97,17 +108,24 @@ def _records(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, di
             bad += 1
             check(
                 bad <= MAX_BAD,
-                f"{path}: line {place} is no JSON object, as {MAX_BAD} before it; allowed: one object a line",
+                f"{path}: line {place} is no JSON object with each name once, as {MAX_BAD} before it; allowed: one "
+                "object a line",
             )
             if bad <= 5:
-                notes.append(f"line {place} {'has no end' if not end else 'is no JSON object'}: left out")
+                said = "has no end" if not end else "is no JSON object with each name once"
+                notes.append(f"line {place} {said}: left out")
 
 
 def _record(line: str) -> Any:
     try:
-        return json.loads(line.strip().lstrip("\ufeff"))
+        return json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
     except (ValueError, RecursionError):
         return None
+
+
+def _names_run(value: Any) -> bool:
+    """Whether it may name a run: a text, or its number."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def step_of(records: list[dict]) -> str | None:
@@ -120,27 +138,28 @@ def step_of(records: list[dict]) -> str | None:
 
 def _quoted(name: str, text: str) -> dict[str, float]:
     """A number that is written as a text, with a point or an exponent, as transformers does since 5.0; a name that is
-    one is not."""
+    one is not, unless it is a step."""
     if name == PROGRESS:
         step = step_in(text)
         return {"global_step": step} if math.isfinite(step) else {}
-    value = number(text) if len(text) < 40 and _DECIMAL.fullmatch(text) else None
+    value = number(text) if len(text) < 40 and (_DECIMAL.fullmatch(text) or name in STEPS) else None
     return {} if value is None else {name: value}
 
 
 def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
-    """The numbers of a record by name; no truth values, of texts those that
-    are decimal numbers, and nothing below `DEEPEST` levels."""
+    """The numbers of a record by name; no truth values, of texts those that are decimal numbers, nothing below
+    `DEEPEST` levels, and nan of a name that is there with several values."""
     found: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, bool):
             continue
-        if isinstance(value, str):
-            found |= _quoted(prefix + key, value)
         if isinstance(value, float):
-            found[prefix + key] = value
+            once(found, prefix + key, value)
         elif isinstance(value, int):
-            found[prefix + key] = float(value) if abs(value) < 10**300 else math.inf
+            once(found, prefix + key, float(value) if abs(value) < 10**300 else math.inf)
+        elif isinstance(value, str):
+            found |= _quoted(prefix + key, value)
         elif isinstance(value, dict) and depth < DEEPEST:
-            found |= flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+            for name, inner in flat(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1).items():
+                once(found, name, inner)
     return found

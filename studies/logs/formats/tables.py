@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.logs.run import RawRun, Series
-from rftlab.studies.logs.text import LONGEST, Head, encoding_note, number, opened_text
+from rftlab.studies.logs.run import Series
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note, number, opened_text, shown_nulls
 
 SEPARATORS = ",;\t|"
 MAX_COLUMNS = 20000
@@ -44,8 +44,8 @@ RUNS = ("run", "run_name", "run_id", "run name", "experiment", "exp_name")
 """Names of the column that tells runs apart."""
 INDEX = "Unnamed: 0"
 """pandas' name of a first column without one, which is the index that it writes."""
-_COMMA = re.compile(r"-?\d+,\d+")
-_POINT = re.compile(r"-?\d+\.\d+")
+_COMMA, _POINT = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?(?: ?%)?"), re.compile(r"-?\d+\.\d+")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+")
 _DECIMAL = re.compile(r"[-+]?\d+[.,](\d+)%?")
 MAX_SHORT = 10
 """Rows with other than the header's number of cells, beyond which a file is no table."""
@@ -88,24 +88,37 @@ def table_of(head: Head) -> Table:
     """How a table is written. Raises UserError where that cannot be told."""
     first = next(line for line in head.lines if line.strip())
     header, separator = header_of(head), separator_of(first)
-    check(len(header) <= MAX_COLUMNS, f"{head.path} has {len(header)} columns; allowed: at most {MAX_COLUMNS}")
+    check(
+        len(header) <= MAX_COLUMNS, f"{head.path} has more than {MAX_COLUMNS} columns; allowed: at most {MAX_COLUMNS}"
+    )
+    check(
+        len(head.lines) > 1 or len(first) < LONGEST,
+        f"{head.path}: line 1 has more than {LONGEST} characters; allowed: at most {LONGEST}",
+    )
     twice = sorted({name for name in header if header.count(name) > 1})
     check(not twice, f"{head.path}: line 1: the column {twice[:1]} is there twice; allowed: columns of different names")
-    body = (
-        [cell.strip().strip('"') for line in head.lines[1:200] for cell in line.split(separator)]
-        if separator != ","
-        else []
-    )
-    commas, points = (sum(bool(form.fullmatch(cell)) for cell in body) for form in (_COMMA, _POINT))
-    check(
-        not (commas and points),
-        f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them",
-    )
-    notes = encoding_note(head.encoding) + (["decimal commas"] if commas else [])
+    comma = separator != "," and _decimal_commas(head, separator)
+    notes = encoding_note(head.encoding) + (["decimal commas"] if comma else [])
     notes += (
         [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
     )
-    return Table(head.path, separator, header, commas > 0, notes)
+    return Table(head.path, separator, header, comma, notes)
+
+
+def _decimal_commas(head: Head, separator: str) -> bool:
+    """Whether decimals follow a comma, as the first rows tell. Raises UserError where a comma may be either."""
+    body = [cell.strip().strip('"') for line in head.lines[1:200] for cell in line.split(separator)]
+    commas = [cell for cell in body if _COMMA.fullmatch(cell)]
+    check(
+        not commas or not any(map(_POINT.fullmatch, body)),
+        f"{head.path}: numbers with decimal comma and with decimal point; allowed: one of them",
+    )
+    check(
+        not commas or not all(map(_THOUSANDS.fullmatch, commas)),
+        f"{head.path}: {commas[:1]} may be thousands or have decimals; allowed: thousands without a comma, decimals "
+        "with a point",
+    )
+    return bool(commas)
 
 
 @contextmanager
@@ -130,9 +143,10 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
     text = _Watched(stream)
     decimals: set[int] = set()
     reader = csv.reader(text, delimiter=table.separator)
-    seen = short = 0
+    seen = short = read = 0
     try:
         for cells in reader:
+            first, read = read + 1, reader.line_num
             if not any(cell.strip() for cell in cells):
                 continue
             seen += 1
@@ -142,12 +156,9 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
                 short += 1
                 check(
                     short <= MAX_SHORT,
-                    f"{table.path}: line {reader.line_num}: {len(cells)} cells; allowed: {len(table.header)}, "
-                    "as in the header",
+                    f"{table.path}: line {first}: {len(cells)} cells; allowed: {len(table.header)}, as in the header",
                 )
-                table.notes.append(
-                    f"line {reader.line_num} has {len(cells)} cells where the header has {len(table.header)}: left out"
-                )
+                table.notes.append(_left_out(first, read, len(cells), len(table.header)))
                 continue
             if text.cut and not _surely_whole(cells[-1].strip(), text.last, decimals):
                 table.notes.append(
@@ -159,15 +170,22 @@ def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, cells
     except csv.Error as error:
         raise UserError(
-            f"{table.path}: line {reader.line_num}: {error}; allowed: cells of at most {LONGEST} characters"
+            f"{table.path}: line {reader.line_num + text.long}: {error}; allowed: cells and lines of at most {LONGEST} "
+            "characters"
         ) from None
+
+
+def _left_out(first: int, last: int, cells: int, wanted: int) -> str:
+    """What to tell of a row with another number of cells than the header; a quote without an end swallows lines."""
+    at = f"line {first}" if first == last else f"lines {first} to {last}, from an opening quote on,"
+    return f"{at} {'has' if first == last else 'are a row with'} {cells} cells where the header has {wanted}: left out"
 
 
 class _Watched:
     """Lines of a text, which remember the last and whether it had an end."""
 
     def __init__(self, stream):
-        self.stream, self.last, self.cut = stream, "", False
+        self.stream, self.last, self.cut, self.long = stream, "", False, False
 
     def __iter__(self):
         return self
@@ -177,7 +195,10 @@ class _Watched:
         if not line:
             raise StopIteration
         self.cut = not line.endswith(("\n", "\r"))
-        self.last = line.replace("\0", "")
+        self.long = self.cut and len(line) == LONGEST
+        if self.long:
+            raise csv.Error("it is too long")
+        self.last = shown_nulls(line)
         return self.last
 
 
@@ -237,8 +258,9 @@ class Columns:
 
 def numbers(texts: list[str], comma: bool) -> list[float | None]:
     """The numbers of cells, None where one holds none."""
+    joined = "".join(texts)
     try:
-        if "_" not in "".join(texts):
+        if "_" not in joined and not (comma and "." in joined):
             return list(map(float, texts))
     except ValueError:
         pass
@@ -263,9 +285,3 @@ def chosen(names: list[str], columns: dict[str, str], wanted: str, usual: tuple[
         return named
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in usual if name in lower), None)
-
-
-def odd_cells(run: RawRun, odd: dict[str, int]) -> None:
-    """Note cells that are no numbers: the column and the first place."""
-    for name, place in list(odd.items())[:5]:
-        run.notes.append(f"{run.place} {place}: {name} is no number; such cells are left out")

@@ -2,9 +2,11 @@
 own long form too."""
 
 import csv
+import math
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.odd import Odd
 from rftlab.studies.logs.formats.tables import (
     INDEX,
     OF_TRAINERS,
@@ -16,7 +18,6 @@ from rftlab.studies.logs.formats.tables import (
     header_of,
     long_cells,
     numbers,
-    odd_cells,
     rows_of,
     table_of,
     trainers_step,
@@ -56,26 +57,25 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     at, run_at = table.header.index(step_name), table.header.index(run_name) if run_name else None
     wanted = [i for i in range(len(table.header)) if i not in (at, run_at) and table.header[i] != INDEX]
     runs: dict[str, Columns] = {}
-    odd: dict[str, int] = {}
+    odd = Odd(step_name)
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             name = "" if run_at is None else cells[run_at].strip()
             step = whole(number(cells[at], table.comma))
-            if step is None:
-                odd.setdefault(step_name, place)
+            if odd.stepless(step, cells[at], place) or step is None:
                 continue
             run = runs.get(name) or runs.setdefault(name, Columns(len(wanted)))
-            texts = [cells[i] for i in wanted]
-            values = numbers(texts, table.comma)
+            values = numbers([cells[i] for i in wanted], table.comma)
             if None in values:
-                wrong = (i for i, value in zip(wanted, values, strict=True) if value is None and cells[i].strip())
-                odd = {table.header[i]: place for i in wrong} | odd
+                for i, value in zip(wanted, values, strict=True):
+                    if value is None:
+                        odd.cell(table.header[i], cells[i], place)
             run.add(step, place, values)
     names = [table.header[i] for i in wanted]
     found = [RawRun(name, FORMAT, series=run.series(names)) for name, run in runs.items()]
+    notes = odd.notes(path, any(raw.series for raw in found))
     for raw in found:
-        raw.notes += table.notes
-        odd_cells(raw, odd)
+        raw.notes += table.notes + notes
     return found
 
 
@@ -105,7 +105,7 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
         with parquet.ParquetFile(path) as file:
             rows = file.metadata.num_rows
             check(rows <= MAX_ROWS, f"{path} has {rows} rows; allowed: at most {MAX_ROWS}")
-            frame = file.read().to_pandas()
+            frame = _decimals_as_floats(file.read()).to_pandas()
     except (pyarrow.ArrowException, OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
@@ -121,20 +121,35 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
     groups = (
         [("", frame)]
         if run_name is None
-        else [(str(name), group) for name, group in frame.groupby(run_name, sort=False, observed=True)]
+        else [
+            ("" if name != name else str(name), group)
+            for name, group in frame.groupby(run_name, sort=False, observed=True, dropna=False)
+        ]
     )
     return [_of_frame(name, group, step_name, run_name) for name, group in groups]
+
+
+def _decimals_as_floats(table):
+    """An Arrow table whose decimals, which pandas would keep as objects, are floats."""
+    import pyarrow
+
+    for i, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(pyarrow.float64()))
+    return table
 
 
 def _of_frame(name: str, frame, step_name: str, run_name: str | None) -> RawRun:
     run = RawRun(name, FORMAT, place="row")
     steps = [whole(_plain(value)) for value in frame[step_name]]
-    for column in frame.columns:
-        if column in (step_name, run_name) or frame[column].dtype.kind not in "iufb":
-            continue
-        for place, (step, value) in enumerate(zip(steps, frame[column], strict=True), start=1):
+    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, run_name)}
+    for name in (name for name, kind in kinds.items() if kind in "iufb"):
+        values = frame[name].to_numpy(dtype=float, na_value=math.nan)
+        for place, (step, value) in enumerate(zip(steps, values, strict=True), start=1):
             if step is not None and value == value:
-                run.add(column, step, float(value), place)
+                run.add(name, step, float(value), place)
+    others = ", ".join(name for name, kind in kinds.items() if kind not in "iufb")
+    run.notes += [f"columns that hold no numbers left out: {others[:200]}"] if others else []
     return run
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs.formats import verl_console
 from rftlab.studies.logs.run import RawRun, Series
-from rftlab.studies.logs.text import PROGRESS, Head, encoding_note, lines_of, number, opened_text, step_in, whole
+from rftlab.studies.logs.text import PROGRESS, Head, encoding_note, lines_of, number, once, opened_text, step_in, whole
 
 FORMAT = "TRL console"
 LONGEST_PRINTED = 120
@@ -64,14 +64,15 @@ def values_in(line: str) -> dict[str, float] | None:
     opened = _OPEN.search(line)
     if opened is None:
         return None
-    at, found = opened.start() + 1, {}
+    at = opened.start() + 1
+    found: dict[str, float] = {}
     while item := _ITEM.match(line, at):
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
         if item["name"] == PROGRESS and text:
             found["global_step"] = step_in(text)
         value = number(text) if text else None
         if value is not None:
-            found[item["name"]] = value
+            once(found, item["name"], value)
         if item["end"] == "}":
             return found
         at = item.end()

@@ -13,7 +13,7 @@ from pathlib import Path
 from rftlab.studies.logs.designs.values import at, word
 from rftlab.studies.logs.formats.verl_lines import CODES, STEP, StepLine, value_of
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, encoding_note, lines_of, opened_text
+from rftlab.studies.logs.text import LARGEST_STEP, Head, encoding_note, lines_of, once, opened_text
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
@@ -106,7 +106,10 @@ class _Log:
             self._step(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
 
     def _step(self, place: int, step: int, text: str, whole: bool) -> None:
-        values = {}
+        values: dict[str, float] = {}
+        if step > LARGEST_STEP:
+            self.unread.append(place)
+            return
         parts = text.split(" - ")
         if not whole and len(parts) > 0:
             self.run.notes.append(
@@ -119,7 +122,7 @@ class _Log:
             if found is None or not name or " " in name:
                 self.unread.append(place)
             else:
-                values[f"val/{name}" if name.startswith("test_score/") else name] = found
+                once(values, f"val/{name}" if name.startswith("test_score/") else name, found)
         training = any(name.startswith(_OF_TRAINING) for name in values)
         if not training and self.last is None:
             self.initial |= {
@@ -241,7 +244,8 @@ class _Log:
         self._of_ours()
         if self.unread:
             many = f" and {len(self.unread) - 1} more" if len(self.unread) > 1 else ""
-            self.run.notes.append(f"line {self.unread[0]}{many}: parts that are no name:number left out")
+            said = f"parts that are no name:number, or of no step up to {LARGEST_STEP}, left out"
+            self.run.notes.append(f"line {self.unread[0]}{many}: {said}")
         return self.run
 
     def _of_ours(self) -> None:

@@ -1,0 +1,164 @@
+"""Logs as people damage them by hand: what is read is true, what is left out is told, the rest is a line."""
+
+import json
+from decimal import Decimal
+
+import pandas as pd
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs import read_logs
+from tests.support.logs.formats import said
+
+STEPS = range(1, 13)
+TABLE = "step;reward;response_length\n"
+
+
+def read(tmp_path, data: str | bytes, name: str = "log.csv", **more):
+    (tmp_path / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    return read_logs([tmp_path / name], **more)
+
+
+def refused(tmp_path, data: str | bytes, name: str = "log.csv") -> str:
+    with pytest.raises(UserError) as error:
+        read(tmp_path, data, name)
+    text = str(error.value)
+    assert name in text and "allowed" in text and text.isprintable()
+    return text
+
+
+def records(*rows: str) -> str:
+    """JSON lines: a step each, and what a row says beside it."""
+    return "".join(f'{{"step": {step}, {row}}}\n' for step, row in enumerate(rows, start=1))
+
+
+def values(runs, metric: str, split: str = "train") -> dict[int, float]:
+    return {key[0]: value for key, value in said(runs).items() if key[1:] == (split, metric)}
+
+
+def notes(runs) -> str:
+    return "\n".join(note for run in runs for note in run.notes)
+
+
+def test_thousands_are_not_read_as_decimals(tmp_path):
+    text = refused(tmp_path, TABLE + "".join(f"{step};0;1,{step:03d}\n" for step in STEPS))
+    assert "'1,001'" in text and "thousands" in text
+    text = refused(tmp_path, "step,reward\n" + "".join(f'{step},"1,2{step:02d}.5"\n' for step in STEPS))
+    assert "line 2: reward = '1,201.5' is no number" in text
+
+
+def test_a_point_among_decimal_commas_that_may_be_thousands_is_left_out(tmp_path):
+    low = "".join(f"{step};0,{step:03d};{step}\n" for step in range(1, 301))
+    runs = read(tmp_path, TABLE + low + "301;0,301;1.301\n302;0,302;302\n")
+    assert 301 not in values(runs, "response_length") and values(runs, "response_length")[302] == 302
+    assert "line 302: response_length = '1.301' is no number" in notes(runs)
+
+
+@pytest.mark.parametrize("cell", ["0,25", "2,5e-1", "25,0 %", "+0,25"])
+def test_decimal_commas_with_an_exponent_or_per_cent(cell, tmp_path):
+    assert values(read(tmp_path, f"step;entropy\n1;{cell}\n2;{cell}\n3;0\n"), "entropy") == {1: 0.25, 2: 0.25, 3: 0}
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.jsonl", "log.log"])
+def test_a_hole_of_zero_bytes_in_a_number_is_none(name, tmp_path):
+    whole = {
+        "log.csv": "step,reward\n1,0.25\n2,0.50\n3,0.75\n",
+        "log.jsonl": records(*(f'"reward": {value}' for value in ("0.25", "0.50", "0.75"))),
+        "log.log": "".join(f"step:{s} - critic/score/mean:0.{25 * s} - actor/grad_norm:0.1\n" for s in (1, 2, 3)),
+    }[name]
+    runs = read(tmp_path, whole.replace("0.50", "0.\0"), name)
+    assert values(runs, "reward_mean") == {1: 0.25, 3: 0.75} and "left out" in notes(runs)
+
+
+def test_utf_32_is_read(tmp_path):
+    text = "step,reward\n" + "".join(f"{step},0.5\n" for step in STEPS)
+    runs = read(tmp_path, text.encode("utf-32"))
+    assert len(values(runs, "reward_mean")) == 12 and "utf-32" in notes(runs)
+
+
+@pytest.mark.parametrize("row", ['"reward": 0.1, "reward": 0.9', '"data": {"reward": 0.1}, "metrics": {"reward": 0.9}'])
+def test_a_name_that_is_twice_in_a_record_is_left_out(row, tmp_path):
+    runs = read(tmp_path, records('"reward": 0.5', row, '"reward": 0.7'), "log.jsonl")
+    assert values(runs, "reward_mean") == {1: 0.5, 3: 0.7} and "left out" in notes(runs)
+
+
+def test_a_metric_that_is_twice_in_a_line_of_a_console_is_left_out(tmp_path):
+    line = "step:{} - critic/score/mean:0.5 - actor/grad_norm:0.1{}\n"
+    verl = "".join(line.format(s, " - critic/score/mean:0.9" if s == 2 else "") for s in (1, 2, 3))
+    assert values(read(tmp_path, verl, "verl.log"), "reward_mean") == {1: 0.5, 3: 0.5}
+    trl = "".join(f"{{'loss': 0.1, 'reward': 0.5{', ' if s == 2 else ''}}}\n" for s in (1, 2, 3))
+    runs = read(tmp_path, trl.replace(", }", ", 'reward': 0.9}"), "trl.log")
+    assert values(runs, "reward_mean") == {1: 0.5, 3: 0.5} and "first in line 2" in notes(runs)
+
+
+def test_a_step_beyond_all_is_told(tmp_path):
+    line = "step:{} - critic/score/mean:0.5 - actor/grad_norm:0.1\n"
+    runs = read(tmp_path, line.format(1) + line.format(999_999_999_999) + line.format(2), "verl.log")
+    assert list(values(runs, "reward_mean")) == [1, 2] and "line 2" in notes(runs)
+
+
+@pytest.mark.parametrize("cell", ["0.5", "-3", '"1,000"', "10000000000", "1k"])
+def test_steps_that_are_none_are_shown(cell, tmp_path):
+    text = refused(tmp_path, "step,reward\n" + f"{cell},0.5\n" * 3)
+    assert "line 2: step = " in text and "whole number from 0 to 2000000000" in text
+    runs = read(tmp_path, "step,reward\n1,0.1\n2,0.2\n" + f"{cell},0.5\n")
+    assert values(runs, "reward_mean") == {1: 0.1, 2: 0.2} and "line 4: step = " in notes(runs)
+
+
+def test_a_quote_without_an_end_names_all_lines_that_it_takes(tmp_path):
+    text = "step,reward,entropy\n" + "".join(f"{step},0.5,0.1\n" for step in STEPS)
+    runs = read(tmp_path, text.replace("4,0.5", '4,"0.5'))
+    assert list(values(runs, "entropy")) == [1, 2, 3] and "lines 5 to 13" in notes(runs)
+
+
+def test_a_line_that_is_too_long_is_named(tmp_path):
+    assert "line 2:" in refused(tmp_path, "step,reward,note\n1,0.1," + "a" * 3_000_000 + "\n2,0.2,b\n")
+    columns = ",".join(f"m{i}" for i in range(400_000))
+    assert "more than 20000 columns" in refused(tmp_path, f"step,{columns}\n")
+
+
+def test_a_header_longer_than_the_start_of_a_file_is_read_whole(tmp_path):
+    names = [f"a_metric_with_a_name_that_is_rather_long/{i:05d}" for i in range(7000)]
+    (run,) = read(tmp_path, ",".join(["step", *names]) + "\n" + "".join(f"{s}{',0.5' * 7000}\n" for s in (1, 2)))
+    assert len(run.pieces) == 7000
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "\x0b", "\x0c"])
+def test_only_ends_of_lines_end_lines(sign, tmp_path):
+    rows = (json.dumps({"step": s, "prompt": f"a{sign}b", "reward": 0.5}, ensure_ascii=False) for s in STEPS)
+    assert len(values(read(tmp_path, "\n".join(rows) + "\n", "log.jsonl"), "reward_mean")) == 12
+    table = f"step,re{sign}ward,entropy\n" + "".join(f"{step},0.1,0.2\n" for step in STEPS)
+    assert len(values(read(tmp_path, table), "entropy")) == 12
+
+
+def test_runs_that_are_numbered_are_told_apart(tmp_path):
+    rows = [json.dumps({"run_id": run, "step": step, "reward": run + step / 100}) for step in STEPS for run in (0, 1)]
+    runs = read(tmp_path, "\n".join(rows) + "\n", "log.jsonl")
+    assert [run.name for run in runs] == ["0", "1"] and values(runs[1:], "reward_mean")[12] == 1.12
+    seeds = "seed,step,reward\n" + "".join(f"{seed},{step},0.{seed}\n" for step in STEPS for seed in (3, 4))
+    assert "--columns run=seed" in refused(tmp_path, seeds)
+    assert len(read(tmp_path, seeds, columns={"run": "seed"})) == 2
+
+
+def test_per_cent_and_steps_in_quotes(tmp_path):
+    text = "".join(json.dumps({"step": str(step), "eval_acc": f"{step}.5%"}) + "\n" for step in STEPS)
+    assert values(read(tmp_path, text, "log.jsonl"), "pass_at_1", "test")[12] == 0.125
+
+
+def test_columns_of_a_document_with_another_length_are_told(tmp_path):
+    found = {"step": [1, 2, 3], "reward": [0.1, 0.2], "entropy": [0.3, 0.2, 0.1]}
+    runs = read(tmp_path, json.dumps(found), "log.json")
+    assert len(values(runs, "entropy")) == 3 and "another length than step left out: reward" in notes(runs)
+
+
+def test_types_of_parquet(tmp_path):
+    frame = pd.DataFrame(
+        {"step": STEPS, "reward": [Decimal(step) / 100 for step in STEPS], "run": ["a"] * 6 + [None] * 6}
+    )
+    frame["response_length"] = pd.array([None, *range(11)], dtype="Int64")
+    frame["text"] = [f"{step}.5" for step in STEPS]
+    frame.to_parquet(tmp_path / "log.parquet")
+    runs = read_logs([tmp_path / "log.parquet"])
+    assert [(run.name, run.rounds) for run in runs] == [("a", 6), ("log", 12)]
+    assert values(runs, "reward_mean")[12] == 0.12 and 1 not in values(runs, "response_length")
+    assert "left out: text" in notes(runs)
