@@ -14,17 +14,26 @@ from rftlab.studies.logs.text import check_file, encoding_of
 LARGEST = 1 << 20
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, JSON, training_args.bin, script), "
-    "slime's flags, prime-rl's TOML, tinker-cookbook's config.json"
+    "slime's or OpenRLHF's flags, prime-rl's TOML, tinker-cookbook's config.json"
 )
 _VERL = re.compile(
-    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100})=([^\s\"'\\]{1,200})"
+    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100})=[\"']?([^\s\"'\\]{1,200})"
 )
 _TRL = re.compile(
     r"\b(per_device_train_batch_size|gradient_accumulation_steps|num_generations|num_iterations|steps_per_generation|generation_batch_size|learning_rate"
     r"|scale_rewards|loss_type|beta|epsilon|epsilon_high|temperature|max_completion_length|model_name_or_path|num_processes)"
-    r"(?:\s*[=:]\s*|\s+)[\"']?([\w.+/-]{1,200})"
+    r"(?:\s*[=:]\s*|\s+)[\"']?([\w.+/${}-]{1,200}+(?:\s*[*%(\[][^,\n]{0,80}|\s+(?:/|if\b|or\b)[^,\n]{0,80})?)"
 )
-
+"""With the rest of an expression, which is no number."""
+_OPENRLHF = re.compile(
+    r"--(rollout_batch_size|n_samples_per_prompt|train_batch_size|max_epochs|advantage_estimator|no_advantage_std_norm"
+    r"|actor_learning_rate|eps_clip|eps_clip_low_high|init_kl_coef|temperature|generate_max_len|pretrain"
+    r"|dynamic_filtering)(?:[ =]+[\"']?([^\s\"'\\-][^\s\"'\\]{0,199}))?(?=\s|\\|$|[\"'])"
+)
+_ASSIGNED = re.compile(
+    r"^[ \t]*(?:export +)?([A-Za-z_]\w{0,60})[ \t]*=[ \t]*[\"']?([\w.+/-]{1,200})[\"']?,?[ \t]*$", re.MULTILINE
+)
+_VARIABLE = re.compile(r"\$?\{?([A-Za-z_]\w{0,60})\}?")
 
 _SLIME = (
     "rollout-batch-size",
@@ -87,8 +96,23 @@ def _yaml(text: str) -> Any:
 def _script(text: str) -> dict[str, str]:
     """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set
     twice."""
-    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return dict(_VERL.findall(lines)) or _slime(lines) or dict(_TRL.findall(lines))
+    lines = "\n".join(line.partition(" #")[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
+    found = dict(_VERL.findall(lines)) or _slime(lines) or _openrlhf(lines) or dict(_TRL.findall(lines))
+    assigned = _ASSIGNED.findall(lines)
+    return {name: _valued(value, assigned) for name, value in found.items()}
+
+
+def _valued(text: str, assigned: list[tuple[str, str]]) -> str:
+    """A setting; one that names a variable has its value, if that is set once, to a plain value."""
+    name = _VARIABLE.fullmatch(text)
+    values = [value for own, value in assigned if name and own == name[1]]
+    return values[0] if len(values) == 1 else text
+
+
+def _openrlhf(text: str) -> dict[str, str]:
+    """OpenRLHF's flags; {} of a script of something else."""
+    found = {name: value or "true" for name, value in _OPENRLHF.findall(text)} if "openrlhf" in text.lower() else {}
+    return found if {"rollout_batch_size", "n_samples_per_prompt"} & set(found) else {}
 
 
 def _slime(text: str) -> dict[str, str]:

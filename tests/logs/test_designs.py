@@ -159,3 +159,76 @@ def test_what_is_no_configuration_is_a_line(name, tmp_path):
     with pytest.raises(UserError, match="allowed") as refused:
         read_config(tmp_path / name)
     assert name in str(refused.value)
+
+
+DAPO = """train_prompt_bsz=512
+n_resp_per_prompt=16
+adv_estimator=grpo
+max_response_length=$((1024 * 20))
+python3 -m recipe.dapo.src.main_dapo \\
+    data.max_response_length=${max_response_length} \\
+    data.train_batch_size=${train_prompt_bsz} \\
+    actor_rollout_ref.rollout.n="${n_resp_per_prompt}" \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=$MINI \\
+    actor_rollout_ref.model.path="${MODEL_PATH}" \\
+    algorithm.adv_estimator=${adv_estimator}
+"""
+ACCELERATE = """accelerate launch --num_processes=8 grpo.py --per_device_train_batch_size 4 \\
+  --gradient_accumulation_steps 8 --num_generations 16 --learning_rate $RATE
+"""
+OPENRLHF = """python3 -m openrlhf.cli.train_ppo_ray --advantage_estimator group_norm --pretrain some/model \\
+   --micro_train_batch_size 8 --train_batch_size 128 --micro_rollout_batch_size 16 --rollout_batch_size 128 \\
+   --n_samples_per_prompt 8 --max_epochs 2 --generate_max_len 1024 --temperature 0.6 --actor_learning_rate 5e-7
+"""
+
+
+def told(tmp_path, name: str, text: str):
+    (tmp_path / name).write_text(text)
+    return design_of(read_config(tmp_path / name), "", None)
+
+
+def test_variables_of_a_script_that_are_set_once_are_read_and_others_are_not(tmp_path):
+    design, _ = told(tmp_path, "dapo.sh", DAPO)
+    assert (design.prompts, design.rollouts, design.advantage) == (512, 16, "group_zscore")
+    assert (design.updates_per_round, design.response_limit, design.model) == (None, None, None)
+    twice, _ = told(tmp_path, "dapo.sh", "train_prompt_bsz=64\n" + DAPO)
+    assert twice.prompts is None
+
+
+def test_the_processes_that_a_script_starts_are_counted(tmp_path):
+    design, _ = told(tmp_path, "grpo.sh", ACCELERATE)
+    assert (design.prompts, design.rollouts, design.learning_rate) == (16, 16, None)
+    settings = (
+        "num_processes: 7\nper_device_train_batch_size: 16\ngradient_accumulation_steps: 16\nnum_generations: 7\n"
+    )
+    assert told(tmp_path, "grpo.yaml", settings)[0].prompts == 256
+
+
+@pytest.mark.parametrize("value", ["2 * 4", "64 // K", "len(gpus)", "8 if big else 4", "args.batch", "sizes[0]"])
+def test_an_expression_is_no_number_and_no_default_takes_its_place(value, tmp_path):
+    text = f"GRPOConfig(\n    per_device_train_batch_size={value},\n    num_generations=8,\n)\n"
+    design, notes = told(tmp_path, "grpo.py", text)
+    assert (design.prompts, design.rollouts) == (None, 8) and any("cannot" in n or "no number" in n for n in notes)
+    design, _ = told(tmp_path, "grpo.py", f"GRPOConfig(num_generations={value}, num_processes=1)\n")
+    assert (design.prompts, design.rollouts) == (None, None)
+
+
+def test_openrlhf_counts_prompts_and_an_update_responses(tmp_path):
+    design, _ = told(tmp_path, "ppo.sh", OPENRLHF)
+    assert (design.prompts, design.rollouts, design.updates_per_round) == (128, 8, 16)
+    assert (design.advantage, design.learning_rate, design.model) == ("group_zscore", 5e-7, "some/model")
+    assert tool_of_config(read_config(tmp_path / "ppo.sh")) == "openrlhf"
+    design, notes = told(tmp_path, "ppo.sh", OPENRLHF.replace("--train_batch_size 128", "--train_batch_size 100"))
+    assert design.updates_per_round is None and "does not divide 1024" in notes[0]
+
+
+def test_prime_rls_oldest_name_of_the_group_size(tmp_path):
+    design, _ = told(tmp_path, "rl.toml", "[orchestrator]\nbatch_size = 128\nrollouts_per_prompt = 16\n")
+    assert (design.prompts, design.rollouts) == (8, 16)
+
+
+def test_omegaconfs_references_are_followed(tmp_path):
+    text = "data: {train_batch_size: 256}\nactor_rollout_ref:\n  rollout: {n: 8}\n  actor:\n"
+    text += "    ppo_mini_batch_size: ${data.train_batch_size}\n    ppo_epochs: ${missing}\n"
+    assert told(tmp_path, "verl.yaml", text.replace("${missing}", "2"))[0].updates_per_round == 2
+    assert told(tmp_path, "verl.yaml", text.replace("${missing}", "${oc.env:EPOCHS}"))[0].updates_per_round is None

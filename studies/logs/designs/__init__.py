@@ -2,10 +2,18 @@
 rest."""
 
 from rftlab.shared.errors import plain
-from rftlab.studies.logs.designs import ours, prime_rl, slime, tinker, trl, verl
+from rftlab.studies.logs.designs import openrlhf, ours, prime_rl, slime, tinker, trl, verl
 from rftlab.studies.logs.run import KnownDesign
 
-_READERS = {"verl": verl, "slime": slime, "trl": trl, "prime-rl": prime_rl, "tinker": tinker, "rftlab": ours}
+_READERS = {
+    "verl": verl,
+    "openrlhf": openrlhf,
+    "slime": slime,
+    "trl": trl,
+    "prime-rl": prime_rl,
+    "tinker": tinker,
+    "rftlab": ours,
+}
 
 
 def tool_of_config(config: dict) -> str:
@@ -19,7 +27,8 @@ def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesi
     found = tool_of_config(config) or tool
     if found not in _READERS:
         return KnownDesign(), [
-            "the configuration is of no trainer that is known: verl, slime, TRL, prime-rl, tinker-cookbook, rftlab"
+            "the configuration is of no trainer that is known: verl, OpenRLHF, slime, TRL, prime-rl, tinker-cookbook, "
+            "rftlab"
         ]
     design, notes = _READERS[found].design(config, processes)
     return design, [plain(note) for note in notes]

@@ -1,11 +1,13 @@
 """prime-rl: orchestrator.batch_size responses a step, orchestrator.group_size of a prompt, one update a step.
 
-group_size was called rollouts_per_example. Source: packages/prime-rl-configs/src/prime_rl/configs at 559b447.
+group_size was called rollouts_per_example, and before that rollouts_per_prompt. Source:
+packages/prime-rl-configs/src/prime_rl/configs at 559b447.
 """
 
 from rftlab.studies.logs.designs.values import at, count, real, word
 from rftlab.studies.logs.run import KnownDesign
 
+_GROUPS = ("group_size", "rollouts_per_example", "rollouts_per_prompt")
 _ADVANTAGES = {"grpo": "group_mean", "max_rl": "max_rl", "rae": "rae"}
 
 
@@ -14,7 +16,7 @@ def recognise(config: dict) -> bool:
     inside = config.get("orchestrator")
     return (
         isinstance(inside, dict)
-        or "rollouts_per_example" in config
+        or any(name in config for name in _GROUPS[1:])
         or ("group_size" in config and "batch_size" in config)
     )
 
@@ -26,7 +28,7 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
         [],
         ["prime-rl samples asynchronously: responses may come from an older policy than the one they train"],
     )
-    rollouts = count(at(own, "group_size")) or count(at(own, "rollouts_per_example"))
+    rollouts = next((found for name in _GROUPS if (found := count(at(own, name)))), None)
     if rollouts is None:
         rollouts = 1
         assumed.append("rollouts: group_size is not stated; prime-rl's default is 1")

@@ -34,6 +34,7 @@ _DEFAULTS = {
     "num_generations": 8,
     "num_iterations": 1,
 }
+_SIZES = ("generation_batch_size", "steps_per_generation")
 
 
 def recognise(config: dict) -> bool:
@@ -43,10 +44,38 @@ def recognise(config: dict) -> bool:
 
 def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
     """The design of TRL's arguments. processes: the world size, which no argument holds."""
+    unread = [name for name in (*_DEFAULTS, *_SIZES) if at(config, name) is not None and not count(at(config, name))]
+    notes = [f"{name} is {at(config, name)!r}, which is no number that can be read here" for name in unread]
     assumed: list[str] = []
-    device, accumulated, generations, iterations = (_stated(config, name, assumed) for name in _DEFAULTS)
-    batch, steps = count(at(config, "generation_batch_size")), count(at(config, "steps_per_generation"))
-    processes, notes = _processes(device, steps, batch, processes)
+    sizes = {name: _stated(config, name, assumed) for name in _DEFAULTS if name not in unread}
+    batch, updates = (
+        (None, None) if unread else _sizes(config, processes or count(at(config, "num_processes")), sizes, notes)
+    )
+    generations = sizes.get("num_generations")
+    known = KnownDesign(
+        prompts=_divided(batch, generations, "the generation batch", notes) if batch and generations else None,
+        rollouts=generations - (count(at(config, "rftlab_support")) or 0) if generations else None,
+        updates_per_round=updates,
+        learning_rate=_rate(config, assumed),
+        advantage=word(at(config, "rftlab_advantage")) or _advantage(config, assumed),
+        loss=word(at(config, "rftlab_loss")) or _loss(config),
+        kl_coefficient=real(at(config, "beta")),
+        temperature=real(at(config, "temperature")),
+        response_limit=count(at(config, "max_completion_length")),
+        model=word(at(config, "model_name_or_path")),
+        assumed=tuple(assumed),
+    )
+    return known, notes
+
+
+def _sizes(
+    config: dict, processes: int | None, sizes: dict[str, int], notes: list[str]
+) -> tuple[int | None, int | None]:
+    """Responses of a generation batch, and updates a round."""
+    device, accumulated, generations, iterations = (sizes[name] for name in _DEFAULTS)
+    batch, steps = (count(at(config, name)) for name in _SIZES)
+    processes, more = _processes(device, steps, batch, processes)
+    notes += more
     if steps is None and batch is None:
         steps = accumulated
     if batch is None and processes is not None and steps is not None:
@@ -60,22 +89,8 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
             f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes "
             "tells (the world size)"
         )
-    known = KnownDesign(
-        prompts=_divided(batch, generations, "the generation batch", notes) if batch else None,
-        rollouts=generations - (count(at(config, "rftlab_support")) or 0),
-        updates_per_round=_divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", notes)
-        if steps
-        else None,
-        learning_rate=_rate(config, assumed),
-        advantage=word(at(config, "rftlab_advantage")) or _advantage(config, assumed),
-        loss=word(at(config, "rftlab_loss")) or _loss(config),
-        kl_coefficient=real(at(config, "beta")),
-        temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "max_completion_length")),
-        model=word(at(config, "model_name_or_path")),
-        assumed=tuple(assumed),
-    )
-    return known, notes
+    of = "steps_per_generation x num_iterations"
+    return batch, _divided(steps * iterations, accumulated, of, notes) if steps else None
 
 
 def _stated(config: dict, name: str, assumed: list[str]) -> int:
@@ -110,11 +125,11 @@ def _advantage(config: dict, assumed: list[str]) -> str | None:
     return _SCALES.get("group" if scale is None else str(scale).lower())
 
 
-def _rate(config: dict, assumed: list[str]) -> float:
-    found = real(at(config, "learning_rate"))
-    if found is None:
-        assumed.append("learning_rate is not stated; the default of TRL's GRPO is 1e-6")
-    return 1e-6 if found is None else found
+def _rate(config: dict, assumed: list[str]) -> float | None:
+    if at(config, "learning_rate") is not None:
+        return real(at(config, "learning_rate"))
+    assumed.append("learning_rate is not stated; the default of TRL's GRPO is 1e-6")
+    return 1e-6
 
 
 def _loss(config: dict) -> str | None:

@@ -1,16 +1,25 @@
 """Plain values of other people's configurations: numbers that may be texts, nested or dotted keys, W&B's wrapping."""
 
 import math
+import re
 from typing import Any
 
 from rftlab.shared.errors import plain
 
 LONGEST = 200
+_NAMED = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_VARIABLE = re.compile(r"\$\w|\$[({]")
 
 
 def at(config: Any, path: str) -> Any:
     """The value at a dotted path, whether the configuration is nested or has dotted keys; None where there is none,
-    also for null."""
+    also for null. Of ${another.path}, as OmegaConf has it, the value there."""
+    found = _at(config, path)
+    named = _NAMED.fullmatch(found) if isinstance(found, str) else None
+    return _at(config, named[1]) if named else found
+
+
+def _at(config: Any, path: str) -> Any:
     if isinstance(config, dict) and path in config:
         return unwrapped(config[path])
     place = config
@@ -42,8 +51,10 @@ def real(value: Any) -> float | None:
 
 
 def word(value: Any) -> str | None:
-    """A text, cut to a length that can be shown, its control characters written out; None of anything else."""
-    return plain(value[:LONGEST]) if isinstance(value, str) and value else None
+    """A text, cut to a length that can be shown, its control characters written out; None of anything else, and of
+    one with a variable that nobody set."""
+    known = isinstance(value, str) and value and not _VARIABLE.search(value)
+    return plain(value[:LONGEST]) if known else None
 
 
 def truth(value: Any) -> bool | None:

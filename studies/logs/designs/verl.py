@@ -56,7 +56,8 @@ def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]
 def _updates(config: dict, prompts: int | None, assumed: list[str]) -> tuple[int | None, list[str]]:
     """Updates a round: mini-batches of prompts, the last of which may be smaller, times passes."""
     mini, epochs = count(at(config, f"{_ACTOR}.ppo_mini_batch_size")), count(at(config, f"{_ACTOR}.ppo_epochs"))
-    if mini is None or prompts is None:
+    stated = at(config, f"{_ACTOR}.ppo_epochs") is not None
+    if mini is None or prompts is None or (stated and epochs is None):
         return None, []
     if epochs is None:
         epochs = 1
