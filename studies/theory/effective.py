@@ -214,13 +214,13 @@ def equal_tau(mutant: bool) -> list[MeasuredValue]:
 def equal_distance(mutant: bool) -> list[MeasuredValue]:
     """D37. The mutant compares at equal rounds."""
     world, found = build(WORLD), []
-    middle = ends(world, 256, 400, 0.005)
+    middle = ends(world, 64, 400, 0.005)
     for times in (0.5, 2.0):
-        other = ends(world, 256, 400 if mutant else round(400 / times), 0.005 * times)
+        other = ends(world, 64, 400 if mutant else round(400 / times), 0.005 * times)
         error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
         name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
         found.append(estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01))
-    far = ends(world, 256, 50, 0.04)
+    far = ends(world, 64, 50, 0.04)
     error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
     found.append(positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error))
     return found
