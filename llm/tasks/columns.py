@@ -10,6 +10,16 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def is_missing(value: object) -> bool:
+    """Whether a value is none: tables of numbers have nan there."""
+    return value is None or value != value
+
+
+def is_text(text: str) -> bool:
+    """Whether all of a text can be written down: JSON can spell half of a character."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def column_of(row: DatasetRow, column: str, allowed: str) -> object:
     """A column that must be there."""
     have = ", ".join(row.columns) or "none"
@@ -35,6 +45,7 @@ def messages_column(row: DatasetRow, column: str) -> list[dict[str, str]]:
             isinstance(message, dict)
             and isinstance(message.get("role"), str)
             and isinstance(message.get("content"), str)
+            and is_text(message["role"] + message["content"])
         )
         check(good, f"{row.place}: {column} has the message {shown(message)}; allowed: role and content, both text")
     check(

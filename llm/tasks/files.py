@@ -58,7 +58,7 @@ def _read_parquet(path: Path) -> list[DatasetRow]:
 
 def _read_jsonl(path: Path) -> list[DatasetRow]:
     rows = []
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 rows.append(DatasetRow(f"{path} line {number}", _object(f"{path} line {number}", line)))
@@ -66,8 +66,15 @@ def _read_jsonl(path: Path) -> list[DatasetRow]:
 
 
 def _object(place: str, line: str) -> dict[str, object]:
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"{place} names {twice} twice; allowed: a name of its own for each value")
+        return dict(pairs)
+
     try:
-        columns = json.loads(line)
+        columns = json.loads(line, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place} is not JSON: {error}") from None
     check(isinstance(columns, dict), f"{place} is not a JSON object with columns")

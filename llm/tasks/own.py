@@ -7,6 +7,7 @@ nothing else.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Formatter
@@ -15,7 +16,7 @@ from typing import Any
 from rftlab.llm.rewards.answers import boxed
 from rftlab.llm.rewards.free_text import number_of
 from rftlab.llm.rewards.verify import NONE
-from rftlab.llm.tasks.columns import column_of, messages_column, shown
+from rftlab.llm.tasks.columns import column_of, is_missing, is_text, messages_column, shown
 from rftlab.llm.tasks.config import HUB, OWN, OwnData
 from rftlab.llm.tasks.files import DatasetRow, files_of, read_rows
 from rftlab.llm.tasks.hub import hub_rows
@@ -32,6 +33,7 @@ INSTRUCTIONS = {
 VERIFIER = {"boxed": "math"}
 """Of a kind of truth, where it has another name."""
 CHOICES = 26
+FILLED = "allowed: text or a number"
 
 
 def load(source: str, test_source: str | None, own: OwnData) -> Task:
@@ -117,6 +119,7 @@ def _prompt_of(row: DatasetRow, own: OwnData) -> Prompt:
     parts = _parts_of(own.template or _usual(row, own))
     text = "".join(literal + ("" if name is None else _as_text(row, name, own)) for literal, name in parts)
     check(bool(text.strip()), f"{row.place}: the prompt is empty; allowed: one with some text")
+    check(is_text(text), f"{row.place}: the prompt has half a character (a surrogate); allowed: whole ones")
     return _after_system(own, [{"role": "user", "content": text}]) if own.chat else own.system + text
 
 
@@ -126,7 +129,8 @@ def _after_system(own: OwnData, messages: list[dict[str, str]]) -> list[dict[str
 
 def _usual(row: DatasetRow, own: OwnData) -> str:
     """The template of who names none."""
-    column_of(row, own.prompt_column, "the column that task.own.prompt_column names")
+    said = column_of(row, own.prompt_column, "the column that task.own.prompt_column names")
+    check(not isinstance(said, str) or bool(said.strip()), f"{row.place}: {own.prompt_column} is empty; {FILLED}")
     names = [own.prompt_column] + [own.choices_column] * (own.truth == "choice" and own.choices_column in row.columns)
     question = "\n".join(f"{{{name}}}" for name in names)
     instruction = INSTRUCTIONS[own.truth].replace("{", "{{").replace("}", "}}")
@@ -138,7 +142,8 @@ def _as_text(row: DatasetRow, name: str, own: OwnData) -> str:
     value = column_of(row, name, "a column of every row that the template names")
     if own.truth == "choice" and name == own.choices_column:
         return "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(_choices(row, own)))
-    check(value is not None, f"{row.place}: {name} is empty; allowed: text or a number")
+    check(not is_missing(value), f"{row.place}: {name} is empty; {FILLED}")
+    check(not isinstance(value, bytes), f"{row.place}: {name} is {shown(value)}; {FILLED}")
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
@@ -153,7 +158,8 @@ def _truth_of(row: DatasetRow, own: OwnData) -> str:
     value = column_of(row, own.truth_column, "the column that task.own.truth_column names, or none")
     if own.truth == "choice":
         return _letter(row, own, value)
-    text = str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool) and not is_missing(value)
+    text = str(value).strip() if plain and is_text(str(value)) else ""
     if own.truth == "number":
         text = text.rpartition("####")[2].strip()
         number = number_of(text)
@@ -173,10 +179,15 @@ def _letter(row: DatasetRow, own: OwnData, value: object) -> str:
     """A choice by its letter: given so, by its place from 0, or by its text."""
     choices = _choices(row, own) if own.choices_column in row.columns else None
     most = CHOICES if choices is None else len(choices)
+    places = [] if choices is None or isinstance(value, bool) else [i for i, one in enumerate(choices) if one == value]
+    if isinstance(value, str) and not places and re.fullmatch("[0-9]{1,2}", value.strip()):
+        value = int(value)  # CSV has text alone
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most:
-        return chr(65 + value)
-    if choices is not None and choices.count(value) == 1:
-        return chr(65 + choices.index(value))
+        places = sorted({*places, value})
+    if len(places) > 1:
+        raise _refused(row, own, value, "one that means one choice")
+    if places:
+        return chr(65 + places[0])
     text = value.strip().strip("().").upper() if isinstance(value, str) else ""
     if len(text) == 1 and "A" <= text <= chr(64 + most):
         return text

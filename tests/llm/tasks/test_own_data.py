@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -155,6 +156,14 @@ def test_columns_that_are_missing_or_empty_are_named(tmp_path):
     late = [*ROWS[:2], {"question": "x", "answer": "1"}]
     assert "p.jsonl line 3: column level is missing" in said(lambda: prompts(tmp_path, late, template="{level}"))
     assert "line 1: question is empty" in said(lambda: prompts(tmp_path, [{"question": None, "answer": 1}]))
+    for blank in ("", " ", float("nan")):
+        rows = [{"question": blank, "answer": 1}]
+        assert "line 1: question is empty" in said(partial(prompts, tmp_path, rows))
+    assert "line 1: the prompt has half a character" in said(
+        lambda: prompts(tmp_path, [{"question": "\ud800", "answer": 1}])
+    )
+    half = [{"role": "user", "content": "\ud800"}]
+    assert "question has the message {" in said(lambda: prompts(tmp_path, [{"question": half, "answer": 1}]))
     assert "line 1: question has the message 3" in said(lambda: prompts(tmp_path, [{"question": [3], "answer": 1}]))
 
 
@@ -172,6 +181,9 @@ def test_columns_that_are_missing_or_empty_are_named(tmp_path):
         ("boxed", {"answer": "x^2"}, "x^2"),
         ("choice", {"answer": "(b)"}, "B"),
         ("choice", {"answer": 2}, "C"),
+        ("choice", {"answer": "2"}, "C"),
+        ("choice", {"answer": "2", "choices": ["2", "3"]}, "A"),
+        ("choice", {"answer": 1, "choices": [7, 1]}, "B"),
         ("choice", {"answer": "green", "choices": ["red", "green"]}, "B"),
         ("choice", {"answer": "A", "choices": ["B", "C"]}, "A"),
     ],
@@ -191,6 +203,8 @@ def test_truths_are_read(truth, row, expected, tmp_path):
         ("number", "1" * 61, "a number"),
         ("text", "  ", "text or a number"),
         ("text", None, "text or a number"),
+        ("text", float("nan"), "text or a number"),
+        ("text", "\ud800", "text or a number"),
         ("boxed", "\\frac{1}{2", "LaTeX that can stand in"),
         ("choice", "AB", "a letter from A to Z"),
         ("choice", 26, "a letter from A to Z"),
@@ -200,6 +214,27 @@ def test_truths_that_no_response_can_match_are_refused(truth, answer, allowed, t
     source = jsonl(tmp_path / "a.jsonl", [{"question": "q", "answer": answer}])
     message = said(lambda: read(source, source, truth=truth))
     assert message.startswith(f"{source} line 1: answer is ") and f"allowed: {allowed}" in message
+
+
+@pytest.mark.parametrize(("answer", "choices"), [(1, [1, 2]), ("a", ["a", "a"])])
+def test_an_answer_that_could_be_two_choices_is_refused(answer, choices, tmp_path):
+    source = jsonl(tmp_path / "a.jsonl", [{"question": "q", "answer": answer, "choices": choices}])
+    assert "allowed: one that means one choice" in said(lambda: read(source, source, truth="choice"))
+
+
+def test_json_lines_may_begin_with_a_mark_and_name_nothing_twice(tmp_path):
+    row = '{"question": "q", "answer": "x", "more": {"a": 1}}\n'
+    path = tmp_path / "a.jsonl"
+    path.write_text(row, encoding="utf-8-sig")
+    assert read(str(path), str(path))["train"].answers == ("x",)
+    for twice, name in ((row.replace("more", "answer"), "answer"), (row.replace('"a": 1', '"a": 1, "a": 2'), "a")):
+        path.write_text(twice)
+        assert f"a.jsonl line 1 names {name} twice" in said(lambda: read(str(path)))
+
+
+def test_bytes_are_no_prompt(tmp_path):
+    pd.DataFrame({"question": [b"\xff"], "answer": ["1"]}).to_parquet(tmp_path / "a.parquet")
+    assert "row 1: question is b'\\xff'; allowed: text or a number" in said(lambda: read(tmp_path / "a.parquet"))
 
 
 def test_choices_are_shown_with_letters(tmp_path):
