@@ -10,7 +10,7 @@ from rftlab.llm.losses.groups import wide
 from rftlab.llm.losses.layout import Layout
 from rftlab.llm.losses.prepare import PER_RESPONSE
 from rftlab.shared.config.own import is_own
-from rftlab.shared.errors import check
+from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
 
 Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
@@ -37,9 +37,26 @@ class Given(NamedTuple):
     entropy: torch.Tensor | None = None
 
 
+def tensor_of(name: str, values: Any) -> torch.Tensor:
+    """Real numbers as a tensor without a graph. Raises UserError that names what is none."""
+    try:
+        found = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{name} is a {type(values).__name__} of something else; allowed: numbers, a tensor") from None
+    check(not found.is_complex(), f"{name} of type {found.dtype}; allowed: real numbers")
+    return found
+
+
+def finite(name: str, values: torch.Tensor) -> torch.Tensor:
+    """The same numbers. Raises UserError where one is not finite and lies on the CPU."""
+    known = values.device.type == "cpu"
+    check(not known or bool(values.isfinite().all()), f"{name} has numbers that are not finite; allowed: finite ones")
+    return values
+
+
 def column(name: str, values: Column, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """Values of a shape, on the device."""
-    found = torch.as_tensor(values).detach().to(device, dtype)
+    found = tensor_of(name, values).to(device, dtype)
     what = f"must have one entry per {'token' if len(shape) > 1 else 'response or token'} {shape}"
     check(tuple(found.shape) == shape, f"{name} {tuple(found.shape)} {what}")
     return found
@@ -60,6 +77,8 @@ def numbers_of(device: torch.device, *columns: Labels) -> list[torch.Tensor]:
         return [torch.as_tensor(labels).to(device, torch.int64) for labels in columns]
     seen: dict[Any, int] = {}
     lists = [labels.tolist() if isinstance(labels, torch.Tensor | np.ndarray) else list(labels) for labels in columns]
+    for label in (label for labels in lists for label in labels if not isinstance(label, str | int | np.integer)):
+        raise UserError(f"group has the label {label!r:.40}; allowed: whole numbers or texts")
     return [
         torch.tensor([seen.setdefault(label, len(seen)) for label in labels], dtype=torch.int64, device=device)
         for labels in lists
@@ -114,12 +133,12 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     if baseline is None:
         return None
     check(spec.given, f"advantage.baseline {spec.baseline}: a baseline is not read")
-    found = torch.as_tensor(baseline).detach()
+    found = tensor_of("baseline", baseline)
     of_tokens = (spec.by_token or given.token_rewards is not None) and spec.baseline not in PER_RESPONSE
     shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
     allowed = " or ".join(map(str, shapes))
     check(tuple(found.shape) in shapes, f"baseline {tuple(found.shape)}; allowed: {allowed}")
-    return found
+    return finite("baseline", found)
 
 
 def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
@@ -127,6 +146,8 @@ def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple
     rewards."""
     device, n = rewards.device, rewards.shape[0]
     parts = [part for part in (given.pool, given.support) if part is not None]
+    pairs = all(isinstance(part, tuple | list) and len(part) == 2 for part in parts)
+    check(pairs, "pool or support is no pair; allowed: (rewards, labels)")
     if given.group is None:
         check(not parts, "pool or support without group; allowed: with group")
         return torch.zeros(n, dtype=torch.int64, device=device), None
@@ -136,7 +157,7 @@ def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple
         return number, None
     shapes = [tuple(labels.shape) for labels in others]
     columns = [
-        column("pool or support", values, shape, device, wide(device))
+        finite("pool or support", column("pool or support", values, shape, device, wide(device)))
         for (values, _), shape in zip(parts, shapes, strict=True)
     ]
     own = ([rewards], [number]) if given.pool is None else ([], [])

@@ -146,7 +146,7 @@ def layout_of(
     shown = torch.ones(shape, dtype=torch.bool, device=device) if mask is None else _bool(mask.to(device))
     if starts is None:
         return Padded(shown, shown.sum(1))
-    check(starts.ndim == 1 and starts.shape[0] > 0, f"starts {_shape(starts)}; allowed: (responses + 1,)")
+    check_starts(starts)
     if starts.device.type == "cpu":
         rising = bool((starts.diff() >= 0).all()) and int(starts[0]) == 0 and int(starts[-1]) == shape[0]
         check(rising, f"starts; allowed: offsets that begin at 0, never fall, and end at the {shape[0]} tokens")
@@ -156,7 +156,20 @@ def layout_of(
     return Packed(shown, lengths, row)
 
 
+def check_starts(starts: torch.Tensor) -> torch.Tensor:
+    """The same. Raises UserError where they can be no offsets."""
+    check(starts.ndim == 1 and starts.shape[0] > 0, f"starts {_shape(starts)}; allowed: (responses + 1,)")
+    whole = not starts.is_floating_point() and starts.dtype != torch.bool
+    check(whole, f"starts of type {starts.dtype}; allowed: whole numbers")
+    return starts
+
+
 def _bool(mask: torch.Tensor) -> torch.Tensor:
+    """A mask of numbers as one; a weight of a token would be taken for 1, so it is refused, on the CPU alone."""
+    if mask.is_floating_point() and mask.device.type == "cpu":
+        check(
+            bool(((mask == 0) | (mask == 1)).all()), "mask has other numbers than 0 and 1; allowed: 1 where one counts"
+        )
     return mask if mask.dtype == torch.bool else mask != 0
 
 

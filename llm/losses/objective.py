@@ -16,10 +16,12 @@ from rftlab.llm.losses.inputs import (
     check_rewards,
     check_tokens,
     column,
+    finite,
     in_reward,
     sets_given,
+    tensor_of,
 )
-from rftlab.llm.losses.layout import Layout, layout_of
+from rftlab.llm.losses.layout import Layout, check_starts, layout_of
 from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import Count, advantages_of, freeze, shaped, tells_tokens_apart
 from rftlab.llm.losses.weigh import Flag, Weighed, weigh
@@ -60,7 +62,7 @@ def _from_rewards(estimator: Estimator, layout: Layout, given: Given, old_logp, 
     check_rewards(estimator, given)
     assert given.rewards is not None
     device = layout.shown.device
-    rewards = column("rewards", given.rewards, (layout.n_rows,), device, wide(device))
+    rewards = finite("rewards", column("rewards", given.rewards, (layout.n_rows,), device, wide(device)))
     rewards = shaped(estimator, layout, rewards, old_logp, ref_logp)
     group, pool = sets_given(rewards, given)
     baseline = check_baseline(estimator, layout, given)
@@ -76,10 +78,11 @@ def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref
     else:
         sets = given.rewards is None and given.pool is None and given.support is None
         check(sets, "advantages are given; allowed: without rewards, pool, support")
-        found = torch.as_tensor(given.advantages).detach().to(layout.shown.device)
+        found = tensor_of("advantages", given.advantages).to(layout.shown.device)
         allowed = ((layout.n_rows,), shape)
         check(tuple(found.shape) in allowed, f"advantages {tuple(found.shape)}; allowed: {allowed[0]} or {shape}")
         by_token = tuple(found.shape) == shape and (len(shape) == 2 or shape[0] != layout.n_rows)
+        found = found if by_token else finite("advantages", found)
     return found if by_token else layout.spread(found)
 
 
@@ -99,7 +102,9 @@ def _found(
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
     check_tokens(estimator, given)
-    mask, starts = (None if part is None else torch.as_tensor(part) for part in (mask, starts))
+    mask, starts = (
+        None if part is None else tensor_of(name, part) for name, part in (("mask", mask), ("starts", starts))
+    )
     layout = layout_of(tuple(logp.shape), logp.device, mask, starts)
     real = torch.float64 if logp.dtype == torch.float64 else torch.float32
     with torch.no_grad():
@@ -115,6 +120,9 @@ def _found(
         weight = weighed.weight.to(logp.dtype)
     objective = _Objective.apply(logp, weighed.objective, weight)
     if estimator.entropy > 0 and given.entropy is not None:
+        check(
+            isinstance(given.entropy, torch.Tensor), f"entropy is a {type(given.entropy).__name__}; allowed: a tensor"
+        )
         shape = tuple(given.entropy.shape)
         check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
         objective = objective + estimator.entropy * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
@@ -231,14 +239,14 @@ def advantages(
     ref_logp: of tokens, for a KL penalty in the reward. The rest is as in `objective`. Raises UserError as that does.
     """
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
-    spec, found = estimator.advantage, torch.as_tensor(rewards).detach()
+    spec, found = estimator.advantage, tensor_of("rewards", rewards)
     check(found.ndim == 1, f"rewards {tuple(found.shape)}; allowed: (responses,)")
     of_lengths = spec.baseline == "length_weighted" or spec.whiten == "tokens" or estimator.length.coef > 0
     looks = tells_tokens_apart(spec, token_rewards) or token_rewards is not None or of_lengths or in_reward(estimator)
     check(not looks or mask is not None or starts is not None, "this estimator needs mask (it looks at tokens)")
     check(not in_reward(estimator) or old_logp is not None, "this estimator needs old_logp (its KL penalty)")
-    ends = None if starts is None else torch.as_tensor(starts)
-    shown = torch.as_tensor(mask) if mask is not None else None
+    ends = None if starts is None else check_starts(tensor_of("starts", starts))
+    shown = tensor_of("mask", mask) if mask is not None else None
     if shown is None and ends is None:
         shown = torch.ones((*found.shape, 1), dtype=torch.bool)
     shape = (int(ends[-1]),) if shown is None and ends is not None else tuple(() if shown is None else shown.shape)

@@ -1,5 +1,7 @@
 """Freeze: what does not change while the policy moves, found from rewards; `rftlab.shared.prepare` for tensors."""
 
+import math
+from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -34,6 +36,16 @@ class FrozenBatch(NamedTuple):
     ref_logp: torch.Tensor
 
 
+def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tensor:
+    """What shares are divided by: 1 in place of 0, where no token shares anything. Raises UserError for what is no
+    count."""
+    if isinstance(n, torch.Tensor):
+        check(n.ndim == 0, f"{name} {tuple(n.shape)}; allowed: one number")
+        return torch.where(n == 0, 1, n)
+    check(isinstance(n, Real) and 0 <= n < math.inf, f"{name} = {n!r}; allowed: 0 or more, finite")
+    return n or 1
+
+
 def shares_of(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: Count, n_rows: Count) -> torch.Tensor:
     """The aggregation's share of each token of a response; `rftlab.shared.aggregation.shares`."""
     rule, lengths = aggregation_rule(spec), layout.lengths.to(like.dtype)
@@ -41,6 +53,7 @@ def shares_of(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: C
         n_tokens = lengths.sum()
     if n_rows is None:
         n_rows = layout.n_rows if rule.count_empty else (lengths > 0).to(like.dtype).sum()
+    n_tokens, n_rows = _count("n_tokens", n_tokens), _count("n_rows", n_rows)
     if rule.kind == TOKEN_MEAN:
         share = torch.ones_like(lengths) / (n_tokens + rule.eps)
     elif rule.kind == TOKEN_SUM:

@@ -178,6 +178,27 @@ def test_labels_may_be_texts_and_support_feeds_the_sets_alone():
     assert torch.equal(more, rl.losses.advantages(rewards, group, pool=pool, estimator="dr_grpo"))
 
 
+@pytest.mark.parametrize("starts", [[0.0, 2.0], [[0, 2]], [], "x", [False, True]], ids=str)
+def test_offsets_that_are_none_are_refused(starts):
+    for call in (
+        lambda: rl.losses.objective(torch.zeros(2), rewards=[1.0], group=[0], starts=starts, estimator="rloo"),
+        lambda: rl.losses.advantages([1.0], [0], starts=starts, estimator="rloo"),
+    ):
+        with pytest.raises(rl.UserError, match=r"^starts "):
+            call()
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "rloo", "dapo", "gspo", "grpo"])
+def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
+    """Every response cut off, as a mask for truncated ones makes it: 0 and no gradient, with counts of 0 too."""
+    logp, old, rewards, mask, group = arguments_of(np.random.default_rng(6))
+    for counts in ({}, {"n_tokens": 0, "n_rows": 0}, {"n_tokens": torch.tensor(0), "n_rows": torch.tensor(0)}):
+        leaf = logp.detach().clone().requires_grad_()
+        found = rl.losses.objective(leaf, old, rewards, mask & False, group, ref_logp=old, estimator=name, **counts)
+        found.backward()
+        assert float(found.detach()) == 0.0 and not leaf.grad.any()
+
+
 @pytest.mark.parametrize(
     ("estimator", "changed", "message"),
     [
@@ -200,6 +221,26 @@ def test_labels_may_be_texts_and_support_feeds_the_sets_alone():
         ("pkpo", {"rewards": torch.full((12,), 0.5)}, "needs rewards that are 0 or 1"),
         ("rloo", {"pool": (torch.ones(1), torch.zeros(1, dtype=torch.int64))}, "a group has an empty baseline set"),
         (3, {}, "estimator 3; allowed: an Estimator"),
+        ("rloo", {"rewards": ["good"] * 12}, "rewards is a list of something else; allowed: numbers, a tensor"),
+        ("rloo", {"rewards": [None] * 12}, "rewards is a list of something else"),
+        ("rloo", {"rewards": torch.full((12,), torch.nan)}, "rewards has numbers that are not finite"),
+        ("rloo", {"rewards": torch.ones(12, dtype=torch.complex64)}, "rewards of type torch.complex64; allowed: real"),
+        ("rloo", {"old_logp": "x"}, "old_logp is a str of something else"),
+        ("rloo", {"mask": torch.full((12, 7), 0.5)}, "mask has other numbers than 0 and 1"),
+        ("rloo", {"group": [None] * 12}, "group has the label None; allowed: whole numbers or texts"),
+        ("rloo", {"group": [torch.tensor(0)] * 12}, r"group has the label tensor\(0\); allowed"),
+        ("rloo", {"pool": 5}, r"pool or support is no pair; allowed: \(rewards, labels\)"),
+        ("rloo", {"support": ([torch.inf], [0])}, "pool or support has numbers that are not finite"),
+        ("remax", {"baseline": torch.full((12,), torch.nan)}, "baseline has numbers that are not finite"),
+        ("rloo", {"n_rows": -1}, "n_rows = -1; allowed: 0 or more, finite"),
+        ("rloo", {"n_tokens": float("nan")}, "n_tokens = nan; allowed: 0 or more"),
+        ("rloo", {"n_tokens": torch.ones(2)}, r"n_tokens \(2,\); allowed: one number"),
+        ("gfpo", {"ref_logp": torch.zeros(12, 7), "entropy": [0.0]}, "entropy is a list; allowed: a tensor"),
+        (
+            "rloo",
+            {"rewards": None, "group": None, "advantages": torch.full((12,), torch.nan)},
+            "advantages has numbers that are not finite",
+        ),
     ],
 )
 def test_bad_input_is_one_line(estimator, changed, message):
