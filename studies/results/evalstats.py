@@ -18,7 +18,8 @@ def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) 
     freedom = seeds - 1 if paired else 2 * (seeds - 1)
     shift = abs(effect) * np.sqrt(seeds if paired else seeds / 2)
     limit = stats.t.ppf(1 - level / 2, freedom)
-    return float(stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift))
+    # the other tail by its mirror image: scipy's cdf is nan there for some shifts
+    return float(stats.nct.sf(limit, freedom, shift) + stats.nct.sf(limit, freedom, -shift))
 
 
 def seeds_needed(

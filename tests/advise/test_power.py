@@ -50,6 +50,23 @@ def test_the_seeds_find_the_difference_as_often_as_they_should(paired):
     assert 0.78 < found < 0.93  # the fewest seeds: at least 0.8, and not far above
 
 
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("seeds", [2, 3, 6, 7, 8])
+def test_a_larger_difference_is_found_more_often(seeds, paired):
+    found = np.array([power(seeds, effect, paired) for effect in np.linspace(0.1, 40, 120)])
+    assert np.isfinite(found).all() and np.all(np.diff(found) > -1e-9)
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_smallest_difference_is_found_as_often_as_it_should(seeds, paired):
+    rng, size = np.random.default_rng(3), 20_000
+    runs = rng.normal(0, 1 / 2**0.5 if paired else 1.0, (size, seeds, 2))
+    runs[:, :, 1] += smallest_difference(1.0, seeds, paired)
+    test = stats.ttest_rel if paired else stats.ttest_ind
+    assert (test(runs[:, :, 0], runs[:, :, 1], axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.015)
+
+
 def test_the_smallest_difference_needs_as_many_seeds_as_it_has():
     for seeds in (2, 5, 12):
         difference = smallest_difference(0.015, seeds, False)
