@@ -1,7 +1,6 @@
 """The explorer in a real browser."""
 
 import csv
-import time
 from importlib.resources import files
 from urllib.parse import urlencode, urlsplit
 
@@ -9,11 +8,12 @@ import pytest
 
 from rftlab.studies.explore.scene import Scene, tidy, to_address
 from tests.explore.hostile import HOSTILE
-from tests.support.web.browser import missing
-from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of, until
+from tests.support.web.browser import missing, until
+from tests.support.web.explorer_page import chromium, explorer, requested, series, settled, text_of
 
 pytestmark = pytest.mark.skipif(bool(missing("nicegui")), reason=missing("nicegui"))
-SHORT = "B=8&K=4&rounds=200"
+SHORT, LONG = "B=8&K=4&rounds=200", "B=8&K=4&rounds=4000"
+"""LONG: its map takes so long that a hand can stop it."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,13 @@ def press(driver, place, *keys):
 
 def link(driver):
     return driver.execute_script("return document.querySelector('#link').href")
+
+
+TO_ITS_FIRST_STOP = """
+    const slider = document.querySelector(arguments[0]);
+    slider.value = 0;
+    slider.dispatchEvent(new Event('input'));
+"""
 
 
 def linked(driver, part):
@@ -92,13 +99,16 @@ def test_a_pinned_curve_stays_and_the_link_restores_it(driver, address):
 
 
 def test_the_map_fills_stops_and_shows_a_curve(driver, address):
-    driver.get(f"{address}?{SHORT}")
+    driver.get(f"{address}?{LONG}")
     settled(driver)
     click(driver, "#heat-fill")
     until(lambda: text_of(driver, "#heat-8-1"), "the first cell")
     click(driver, "#heat-stop")
     until(lambda: "stopped" in text_of(driver, "#heat-status"), "the map's end")
     stopped = text_of(driver, "#heat-status")
+    driver.execute_script(TO_ITS_FIRST_STOP, "#knob-rounds")
+    linked(driver, "rounds=200")
+    settled(driver)
     click(driver, "#heat-fill")
     until(lambda: "cells, done" in text_of(driver, "#heat-status") or "out, done" in text_of(driver, "#heat-status"),
           "the whole map")  # fmt: skip
@@ -123,9 +133,7 @@ def test_a_cell_at_equal_rollouts_shows_the_curve_it_is_of(driver, address):
     assert "other choices" not in text_of(driver, "#heat-status")
     why = "return document.querySelector('#heat-1024-64').title"
     assert driver.execute_script(why) == "B 1024, K 64: 0 rounds"
-    driver.execute_script(
-        "const s = document.querySelector('#knob-rate'); s.value = 0; s.dispatchEvent(new Event('input'))"
-    )
+    driver.execute_script(TO_ITS_FIRST_STOP, "#knob-rate")
     until(lambda: "of other choices" in text_of(driver, "#heat-status"), "a word that the map is an old one")
 
 
@@ -133,7 +141,7 @@ def test_the_keyboard_suffices(driver, address):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
-    driver.get(f"{address}?{SHORT}")
+    driver.get(f"{address}?{LONG}")
     settled(driver)
 
     def go(name, *keys):
@@ -162,10 +170,10 @@ def test_quick_changes_cancel_each_other(driver, address):
 
     driver.get(f"{address}?B=8&K=4&rounds=200")
     settled(driver)
-    press(driver, "#knob-B", *[Keys.ARROW_RIGHT, Keys.ARROW_LEFT] * 10, Keys.ARROW_RIGHT)
-    linked(driver, "B=16")
+    press(driver, "#knob-B", *[Keys.ARROW_RIGHT, Keys.ARROW_LEFT] * 10, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    linked(driver, "B=32")  # where only the last key leads
     quick = settled(driver)
-    driver.get(f"{address}?B=16&K=4&rounds=200")
+    driver.get(f"{address}?B=32&K=4&rounds=200")
     assert settled(driver)["now, test"] == quick["now, test"]
 
 
@@ -212,14 +220,18 @@ def test_what_is_wrong_with_an_address_is_said(driver, address):
     until(lambda: "is unknown; allowed" in text_of(driver, "#error"), "a line that says what is wrong")
 
 
+def whole(file):
+    """Whether a download is done: until then its bytes are in a file of another name."""
+    return file.is_file() and file.stat().st_size > 0 and not list(file.parent.glob("*.crdownload"))
+
+
 def test_the_numbers_are_exported(driver, address, tmp_path):
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     driver.get(f"{address}?{SHORT}&axis=rollouts")
     shown = settled(driver)
     for kind in ("csv", "svg", "png"):
         click(driver, f"#export-{kind}")
-        until(lambda kind=kind: (tmp_path / f"rftlab-explore.{kind}").is_file(), f"the {kind}")
-    time.sleep(0.2)
+        until(lambda kind=kind: whole(tmp_path / f"rftlab-explore.{kind}"), f"the {kind}")
     with (tmp_path / "rftlab-explore.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["curve"], row["seed"]) == ("now", "0")]
     ends = [[float(row["rollouts"]), float(row["test_pass_at_1"])] for row in rows]
@@ -231,10 +243,11 @@ def test_the_numbers_are_exported(driver, address, tmp_path):
 def test_the_tour_has_three_steps_and_comes_once(driver, address):
     driver.get(address)
     until(lambda: text_of(driver, "#tour-text").startswith("1 of 3"), "the tour")
-    for step in ("2 of 3", "3 of 3"):
+    pointed = "return [...document.querySelectorAll('.pointed')].map(e => e.className)"
+    for step, place in (("2 of 3", "chart-card"), ("3 of 3", "heat-card")):
         click(driver, "#tour-next")
         until(lambda step=step: text_of(driver, "#tour-text").startswith(step), step)
-        assert driver.execute_script("return document.querySelectorAll('.pointed').length") == 1
+        until(lambda place=place: [place in one for one in driver.execute_script(pointed)] == [True], place)
     click(driver, "#tour-next")
     until(lambda: driver.execute_script("return document.querySelector('#tour-card').offsetParent === null"), "its end")
     driver.get(address)
@@ -250,10 +263,11 @@ def test_it_fits_and_is_accessible(driver, address, width, dark):
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     driver.get(f"{address}?{SHORT}&dark={dark}&{urlencode({'pin': SHORT, 'name': 'kept'})}")
     settled(driver)
-    assert driver.execute_script("return document.body.classList.contains('body--dark')") == (dark == "1")
-    assert driver.execute_script("return document.documentElement.scrollWidth") == width
+    theme = "return document.body.classList.contains('body--dark')"
+    until(lambda: driver.execute_script(theme) == (dark == "1"), "the theme")
+    until(lambda: driver.execute_script("return document.documentElement.scrollWidth") == width, "a page that fits")
     wide = "return [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
-    assert driver.execute_script(wide) == 0  # a telephone shows the tables whole
+    until(lambda: driver.execute_script(wide) == 0, "tables that a telephone shows whole")
     driver.execute_script((files(script) / "axe.min.js").read_text())
     found = driver.execute_async_script(
         "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(done)"

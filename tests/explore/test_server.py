@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.support.machine.command import rftlab
+from tests.support.web.browser import PATIENCE
 from tests.support.web.explorer_page import explorer
 
 needs_nicegui = pytest.mark.skipif(find_spec("nicegui") is None, reason="needs nicegui: the extra explore")
@@ -16,7 +17,7 @@ needs_nicegui = pytest.mark.skipif(find_spec("nicegui") is None, reason="needs n
 
 def answered(address, **headers):
     try:
-        with urlopen(Request(address, headers=headers), timeout=30) as found:
+        with urlopen(Request(address, headers=headers), timeout=PATIENCE) as found:
             return found.status, dict(found.headers)
     except HTTPError as error:
         return error.code, {}
@@ -33,7 +34,7 @@ def test_strangers_are_refused_and_ctrl_c_ends_it_at_once():
         assert answered(address, Host="evil.example")[0] == 403
         assert answered(address, Origin="http://evil.example")[0] == 403
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130
+        assert process.wait(timeout=PATIENCE) == 130
 
 
 @needs_nicegui

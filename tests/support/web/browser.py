@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,8 @@ CHROMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stabl
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 PACKAGES = ("selenium", "axe_core_python")
 SERIOUS = ("serious", "critical")
+PATIENCE = 120
+"""Seconds that a page may take on a crowded machine; the explorer's first run in a new cache compiles."""
 FLAGS = ("--headless=new", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-extensions")
 HOSTILE = (
     '"><script>document.title = "hit"</script>',
@@ -38,6 +41,17 @@ class Seen(NamedTuple):
     """Of the console."""
     requests: list[str]
     """Addresses that it asked for, but itself and what it holds."""
+
+
+def until(happened: Callable[[], Any], what: str) -> Any:
+    """Wait until something is true, and return it."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = happened()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing came of it: {what}")
 
 
 def missing(*packages: str) -> str:
@@ -121,7 +135,9 @@ def start() -> Any:
     for flag in [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(_found(DRIVERS)))
+    driver = webdriver.Chrome(options=options, service=Service(_found(DRIVERS)))
+    driver.set_script_timeout(PATIENCE)
+    return driver
 
 
 @pytest.fixture(scope="session")

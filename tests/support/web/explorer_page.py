@@ -3,16 +3,13 @@
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tests.support.machine.processes import hear_interrupts
-from tests.support.web.browser import start
+from tests.support.web.browser import start, until
 
-PATIENCE = 120
-"""Seconds: the first run in a new cache compiles."""
 SERIES = """
     const chart = document.querySelector(arguments[0]);
     if (!chart || !window.getElement) return [];
@@ -47,17 +44,6 @@ def chromium(width: int, height: int = 1000) -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
-
-
-def until(happened: Callable[[], Any], what: str) -> Any:
-    """Wait until something is true, and return it."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        found = happened()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"nothing came of it: {what}")
 
 
 def series(driver, place: str = ".chart") -> dict[str, list]:
