@@ -4,6 +4,7 @@
 const root = document.documentElement;
 const all = (query, inside = document) => [...inside.querySelectorAll(query)];
 const FACTS = ["pair", "experiment", "level", "split"];
+const OFF = FACTS.map((fact) => `.off-${fact}`).join();
 root.classList.add("js");
 
 // --- theme: the system's, until one asks for the other ---
@@ -37,7 +38,7 @@ function choose() {
     if (count) count.textContent = on.size === own.length ? "all" : `${on.size} of ${own.length}`;
   }
   for (const chart of all(".chart")) {
-    chart.classList.toggle("empty", !all(".panel", chart).some((panel) => panel.getClientRects().length));
+    chart.classList.toggle("empty", all(".panel", chart).every((panel) => panel.closest(OFF)));
   }
 }
 

@@ -233,7 +233,7 @@ def both(tmp_path_factory):
 def test_language_models_stand_beside_the_simulator(both):
     path, beside = both
     page = path.read_text()
-    assert page.count("<h3>On a small language model</h3>") == len(CHOSEN)
+    assert page.count("<summary>On a small language model</summary>") == len(CHOSEN)
     assert set(pd.read_csv(path.parent / "endpoints.csv")["pair"]) == {PAIRS[0], *TINY}
     drawn = pd.read_csv(path.parent / "figures" / "llm-tradeoff-endpoints.csv")
     expected = beside.endpoints[beside.endpoints["experiment"] == "tradeoff"]["mean"]
@@ -253,6 +253,7 @@ def test_gains_are_split_into_format_and_reasoning(both):
     known = interval((own[2000] - own[0]).to_numpy())
     assert (table["gain"][0], table["gain_width"][0]) == pytest.approx((known.mean, known.high - known.mean))
     assert "Format and reasoning" in both[0].read_text()
+    assert "Your own batch size, in the browser: <code>make explore</code>" in both[0].read_text()
 
 
 def test_a_report_of_language_models_says_where_time_and_memory_went(tmp_path):
@@ -262,3 +263,4 @@ def test_a_report_of_language_models_says_where_time_and_memory_went(tmp_path):
     assert table["ms_update"].to_numpy() == pytest.approx(1000 * 3 * (PHASES.index("update") + 1) / 2000)
     assert set(table["peak_mb"]) == {len(PHASES)}
     assert "Time and memory" in page and "on language models" in page and "in-sample" not in page
+    assert "make explore" not in page

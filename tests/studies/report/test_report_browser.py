@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rftlab.studies.report.report import write_report
-from tests.support.web.browser import HOSTILE, Page, browser
+from tests.support.web.browser import HOSTILE, Page, browser, until
 from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
 
 __all__ = ["browser"]
@@ -57,25 +57,23 @@ def test_a_mark_tells_its_numbers(browser, report):
     plot = "section#tradeoff .panel[data-pair='qwen-gsm8k'] svg.plot"
     browser.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", plot)
     browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-    row = browser.run(
+    row, shown, lines = browser.run(
         "const plot = document.querySelector(arguments[0]);"
         "const row = JSON.parse(plot.querySelector('g.s[data-split=\"test\"]').dataset.v)[3];"
         "const at = new DOMPoint(row[0], row[1]).matrixTransform(plot.getScreenCTM());"
         "plot.dispatchEvent(new PointerEvent('pointermove', {clientX: at.x, clientY: at.y, bubbles: true}));"
-        "return row",
+        "const tip = document.querySelector('#tip');"
+        "return [row, tip.checkVisibility(), [...tip.querySelectorAll('div')].map(e => e.textContent)]",
         plot,
     )
-    assert browser.one("#tip").is_displayed()
-    lines = browser.run("return [...document.querySelectorAll('#tip div')].map(e => e.textContent)")
-    assert lines == [
+    assert shown and lines == [
         "Qwen · GSM8K",
         "test",
         "(batch size, rollouts): (8, 32)",
         f"Pass@1 after training: {row[3]:g} [{row[4]:g}, {row[5]:g}]",
     ]
     browser.run("scrollBy(0, 300)")
-    browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-    assert not browser.one("#tip").is_displayed()
+    until(lambda: not browser.one("#tip").is_displayed(), "the end of the tip")
     quiet(browser)
 
 
@@ -85,14 +83,15 @@ def test_arrow_keys_walk_from_mark_to_mark(browser, report):
     browser.open(report)
     plot = browser.one("section#tradeoff svg.plot")
     browser.run("arguments[0].focus()", plot)
-    plot.send_keys(Keys.ARROW_RIGHT)
-    first = browser.one("#tip").text
-    plot.send_keys(Keys.ARROW_RIGHT)
-    second = browser.one("#tip").text
-    plot.send_keys(Keys.ARROW_LEFT)
-    assert "(1, 256)" in first and "(2, 128)" in second and browser.one("#tip").text == first
+    for key, mark in (
+        (Keys.ARROW_RIGHT, "(1, 256)"),
+        (Keys.ARROW_RIGHT, "(2, 128)"),
+        (Keys.ARROW_LEFT, "(1, 256)"),
+    ):
+        plot.send_keys(key)
+        until(lambda mark=mark: mark in browser.one("#tip").text, mark)
     plot.send_keys(Keys.ESCAPE)
-    assert not browser.one("#tip").is_displayed()
+    until(lambda: not browser.one("#tip").is_displayed(), "the end of the tip")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_a_choice_of_filters_is_in_the_link(browser, report):
     browser.run("document.querySelector(\"#filters [data-all='level']\").click()")  # all of them are on: none
     browser.run("document.querySelector(\"#filters [data-all='level']\").click()")
     browser.run("document.querySelector(\"#filters input[name='split'][value='test']\").click()")
-    link, chosen = browser.driver.current_url, browser.run(CHECKED)
+    link, chosen = browser.run("return location.href"), browser.run(CHECKED)
     assert link.endswith("#pair=llama-gsm8k&pair=tiny-mix97&split=train") and set(chosen) < set(every)
     browser.driver.get("about:blank")
     browser.driver.get(link)
@@ -170,7 +169,7 @@ def test_the_page_follows_the_system_and_the_switch(browser, report):
         browser.open(report, theme=theme)
         assert browser.run(background) == own
         browser.one("#theme").click()
-        assert browser.run(background) == other
+        until(lambda other=other: browser.run(background) == other, "the other theme")
         browser.open(report, theme=theme)
         assert browser.run(background) == other  # it is kept
         browser.run("localStorage.clear()")
@@ -207,6 +206,49 @@ def test_a_printer_gets_all_of_it_in_light(browser, report):
     assert pdf.startswith("JVBERi0") and len(pdf) > 50_000
 
 
+FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
+"""Whether what is folded can be seen."""
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_what_one_reads_seldom_is_folded_and_opens_when_asked(browser, report, width):
+    browser.open(report, width)
+    assert len(browser.run(FOLDED)) > 5 and not any(browser.run(FOLDED))
+    table = "section#tradeoff div[data-level='sim'] table.endpoints"
+    assert not browser.run("return document.querySelector(arguments[0]).checkVisibility()", table)
+    tall = browser.run("return document.documentElement.scrollHeight")
+    for summary in browser.all("section#tradeoff div[data-level='sim'] > .fold > summary"):
+        summary.send_keys(" ")
+    until(lambda: browser.run("return document.querySelector(arguments[0]).checkVisibility()", table), "the table")
+    until(lambda: browser.run("return document.documentElement.scrollHeight") > tall + 500, "room for it")
+    browser.driver.refresh()
+    assert not any(browser.run(FOLDED))  # nothing is remembered
+
+
+def test_what_is_folded_is_printed(browser, report):
+    browser.open(report, media="print")
+    assert len(browser.run(FOLDED)) > 5 and all(browser.run(FOLDED))
+
+
+def test_what_is_looked_for_opens_where_it_is(browser, report):
+    """A text in the address is found as the browser's own search finds it."""
+    browser.open(report)
+    browser.driver.get("about:blank")
+    browser.driver.get(f"{report.resolve().as_uri()}#:~:text=its%2095%25%20half%2Dwidth")
+    opened = "return document.querySelectorAll('.fold[open]').length"
+    until(lambda: browser.run(opened), "a fold that holds it")
+    assert browser.run(opened) == 1
+
+
+def test_the_contents_are_at_the_top_and_in_reach_on_a_phone(browser, report):
+    browser.open(report, 390)
+    assert browser.run("return document.querySelector('#contents').getBoundingClientRect().bottom") < 900
+    browser.run("document.querySelector('#method').scrollIntoView()")
+    browser.one(".up a").click()
+    top = "return document.querySelector('#contents').getBoundingClientRect().top"
+    until(lambda: 0 <= browser.run(top) < 100, "the contents")
+
+
 def test_without_scripts_all_is_there_but_the_tools(browser, report):
     browser.open(report, scripts=False)
     try:
@@ -214,20 +256,23 @@ def test_without_scripts_all_is_there_but_the_tools(browser, report):
         found = browser.driver.execute_cdp_cmd(
             "DOM.querySelectorAll", {"nodeId": source, "selector": ".panel, table, #tools, button.sort"}
         )["nodeIds"]
-        boxes = [box(browser, node) for node in found]
+        boxes = [box(browser, node) > 0 for node in found]
         assert len(boxes) > 20 and boxes.count(False) == 1  # the tools
+        where = {"nodeId": source, "selector": ".fold"}
+        folds = browser.driver.execute_cdp_cmd("DOM.querySelectorAll", where)["nodeIds"]
+        assert len(folds) > 5 and min(box(browser, node) for node in folds) > 100  # more than its heading
     finally:
         browser.open(report)
 
 
 def box(browser, node):
-    """Whether an element takes room; asked without running a script."""
+    """How high an element is; asked without running a script."""
     from selenium.common.exceptions import WebDriverException
 
     try:
-        return browser.driver.execute_cdp_cmd("DOM.getBoxModel", {"nodeId": node})["model"]["height"] > 0
+        return browser.driver.execute_cdp_cmd("DOM.getBoxModel", {"nodeId": node})["model"]["height"]
     except WebDriverException:
-        return False
+        return 0
 
 
 @pytest.mark.parametrize("width", [390, 1400])
