@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Event, Lock
+from threading import Condition, Event, Lock
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError, plain
@@ -16,8 +16,10 @@ from rftlab.studies.explore.heat import HeatCell
 from rftlab.studies.explore.measures import GradientSignal, signal_of
 
 SEEDS = 3
+ABREAST = 2
+"""Seeds that run at the same time where there are not threads for all."""
 PAUSE = 0.005
-"""Seconds between two looks whether a map may go on."""
+"""Seconds between two looks whether what waits may go on."""
 KEPT = 3
 """Worlds that are kept: a few megabytes each."""
 
@@ -39,7 +41,7 @@ class Job:
     signal: GradientSignal | None = None
     """Of the gradient; None until it is measured."""
     stop: Event = field(default_factory=Event)
-    lock: Lock = field(default_factory=Lock)
+    lock: Condition = field(default_factory=Condition)
 
     @property
     def done(self) -> bool:
@@ -52,6 +54,26 @@ class Job:
         """Part of the rounds that is done."""
         rounds = sum(curve.round[-1] for curve in self.snapshot())
         return 1.0 if self.ended >= self.seeds else rounds / (self.seeds * self.run.design.rounds)
+
+    @property
+    def stage(self) -> tuple[bool, bool, bool]:
+        """What people wait for: whether all seeds have points to join, one is whole, all are."""
+        curves = self.snapshot()
+        begun = len(curves) == self.seeds and all(len(curve.round) > 1 for curve in curves)
+        return begun, self.ended > 0, self.ended >= self.seeds
+
+    def await_turn(self, seed: int, abreast: int) -> None:
+        """Wait until this seed is one of those `abreast` whose turn it is, or the job ends."""
+        with self.lock:
+            while not (self.stop.is_set() or self.failed or seed in self.ahead(abreast)):
+                self.lock.wait(PAUSE)
+
+    def ahead(self, abreast: int) -> list[int]:
+        """Seeds whose turn it is: the first until it is whole, and of the others those that are least far."""
+        rounds = self.run.design.rounds
+        ended = {seed for seed, curve in self.curves.items() if curve.round[-1] == rounds} | self.diverged.keys()
+        running = self.curves.keys() - ended
+        return sorted(running, key=lambda seed: (seed > 0, len(self.curves[seed].round), seed))[:abreast]
 
     def snapshot(self) -> list[Curve]:
         """The curves so far, in the order of their seeds."""
@@ -99,7 +121,7 @@ class Bench:
     """Threads that simulate, and the worlds that they share."""
 
     def __init__(self, threads: int):
-        self.worlds = KeptWorlds()
+        self.worlds, self.abreast = KeptWorlds(), max(threads, ABREAST)
         self._pool = ThreadPoolExecutor(max(threads, SEEDS), "simulate")  # seeds go side by side: their mean grows
         self._slow = ThreadPoolExecutor(max(1, threads - 1), "map")
         self._quick = 0
@@ -158,13 +180,20 @@ class Bench:
         def keep(curve: Curve) -> None:
             with job.lock:
                 job.curves[seed] = curve
+                job.lock.notify_all()
 
-        found = simulate(replace(job.run, seed=seed), world, stopped=job.stop.is_set, watch=keep)
+        def stopped() -> bool:
+            """Whether to stop; asked between pieces of a run, and answered when it is this seed's turn."""
+            job.await_turn(seed, self.abreast)
+            return job.stop.is_set()
+
+        found = simulate(replace(job.run, seed=seed), world, stopped=stopped, watch=keep)
         with job.lock:
             job.curves[seed] = found.curve
             if found.diverged_at is not None:
                 job.diverged[seed] = found.diverged_at
             job.ended += 1
+            job.lock.notify_all()
 
 
 def _guarded(job: Job | HeatJob, work: Callable[[], None]) -> None:

@@ -1,38 +1,43 @@
 """The explorer as its user waits for it: `python -m tests.bench.explore`; needs Chromium, the extras explore and test.
 
 From the start of the process to the page's first whole curve; the server's memory at rest; and from a change of a
-slider, in the browser, to the first points of the new curve and to all of it, medians over changes of the learning
-rate. Compiled before: a first server fills the cache.
+slider, in the browser, to the first points of the new curve, to the whole of its first seed and to all seeds, with the
+processor time of both; medians over changes of the learning rate. Compiled before: a first server fills the cache.
 """
 
 import argparse
+import contextlib
 import io
 import os
 import statistics
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from rftlab.sim.environments import build
 from rftlab.sim.lanes.target import TARGET
 from rftlab.sim.run import simulate
 from rftlab.studies.explore.choices import Choices, simulation_of
-from tests.support.web.explorer_page import chromium, explorer, settled, text_of, until
+from tests.support.web.browser import until
+from tests.support.web.explorer_page import chromium, explorer, settled, text_of
 
 DESIGNS = ((32, 8), (256, 8), (2048, 1))
 WATCH = """
     const chart = getElement(Number(document.querySelector('.chart').id.slice(1))).chart;
-    const line = () => chart.getOption().series.find(s => s.name === 'now, test')?.data ?? [];
-    const old = line()[1][1], slider = document.querySelector('#knob-rate'), seen = [];
+    const line = name => chart.getOption().series.find(s => s.name === name)?.data ?? [];
+    const old = line('now, test')[1][1], slider = document.querySelector('#knob-rate'), seen = {};
     const began = performance.now();
     window.watched = null;
+    const note = what => { seen[what] ??= performance.now() - began; };
+    const fresh = points => points.length > 1 && points[1][1] !== old;
+    const whole = points => fresh(points) && points[points.length - 1][0] === arguments[1];
     const look = () => {
-        const points = line();
-        if (points.length > 1 && points[1][1] !== old) {
-            if (!seen.length) seen.push(performance.now() - began);
-            if (points[points.length - 1][0] === arguments[1]) {
-                chart.off('rendered', look);
-                window.watched = [seen[0], performance.now() - began];
-            }
+        if (fresh(line('now, test'))) note('first');
+        if (seen.first && whole(line('now, test, seed 0'))) note('seed');
+        if (whole(line('now, test'))) {
+            note('all');
+            chart.off('rendered', look);
+            window.watched = [seen.first, seen.seed, seen.all];
         }
     };
     chart.on('rendered', look);
@@ -41,16 +46,45 @@ WATCH = """
 """
 
 
-def changes(driver, address: str, batch: int, group: int, count: int, rounds: int) -> list[list[float]]:
-    """Milliseconds to first points and to all of them, of each change."""
+class Change(NamedTuple):
+    """What a change of a slider took: seconds, and processor seconds of the server and of the browser."""
+
+    first: float
+    one_seed: float
+    whole: float
+    server: float
+    browser: float
+
+
+def changes(driver, server: int, address: str, batch: int, group: int, count: int, rounds: int) -> list[Change]:
+    """Times of each change. `server` is its process."""
     driver.get(f"{address}?B={batch}&K={group}&rounds={rounds}")
     settled(driver)
-    found = []
+    found, processes = [], (server, driver.service.process.pid)
     for turn in range(count):
+        time.sleep(0.5)  # what the last one left is done
+        before = [processor_seconds(one) for one in processes]
         driver.execute_script(WATCH, str(3 + turn % 2 * 2), rounds)
-        found.append(until(lambda: driver.execute_script("return window.watched"), "the new curve"))
+        seen = until(lambda: driver.execute_script("return window.watched"), "the new curve")
         settled(driver)
+        spent = [processor_seconds(one) - old for one, old in zip(processes, before, strict=True)]
+        found.append(Change(*(ms / 1000 for ms in seen), *spent))
     return found
+
+
+def processor_seconds(pid: int) -> float:
+    """Of a process and all that it started."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            ticks[int(path.parent.name)] = int(fields[11]) + int(fields[12])
+
+    def below(one: int) -> int:
+        return ticks[one] + sum(below(child) for child, parent in parents.items() if parent == one)
+
+    return below(pid) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> float:
@@ -118,11 +152,12 @@ def main() -> None:
             print(f"address after {listening:.2f} s, page after {drawn:.2f} s, first curve whole after {whole:.2f} s")
             print(f"server at rest: {memory(process.pid):.0f} MB")
             for batch, group in DESIGNS:
-                times = changes(driver, address, batch, group, arguments.changes, arguments.rounds)
-                first, last = (statistics.median(column) / 1000 for column in zip(*times, strict=True))
-                worst = max(row[0] for row in times) / 1000
-                print(f"({batch}, {group}): first points {first:.2f} s (worst {worst:.2f}), whole curve {last:.2f} s; "
-                      f"load {os.getloadavg()[0]:.1f}")  # fmt: skip
+                times = changes(driver, process.pid, address, batch, group, arguments.changes, arguments.rounds)
+                middle = Change(*map(statistics.median, zip(*times, strict=True)))
+                worst = max(one.first for one in times)
+                print(f"({batch}, {group}): first points {middle.first:.2f} s (worst {worst:.2f}), one seed "
+                      f"{middle.one_seed:.2f} s, all {middle.whole:.2f} s; server {middle.server:.2f} and browser "
+                      f"{middle.browser:.2f} CPU-seconds; load {os.getloadavg()[0]:.1f}")  # fmt: skip
             print(f"server afterwards: {memory(process.pid):.0f} MB")
 
 

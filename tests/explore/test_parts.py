@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pandas as pd
@@ -11,20 +12,22 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError
 from rftlab.sim.config import Linear, Simulation
 from rftlab.sim.environments import build, tabular_world
+from rftlab.sim.run import simulate
 from rftlab.studies.explore import jobs
 from rftlab.studies.explore.chart import DARK, LIGHT, ChartView, ShownCurve, curve_chart, short
 from rftlab.studies.explore.choices import Choices, from_query, simulation_of
 from rftlab.studies.explore.comparison import compared
 from rftlab.studies.explore.export import csv_of, picture_of
+from rftlab.studies.explore.frames import FRAME, Frames
 from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, luminance
-from rftlab.studies.explore.jobs import Bench
+from rftlab.studies.explore.jobs import Bench, Job
 from rftlab.studies.explore.measures import cost_of, groups_of, signal_of
 from rftlab.studies.explore.real import MOST, PUBLIC, real_runs, sources_in
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS
 from rftlab.studies.paper.published import published
 from rftlab.studies.results.reference import shipped
 from tests.explore.hostile import HOSTILE
-from tests.support.web.explorer_page import until
+from tests.support.web.browser import until
 
 SMALL = Linear(n_train=96, n_test=40, n_features=19, n_answers=3, n_styles=2, base_format=-1.0, nuisance=0.7)
 
@@ -205,6 +208,63 @@ def test_a_newer_change_cancels_the_older_one():
     whole = [one for one in old if one.ended]
     assert last.ended == 3 and last.signal is not None and whole == [] and all(job.done for job in old)
     assert last.share == 1.0
+
+
+def begun_job(**points):
+    """A job whose seeds have so many points: s0=3."""
+    run = small("rounds=200")
+    job = Job(run)
+    job.curves.update({int(name[1:]): curve([0.1] * n) for name, n in points.items()})
+    return job
+
+
+@pytest.mark.parametrize(
+    ("points", "abreast", "turns"),
+    [
+        ({"s0": 5, "s1": 3, "s2": 3}, 2, [0, 1]),
+        ({"s0": 5, "s1": 4, "s2": 3}, 2, [0, 2]),
+        ({"s0": 5, "s1": 4}, 2, [0, 1]),  # the third is not there yet
+        ({"s0": 21, "s1": 9, "s2": 8}, 2, [2, 1]),  # the first is whole
+        ({"s0": 5, "s1": 4, "s2": 3}, 3, [0, 2, 1]),
+    ],
+)
+def test_the_first_seed_goes_ahead_and_the_others_share_what_is_left(points, abreast, turns):
+    assert begun_job(**points).ahead(abreast) == turns
+
+
+def test_a_seed_waits_for_its_turn_and_no_longer_than_the_job():
+    for end in ("turn", "stop", "failure"):
+        job = begun_job(s0=5, s1=4, s2=3)
+        waiting = Thread(target=job.await_turn, args=(1, 2), daemon=True)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        if end == "turn":
+            job.curves[2] = curve([0.1] * 5)
+        elif end == "stop":
+            job.stop.set()
+        else:
+            job.failed = "no memory"
+        waiting.join(60)
+        assert not waiting.is_alive(), end
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_seeds_in_turn_are_those_of_a_run_alone(threads):
+    job = Bench(threads).start(small("B=8&K=4&rounds=200"))
+    until(lambda: job.done, "all seeds")
+    for seed, found in job.curves.items():
+        alone = simulate(replace(job.run, seed=seed)).curve
+        assert np.array_equal(found.test_pass_at_1, alone.test_pass_at_1) and len(alone.round) == 21
+    assert job.stage == (True, True, True) and sorted(job.curves) == [0, 1, 2]
+
+
+def test_a_chart_that_grows_is_drawn_now_and_then_and_news_at_once():
+    frames = Frames()
+    assert frames.due("a", 1, 0.0) and not frames.due("a", 1, 9.0)
+    assert frames.due("a", 2, 9.0) and not frames.due("a", 3, 9.0 + FRAME / 2)
+    assert frames.due("b", 3, 9.0 + FRAME / 2) and not frames.due("b", 4, 9.0 + FRAME)
+    assert frames.due("b", 4, 9.0 + 2 * FRAME)
 
 
 @pytest.mark.parametrize("error", [UserError("kappa is too large"), ValueError("a\nb"), MemoryError()])

@@ -1,6 +1,7 @@
 """The page: one for each visitor, with a state of its own."""
 
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from rftlab.studies.cards import CARDS, PRESETS
 from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_chart
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
+from rftlab.studies.explore.frames import Frames
 from rftlab.studies.explore.jobs import Job
 from rftlab.studies.explore.measures import RunCost, cost_of
 from rftlab.studies.explore.page.controls import sliders
@@ -34,7 +36,7 @@ from rftlab.studies.explore.real import NONE, real_runs, sources_in, with_second
 from rftlab.studies.explore.scene import GPU_NAMES, restored, to_address
 from rftlab.studies.explore.starts import start_names
 
-TICK = 0.04
+TICK = 0.02
 """Seconds between two looks at what is being simulated."""
 STYLE = (files("rftlab.studies") / "data" / "explore.css").read_text(encoding="utf-8")
 NOW = "now"
@@ -50,7 +52,7 @@ class ExplorerPage:
         self.scene, complaint = restored(query)
         self.job: Job | None = None
         self.pinned: list[Job] = [self.bench.start(simulation_of(pin.choices)) for pin in self.scene.pins]
-        self.drawn: object = None
+        self.frames = Frames()
         self._build()
         self.timer = ui.timer(TICK, self._tick)
         self._reset()
@@ -190,7 +192,7 @@ class ExplorerPage:
         self.again.text = f"rftlab explore --state {shlex.quote(address)}"
         self.real = self._real()
         self.dark.value = self.scene.dark
-        self.drawn = None
+        self.frames = Frames()
         self.timer.activate()
 
     def _over(self) -> str:
@@ -284,13 +286,12 @@ class ExplorerPage:
 
     def _tick(self) -> None:
         """Show what came since the last look."""
-        jobs = self._jobs()
-        done = [job.done for _, _, job in jobs]  # before the curves: what ends in between is drawn the next time
+        jobs = [job for _, _, job in self._jobs()]
+        done = [job.done for job in jobs]  # before the curves: what ends in between is drawn the next time
+        stages = [job.stage for job in jobs]
         curves = self._curves()
-        seen = tuple(sum(len(curve.round) for curve in shown.seeds) for shown in curves)
-        state = (seen, self.scene, done)
-        if state != self.drawn:
-            self.drawn = state
+        points = [len(curve.round) for shown in curves for curve in shown.seeds]
+        if self.frames.due((done, stages), points, time.monotonic()):
             self._draw(curves)
         whole = self.heat.show(self.scene)
         if all(done) and whole:
