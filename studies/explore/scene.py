@@ -29,9 +29,11 @@ class Scene:
     choices: Choices = Choices()  # noqa: RUF009, it is frozen
     pins: tuple[Pin, ...] = ()
     axis: Axis = "rounds"
+    """Curves are compared at equal rounds, rollouts or seconds."""
     gpu: GpuName = "H100"
+    """Times are estimated for one of these."""
     over: str = "published"
-    """Real runs that are laid over."""
+    """Real runs of the same design are laid over, as diamonds."""
     dark: bool = False
 
     def __post_init__(self):

@@ -6,6 +6,9 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from rftlab.studies.cards import CARDS
+from rftlab.studies.explore.helptext import help_of
+from rftlab.studies.explore.knobs import KNOBS
 from rftlab.studies.explore.scene import Scene, tidy, to_address
 from tests.explore.hostile import HOSTILE
 from tests.support.web.browser import missing, until
@@ -175,6 +178,18 @@ def test_quick_changes_cancel_each_other(driver, address):
     quick = settled(driver)
     driver.get(f"{address}?B=32&K=4&rounds=200")
     assert settled(driver)["now, test"] == quick["now, test"]
+
+
+def test_every_menu_and_slider_says_what_it_is(driver, address):
+    driver.get(f"{address}?{SHORT}&estimator=dr_grpo")
+    settled(driver)
+    hints = driver.execute_script(
+        "return [...document.querySelectorAll('.field, .knob')].map(e => e.querySelector('.hint').textContent)"
+    )
+    assert len(hints) == 3 + len(KNOBS) and min(map(len, hints)) > 10
+    assert text_of(driver, "#formula") == CARDS["dr_grpo"].formula
+    page = text_of(driver, ".page")
+    assert all(help_of(Scene, name) in page for name in ("axis", "over", "gpu"))
 
 
 def test_two_windows_do_not_disturb_each_other(driver, address):

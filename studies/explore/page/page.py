@@ -16,6 +16,7 @@ from rftlab.studies.explore.chart import AXES, ChartView, ShownCurve, curve_char
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.comparison import compared
 from rftlab.studies.explore.frames import Frames
+from rftlab.studies.explore.helptext import help_of
 from rftlab.studies.explore.jobs import Job
 from rftlab.studies.explore.measures import RunCost, cost_of
 from rftlab.studies.explore.page.controls import sliders
@@ -33,7 +34,7 @@ from rftlab.studies.explore.page.setting import Setting
 from rftlab.studies.explore.page.tour import Tour
 from rftlab.studies.explore.presets import PRESETS_BY_NAME, choices_of_cell
 from rftlab.studies.explore.real import NONE, real_runs, sources_in, with_seconds
-from rftlab.studies.explore.scene import GPU_NAMES, restored, to_address
+from rftlab.studies.explore.scene import GPU_NAMES, Scene, restored, to_address
 from rftlab.studies.explore.starts import start_names
 
 TICK = 0.02
@@ -77,13 +78,18 @@ class ExplorerPage:
     def _head(self) -> None:
         with ui.element("div").classes("bar"):
             heading("rftlab explore", 1)
-            self.start = ui.select(list(start_names()), label="Pair or calibration", value=self.scene.choices.start)
+            with ui.element("div").classes("field"):
+                self.start = ui.select(list(start_names()), label="Pair or calibration", value=self.scene.choices.start)
+                paragraph(help_of(Choices, "start"))
             titles = {name: f"{name}: {CARDS[name].title}" for name in PRESETS}
-            self.estimator = ui.select(titles, label="Estimator", value=self.scene.choices.estimator, with_input=True)
-            self.estimator.classes("wide")
-            self.preset = ui.select(list(PRESETS_BY_NAME), label="Design of an experiment", clearable=True).classes(
-                "wide"
-            )
+            with ui.element("div").classes("field wide"):
+                self.estimator = ui.select(
+                    titles, label="Estimator", value=self.scene.choices.estimator, with_input=True
+                )
+                self.formula = paragraph("").props("id=formula")
+            with ui.element("div").classes("field wide"):
+                self.preset = ui.select(list(PRESETS_BY_NAME), label="Design of an experiment", clearable=True)
+                paragraph("The sliders go where a cell of the paper's experiments has them.")
             dark = ui.switch("Dark", value=self.scene.dark)
             ui.button("Tour", on_click=lambda: self.tour.begin()).props("no-caps flat dense id=tour")
         self.start.on_value_change(lambda event: self._chosen(start=event.value))
@@ -101,6 +107,7 @@ class ExplorerPage:
                 ui.button("Pin", on_click=self._pin).props("no-caps outline dense id=pin")
                 over = ui.select(list(sources_in(self.setting.results)), label="Real runs", value=self._over())
                 ui.button("Stop", on_click=self._stop).props("no-caps outline dense id=stop")
+            paragraph(f"{help_of(Scene, 'axis')} {help_of(Scene, 'over')}")
             self.chart = ui.echart(curve_chart([], ChartView())).classes("chart")
             self.bar = progress_bar("part simulated")
             self.status = ui.label().classes("status").props("role=status id=status")
@@ -116,6 +123,7 @@ class ExplorerPage:
             heading("What a round teaches, and what it costs")
             self.tiles = NumberTiles()
             gpu = ui.select(list(GPU_NAMES), label="GPU", value=self.scene.gpu)
+            paragraph(help_of(Scene, "gpu"))
             self.cost_text = paragraph("")
         with ui.element("div").classes("card"):
             heading("Copy as")
@@ -161,6 +169,7 @@ class ExplorerPage:
         origin = choices.origin
         for slider in self.sliders.values():
             slider.show(choices, origin)
+        self.formula.text = CARDS[choices.estimator].formula
         self._run()
 
     def _moved(self, name: str, value: float) -> None:
