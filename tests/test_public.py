@@ -81,7 +81,17 @@ def test_a_world_is_made_where_none_is_given():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"seeds": 0}, "seeds = 0"), ({"threads": -1}, "threads = -1"), ({"designs": []}, "designs names none")],
+    [
+        ({"seeds": 0}, "seeds = 0"),
+        ({"seeds": 1.5}, "seeds = 1.5; allowed: a whole number, 1 or more"),
+        ({"seeds": [1, 2]}, "seeds = "),
+        ({"threads": -1}, "threads = -1"),
+        ({"threads": "all"}, "threads = 'all'; allowed: a whole number, 0 or more"),
+        ({"designs": []}, "designs names none"),
+        ({"designs": rl.Design()}, "designs is a Design; allowed: several designs, as a list"),
+        ({"designs": ["grpo"]}, "designs has 'grpo'; allowed: designs"),
+        ({"start": "qwen-gsm8k"}, "start is a str; allowed: a Simulation"),
+    ],
 )
 def test_a_sweep_says_what_is_allowed(options, message):
     with pytest.raises(rl.UserError, match=message):
@@ -102,6 +112,8 @@ def test_a_grid_is_its_combinations(capsys):
     alone = rl.simulate(run).curve.test_pass_at_1
     np.testing.assert_array_equal(runs.get_group((4, "rloo", 4.0, 1))["test_pass_at_1"], alone)
     lines = capsys.readouterr().err.splitlines()
+    numbers = rl.sweep(small_run(), design=values | {"rollouts": np.array([2, 4])}, seeds=1)
+    assert numbers["rollouts"].unique().tolist() == [2, 4]
     assert lines[0].startswith("rftlab: 1 of 16 runs, about ") and lines[-1] == "rftlab: 16 of 16 runs, about 0 s left"
 
 
@@ -112,6 +124,18 @@ def test_a_grid_is_its_combinations(capsys):
         ({"environment": {"nothing": 1}}, "a field of environment = 'nothing' is unknown"),
         ({"design": {"rollouts": []}}, "design.rollouts names no value"),
         ({"design": {"estimator": "grop"}}, "estimator = 'grop' is unknown"),
+        ({"design": {"estimator": 3}}, "design.estimator = 3; allowed: an estimator, or its name"),
+        ({"design": {"rollouts": "two"}}, "design.rollouts = 'two'; allowed: a whole number"),
+        ({"design": {"rollouts": 2.5}}, "design.rollouts = 2.5; allowed: a whole number"),
+        ({"design": {"rollouts": None}}, "design.rollouts = None; allowed: a whole number"),
+        ({"design": {"rollouts": True}}, "design.rollouts = True; allowed: a whole number"),
+        ({"design": {"sampling": "x"}}, "design.sampling = 'x'; allowed: Sampling"),
+        ({"environment": {"kappa": "x"}}, "environment.kappa = 'x'; allowed: a number"),
+        ({"design": ["rollouts"]}, "design is a list; allowed: names of fields and their values"),
+        (
+            {"design": {"rollouts": range(1, 1001), "batch_size": range(1, 1001)}},
+            "design and environment have 1000000 combinations; allowed: up to 100000",
+        ),
         ({"design": {"rollouts": 2}, "designs": designs()}, "allowed: one of the two ways"),
     ],
 )

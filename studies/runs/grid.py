@@ -1,21 +1,32 @@
 """A grid in Python: every combination of values of fields of a design and of an environment."""
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pandas as pd
 
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check, check_choice
+from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Simulation
 from rftlab.studies.cards import name_of, preset
 from rftlab.studies.cards.card import knobs_of
 
 Values = Mapping[str, Any]
+MOST = 100_000
+"""Combinations of a grid."""
+_TAKEN: dict[Any, tuple[Any, str]] = {
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    Estimator: (str | Estimator, "an estimator, or its name"),
+}
+"""What a field of a kind takes, and how to say it."""
 EVERY = 5.0
 """Seconds between two lines of progress."""
 
@@ -25,13 +36,33 @@ def _values(value: Any) -> Sequence[Any]:
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
 
 
-def _combinations(known: type, given: Values, what: str) -> list[dict[str, Any]]:
-    names = tuple(field.name for field in fields(known))
+def _columns(start: Any, given: Values, what: str) -> dict[str, Sequence[Any]]:
+    """Values by name of the field. Raises UserError for what can be no value of it."""
+    check(isinstance(given, Mapping), f"{what} is a {type(given).__name__}; allowed: names of fields and their values")
+    kinds = get_type_hints(type(start))
     for name in given:
-        check_choice(f"a field of {what}", name, names)
-    columns = {name: _values(value) for name, value in given.items()}
+        check_choice(f"a field of {what}", name, tuple(field.name for field in fields(start)))
+    columns = {name: [_plain(one) for one in _values(value)] for name, value in given.items()}
     for name, values in columns.items():
         check(bool(values), f"{what}.{name} names no value; allowed: one or more")
+        for value in values:
+            _check_kind(f"{what}.{name}", value, kinds[name])
+    return columns
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    """Raise UserError for a value of another kind than the field's."""
+    taken, said = _TAKEN.get(kind, (kind, getattr(kind, "__name__", "")))
+    fits = not isinstance(kind, type) or (isinstance(value, taken) and isinstance(value, bool) == (kind is bool))
+    check(fits, f"{name} = {value!r:.60}; allowed: {said}")
+
+
+def _combinations(columns: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, chosen, strict=True)) for chosen in product(*columns.values())]
 
 
@@ -48,9 +79,12 @@ def runs_of(
 
     `rounds` alone keeps the evaluations: where `eval_every` does not divide it, a run is evaluated at its end.
     """
-    kind, found = type(start.environment), []
-    for part in _combinations(kind, environment or {}, "environment"):
-        for chosen in _combinations(Design, design or {}, "design"):
+    places = _columns(start.environment, environment or {}, "environment")
+    choices, found = _columns(start.design, design or {}, "design"), []
+    n = math.prod(map(len, [*places.values(), *choices.values()]))
+    check(n <= MOST, f"design and environment have {n} combinations; allowed: up to {MOST}")
+    for part in _combinations(places):
+        for chosen in _combinations(choices):
             given = _known(chosen)
             rounds = given.get("rounds", start.design.rounds)
             every = start.design.eval_every if rounds % start.design.eval_every == 0 else rounds

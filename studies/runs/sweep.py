@@ -44,14 +44,21 @@ def sweep(
     Designs share their random numbers seed by seed, so compare them seed by seed. threads: 0 means all cores, results
     do not depend on it. progress: is told the runs done and the number of runs; True prints lines.
     """
-    check_count("seeds", seeds)
-    check(threads >= 0, f"threads = {threads}; allowed: 0 (all) or more")
+    for name, number, least in (("seeds", seeds, 1), ("threads", threads, 0)):
+        check(isinstance(number, int), f"{name} = {number!r}; allowed: a whole number, {least} or more")
+        check_count(name, number, least)
+    check(start is None or isinstance(start, Simulation), f"start is a {type(start).__name__}; allowed: a Simulation")
     start, by_values = start or start_at("qwen-gsm8k", "sim"), design is not None or environment is not None
     check(designs is None or not by_values, "designs, and design or environment; allowed: one of the two ways")
     if by_values:
         chosen: list[tuple[Simulation, dict[str, Any] | None]] = list(runs_of(start, design, environment))
     else:
-        chosen = [(replace(start, design=one), None) for one in designs or ()]
+        several = designs is None or (isinstance(designs, Iterable) and not isinstance(designs, str))
+        check(several, f"designs is a {type(designs).__name__}; allowed: several designs, as a list")
+        listed = list(designs or ())
+        for one in listed:
+            check(isinstance(one, Design), f"designs has {one!r:.60}; allowed: designs (names: design={{...}})")
+        chosen = [(replace(start, design=one), None) for one in listed]
     runs = [(replace(run, seed=seed), said) for run, said in chosen for seed in range(seeds)]
     check(bool(runs), "designs names none; allowed: one or more")
     report_progress = progress if callable(progress) else Lines() if progress else noop
