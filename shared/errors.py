@@ -1,7 +1,13 @@
 """The one exception that the command line turns into a single line and exit status 2, and checks that raise it."""
 
 import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import get_args
+
+_NUMBA = re.compile(r"Failed in nopython mode pipeline \(step: [^)]*\)")
+"""What numba says at each level of calls, before it says why."""
 
 
 class UserError(Exception):
@@ -22,10 +28,21 @@ def said_by(error: BaseException) -> str:
     """What a user's program raised, in a line, even where it cannot say it."""
     name = type(error).__name__
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(_NUMBA.sub("", str(error)).split())
     except Exception:
         return name
     return f"{name}: {text[:200]}" if text else name
+
+
+@contextmanager
+def blaming(where: str) -> Iterator[None]:
+    """What a user's program raises in here is a UserError of one line; an interrupt stays one."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also what is no Exception: an exit, a cancelled task, a panic in compiled code
+        raise UserError(where + said_by(error)) from None
 
 
 def check(condition: bool, message: str) -> None:

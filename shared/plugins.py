@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.errors import UserError, blaming, check, said_by
 
 VARIABLE, GROUP = "RFTLAB_PLUGINS", "rftlab.estimators"
 _read: set[str] = set()
@@ -31,9 +31,9 @@ def load(path: Path) -> None:
     _read.add(str(full))
     try:
         spec.loader.exec_module(module)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, str(full))
         raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
 
@@ -75,7 +75,5 @@ def load_known() -> None:
     for point in entry_points(group=GROUP):
         if point.value not in _read:
             _read.add(point.value)
-            try:
+            with blaming(f"entry point {point.name} of {GROUP}: "):
                 point.load()
-            except (Exception, SystemExit) as error:
-                raise UserError(f"entry point {point.name} of {GROUP}: {said_by(error)}") from None

@@ -59,7 +59,9 @@ def _parts_of_new(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     elif isinstance(value, ModuleType):
         yield value.__name__ if _installed(value) else _file_text(value)
     elif isinstance(value, type):
-        yield _name(value) if _installed(value) else _text(value)
+        yield from _parts_of_class(value, seen)
+    elif hasattr(type(value), "__array__"):
+        yield from _parts_of_array(value, seen)
     else:
         yield from _parts_of_instance(value, seen)
 
@@ -99,6 +101,38 @@ def _parts_of_code(code: CodeType) -> Iterator[str]:
             yield from _parts_of_code(part) if isinstance(part, CodeType) else [repr(part)]
 
 
+def _parts_of_class(value: type, seen: dict[int, Any]) -> Iterator[str]:
+    """Its text, the classes that it is made from, and what the names in its methods lead to."""
+    if _installed(value):
+        yield _name(value)
+        return
+    yield _text(value)
+    yield from _parts(value.__bases__, seen)
+    for member in vars(value).values():
+        inner = getattr(member, "__func__", getattr(member, "fget", member))  # of a static method, of a property
+        if isinstance(inner, FunctionType):
+            yield from _parts(inner, seen)
+
+
+def _parts_of_array(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """An array, a tensor or a table by every number in it: how Python shows one leaves some out."""
+    import numpy as np
+
+    try:
+        numbers = np.asarray(value)
+    except Exception:  # as a tensor that lies elsewhere
+        yield from _parts_of_instance(value, seen)
+        return
+    yield f"{_name(type(value))} {numbers.dtype} {numbers.shape}"
+    for labels in (getattr(value, name, None) for name in ("index", "columns")):  # of a table
+        if hasattr(type(labels), "__array__"):
+            yield from _parts(labels, seen)
+    if numbers.dtype.hasobject:
+        yield from _parts(numbers.tolist(), seen)
+    else:
+        yield hashlib.sha256(np.ascontiguousarray(numbers)).hexdigest()
+
+
 def _parts_of_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     """A wrapper by what it wraps, an object of the user's by its class and fields, another by how Python shows it
     unless that is its address."""
@@ -107,7 +141,7 @@ def _parts_of_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     if hasattr(value, "__wrapped__"):
         yield from _parts(value.__wrapped__, seen)
     elif not _installed(kind):
-        yield from _parts((kind, getattr(value, "__dict__", {})), seen)
+        yield from _parts((kind, object.__getstate__(value)), seen)
     elif " at 0x" not in (shown := repr(value)):
         yield shown
 

@@ -12,6 +12,7 @@ from rftlab.shared.config.own import is_own
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.own.functions import begin, check_own
+from rftlab.shared.own.pace import Pace
 from rftlab.sim.config import Sampler, Simulation
 from rftlab.sim.environments import build
 from rftlab.sim.round.evaluation import pass_at_1
@@ -72,6 +73,7 @@ class Plain:
         updates, parts = design.epochs * design.minibatches, design.estimator
         self.own_calls = is_own(parts.advantage) + updates * is_own(parts.surrogate)
         """Calls of functions of the user's in a round."""
+        self.pace = Pace(parts.advantage)
         self.piece = max(1, PIECE // (ROUND + int(responses * (1 + world.style.tokens))))
 
     def spent(self, rounds: int) -> tuple[int, int]:
@@ -88,7 +90,8 @@ class Plain:
                 raise Stopped
             size = min(self.piece, rounds - start)
             begin()
-            finished = self.advance(first + start, size, totals)
+            with self.pace.measured():
+                finished = self.advance(first + start, size, totals)
             if self.own_calls:
                 check_own(self.own_calls, first + start)
             if finished < size:

@@ -12,18 +12,20 @@ from a compiled loop.
 
 import ctypes
 import hashlib
+import inspect
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
-from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.errors import UserError, blaming, check, said_by
 from rftlab.shared.own import watch
+from rftlab.shared.own.compiled import Compiled
 from rftlab.shared.own.groups import OneByOne, Together, check_finite, checked, frozen, spans_of
 from rftlab.shared.plugins import load_known
 from rftlab.shared.source import python_of, source_sha256
@@ -65,6 +67,7 @@ class _State(threading.local):
     failure: str | None = None
     interrupt: BaseException | None = None
     round: int | None = None
+    seconds = 0.0
 
 
 _KNOWN: dict[tuple[str, str], OwnFunction] = {}
@@ -77,6 +80,11 @@ def begin() -> None:
     _state.calls, _state.failure, _state.interrupt = 0, None, None
 
 
+def seconds_inside() -> float:
+    """CPU-seconds that this thread has spent inside functions of the user's so far."""
+    return _state.seconds
+
+
 def check_own(calls_of_round: int = 0, first_round: int = 0) -> None:
     """Raise UserError where a function failed since `begin`: its name, the round where calls tell, the group."""
     failure, interrupt, number = _state.failure, _state.interrupt, _state.round
@@ -87,7 +95,7 @@ def check_own(calls_of_round: int = 0, first_round: int = 0) -> None:
         raise interrupt
     if failure is not None:
         place = "" if number is None else f"round {number}, "
-        raise UserError(failure.replace("PLACE", place))
+        raise UserError(failure.replace("PLACE", place, 1))
 
 
 @contextmanager
@@ -106,7 +114,8 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
     def entry(*arguments: int) -> None:
         if _state.failure is not None:
             return
-        _state.calls += 1
+        calls, began = _state.calls + 1, time.thread_time()
+        _state.calls = calls
         watch.enter(call.__name__)
         try:
             try:
@@ -114,11 +123,13 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
             finally:
                 seconds = watch.leave()
             check(seconds <= LIMIT, f"PLACEtook {seconds:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
-        except Exception as error:
+        except KeyboardInterrupt as error:
+            _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
+        except BaseException as error:
             said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
-        except BaseException as error:  # an interrupt
-            _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
+        _state.seconds += time.thread_time() - began
+        _state.calls = calls  # a function that calls another estimator begins to count anew
 
     return entry
 
@@ -140,76 +151,42 @@ def is_compiled(function: Callable) -> bool:
 
 
 def takes_pool(function: Callable) -> bool:
-    """Whether an advantage reads the baseline set besides the rewards."""
-    return python_of(function).__code__.co_argcount >= 2
+    """Whether an advantage reads the baseline set besides the rewards: it has a second parameter, and that is called
+    pool or has no default."""
+    return any(second.name == "pool" or second.default is second.empty for second in positional(function)[1:2])
 
 
-def _locked(values: np.ndarray) -> np.ndarray:
-    """A view that cannot be written to."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
-
-
-@numba.njit(error_model="numpy", nogil=True)
-def _drive(function, rewards, group, pool, pool_starts, out):
-    """A compiled function of (rewards, pool) on groups; returns the group that went wrong, -1 where none did, -2 where
-    responses of a group do not lie together."""
-    stop, before = 0, -1
-    while stop < rewards.shape[0]:
-        start, g = stop, group[stop]
-        if g <= before:
-            return -2
-        before = g
-        while stop < rewards.shape[0] and group[stop] == g:
-            stop += 1
-        found = function(rewards[start:stop], pool[pool_starts[g] : pool_starts[g + 1]])
-        if found.shape[0] != stop - start:
-            return g
-        for i in range(stop - start):
-            if not np.isfinite(found[i]):
-                return g
-            out[start + i] = found[i]
-    return -1
+def positional(function: Callable) -> list[inspect.Parameter]:
+    """What a function may be given by place. Raises ValueError or TypeError where Python does not know."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [one for one in inspect.signature(python_of(function)).parameters.values() if one.kind in kinds]
 
 
 def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[..., None]:
     """The way in of an advantage: numbers of responses and of edges of sets; addresses of rewards, group, pool,
     pool_starts, out."""
-    compiled = _compiled_pair(function) if is_compiled(function) else None
+    compiled = Compiled(function, takes_pool(function)) if is_compiled(function) else None
     python = (Together if batched else OneByOne)(function, takes_pool(function))
 
     def call(n: int, n_edges: int, *addresses: int) -> None:
         rewards, out = _array(addresses[0], n), _array(addresses[4], n)
         group, starts = (_array(addresses[i], size, ctypes.c_int64) for i, size in ((1, n), (3, n_edges)))
         pool = _array(addresses[2], int(starts[-1]))
-        if compiled is not None:
-            bad = _drive(compiled, _locked(rewards), group, _locked(pool), starts, out)
-            check(bad < 0, f"PLACEgroup {bad}: returned another shape, or numbers that are not finite")
-            if bad == -1:
-                return
+        if compiled is not None and compiled.looked and compiled.fill(rewards, group, pool, starts, out):
+            return
         if bool((group[1:] >= group[:-1]).all()):
             python.fill(frozen(rewards), frozen(pool), spans_of(group, starts), out)
-            return
-        order = np.argsort(group, kind="stable")
-        found = np.empty(n)
-        python.fill(frozen(rewards[order]), frozen(pool), spans_of(group[order], starts), found)
-        out[order] = found
+        else:
+            order = np.argsort(group, kind="stable")
+            found = np.empty(n)
+            python.fill(frozen(rewards[order]), frozen(pool), spans_of(group[order], starts), found)
+            out[order] = found
+        if compiled is not None and not compiled.looked:
+            compiled.looked = True
+            compiled.fill(rewards, group, pool, starts, out)
 
     call.__name__ = f"advantage {name}"
     return call
-
-
-def _compiled_pair(function: Any) -> Any:
-    """A compiled function of rewards and pool."""
-    if takes_pool(function):
-        return function
-
-    @numba.njit(error_model="numpy", nogil=True)
-    def pair(rewards, pool):
-        return function(rewards)
-
-    return pair
 
 
 def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
@@ -217,10 +194,8 @@ def _surrogate_entry(name: str, function: Callable) -> Callable[..., None]:
 
     def call(n: int, *addresses: int) -> None:
         advantage, logp, old_logp, value, slope = (_array(address, n) for address in addresses)
-        try:
+        with blaming("PLACE"):
             found = function(*map(frozen, (advantage, logp, old_logp)))
-        except (Exception, SystemExit) as error:
-            raise UserError(f"PLACE{said_by(error)}") from None
         check(isinstance(found, tuple) and len(found) == 2, "PLACEreturned no pair; allowed: (value, derivative)")
         for where, out, numbers in (("PLACEvalue: ", value, found[0]), ("PLACEderivative: ", slope, found[1])):
             out[:] = check_finite(checked(numbers, (n,), where), where)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.errors import UserError, blaming, check, said_by
 
 KEPT = 2**15
 """Groups whose advantages are kept."""
@@ -40,13 +40,19 @@ def frozen(values: np.ndarray) -> np.ndarray:
     return copy
 
 
-def checked(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """What a function returned, if it is finite float64 numbers of a shape. Raises UserError that says what it is
-    instead."""
-    if type(found) is not np.ndarray or found.dtype != FLOAT or found.shape != shape:
+def refused(found: Any, shape: tuple[int, ...], where: str) -> UserError | None:
+    """What is wrong with what a function returned; None where it is float64 numbers of a shape."""
+    if type(found) is not np.ndarray or found.dtype != FLOAT:
         kind = found.dtype if type(found) is np.ndarray else type(found).__name__
-        check(type(found) is np.ndarray and kind == FLOAT, f"{where}returned {kind}; allowed: an array of float64")
-        check(found.shape == shape, f"{where}returned shape {found.shape}; allowed: {shape}")
+        return UserError(f"{where}returned {kind}; allowed: an array of float64")
+    return None if found.shape == shape else UserError(f"{where}returned shape {found.shape}; allowed: {shape}")
+
+
+def checked(found: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """What a function returned, if it is float64 numbers of a shape. Raises UserError."""
+    failure = refused(found, shape, where)
+    if failure is not None:
+        raise failure
     return found
 
 
@@ -82,10 +88,16 @@ class OneByOne:
         where = f"PLACEgroup {g}: "
         try:
             found = self.function(rewards, pool) if self.with_pool else self.function(rewards)
-            return checked(found, rewards.shape, where)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failure: UserError | None = UserError(where + said_by(error))
+        else:
+            failure = refused(found, rewards.shape, where)
+        if failure is not None:
             _check_groups(out, spans, spans.label.index(g))  # the first failure is the one that is told
-            raise error if isinstance(error, UserError) else UserError(where + said_by(error)) from None
+            raise failure
+        return found
 
 
 class Together:
@@ -108,10 +120,8 @@ class Together:
         _check_groups(out, spans, len(spans.label))
 
     def _ask(self, arguments: list[np.ndarray], where: str) -> np.ndarray:
-        try:
+        with blaming(where):
             found = self.function(*arguments)
-        except (Exception, SystemExit) as error:
-            raise UserError(where + said_by(error)) from None
         return checked(found, arguments[0].shape, where)
 
 

@@ -25,6 +25,11 @@ def on_hang(do: Callable[[str], None]) -> None:
     _do = do
 
 
+def hung(line: str) -> None:
+    """Do it: a function does not come back, as the line says."""
+    _do(line)
+
+
 def enter(name: str) -> None:
     """This thread calls a function."""
     _began.setdefault(threading.get_ident(), []).append((name, time.monotonic()))

@@ -9,13 +9,14 @@ def median_mad(rewards, pool):
 import inspect
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.config.surrogate import OwnSurrogate
-from rftlab.shared.errors import check
+from rftlab.shared.errors import check, check_choice
 from rftlab.shared.estimator import Estimator
-from rftlab.shared.own.functions import is_compiled, register
+from rftlab.shared.own.functions import is_compiled, positional, register
 from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.cards.card import Card
@@ -27,10 +28,10 @@ FAMILY = "Your own"
 def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Function], Function]:
     """Make a function of a group's rewards an estimator of that name.
 
-    The function gets `rewards` (K,) of the responses that are trained on and, where it takes a second argument, `pool`
-    (n,), the group's baseline set: those rewards, support rollouts, the replay window. Both are float64, and cannot be
-    written to. It returns advantages (K,), finite float64. Equal arguments must give equal results: they are kept. A
-    function that numba compiled is called from compiled code.
+    The function gets `rewards` (K,) of the responses that are trained on and, where its second parameter is called pool
+    or has no default, `pool` (n,), the group's baseline set: those rewards, support rollouts, the replay window. Both
+    are float64, and cannot be written to. It returns advantages (K,), finite float64. Equal arguments must give equal
+    results: they are kept. A function that numba compiled is called from compiled code.
 
     batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
     a group's advantages must not depend on the other groups. choices: fields of `Estimator` that differ from their
@@ -40,6 +41,7 @@ def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Funct
 
     def taken(function: Function) -> Function:
         _check_function(name, function, (1, 2), "rewards, or rewards and pool")
+        _check_choices(name, choices, "advantage")
         check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
         source = register("advantage", name, function, batched).source
         _add(name, function, Estimator(OwnAdvantage(name=name, source=source), **choices))
@@ -58,8 +60,9 @@ def surrogate(name: str, **choices) -> Callable[[Function], Function]:
 
     def taken(function: Function) -> Function:
         _check_function(name, function, (3,), "advantage, logp, old_logp")
+        _check_choices(name, choices, "surrogate")
         source = register("surrogate", name, function).source
-        _add(name, function, Estimator(**{"surrogate": OwnSurrogate(name, source), **choices}))
+        _add(name, function, Estimator(surrogate=OwnSurrogate(name, source), **choices))
         return function
 
     return taken
@@ -71,19 +74,35 @@ def _check_function(name: str, function: Callable, counts: tuple[int, ...], said
     check(name not in SHIPPED, f"estimator {name!r} is shipped with rftlab; allowed: another name")
     later = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     check(not later, f"{name}: the function is async, or yields; allowed: one that returns")
-    code = getattr(python_of(function), "__code__", None)
-    check(code is not None and code.co_argcount in counts, f"{name}: the function takes other arguments than {said}")
+    check(_needed(function) in counts, f"{name}: the function takes other arguments than {said}")
+
+
+def _needed(function: Callable) -> int:
+    """How many arguments a function must be given by place; -1 where that is not all, or not known."""
+    try:
+        parameters = inspect.signature(python_of(function)).parameters.values()
+    except (ValueError, TypeError):
+        return -1
+    needed = [one for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    return len(needed) if needed == [one for one in positional(function) if one.default is one.empty] else -1
+
+
+def _check_choices(name: str, choices: dict[str, Any], mine: str) -> None:
+    allowed = tuple(field.name for field in fields(Estimator) if field.name != mine)
+    for choice in choices:
+        check_choice(f"{name}: a field of the estimator", choice, allowed)
 
 
 def _add(name: str, function: Callable, estimator: Estimator) -> None:
-    about = (inspect.getdoc(python_of(function)) or "").strip()
+    python = python_of(getattr(function, "func", function))  # func: of a partial
+    about = (inspect.getdoc(python) or "").strip()
     first, _, rest = about.partition("\n")
     PRESETS[name] = estimator
     CARDS[name] = Card(
         name=name,
         title=first or name,
         family=FAMILY,
-        source=f"{python_of(function).__module__}.{python_of(function).__qualname__}",
+        source=f"{python.__module__}.{getattr(python, '__qualname__', type(python).__qualname__)}",
         estimator=estimator,
         formula=" ".join(rest.split()),
         bias="Not known: rl.check_estimator measures it.",

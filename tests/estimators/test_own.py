@@ -1,6 +1,10 @@
 """Functions of the user's in the place of an advantage or a surrogate: the same numbers as the compiled estimator of
 the same formula, wherever it runs, and a line for each way to get it wrong."""
 
+import asyncio
+import functools
+import importlib
+import linecache
 import os
 import subprocess
 import sys
@@ -18,6 +22,7 @@ from rftlab.shared.own import watch
 from rftlab.shared.own.functions import function_of
 from rftlab.shared.plugins import load
 from rftlab.shared.pool import pool_of
+from rftlab.shared.source import source_sha256
 from rftlab.sim.environments import build
 from rftlab.studies.cards import CARDS, SHIPPED
 from rftlab.studies.cards.card import Card
@@ -201,6 +206,10 @@ def mute():
     raise Mute
 
 
+def raises(error):
+    raise error
+
+
 async def later(rewards):
     return rewards
 
@@ -216,6 +225,8 @@ WRONG = {
     "masked": (lambda rewards: np.ma.masked_array(rewards), "group 0: returned MaskedArray; allowed: an array of f"),
     "exits": (lambda rewards: sys.exit(0), "group 0: SystemExit: 0"),
     "mute": (lambda rewards: mute(), "group 0: Mute$"),
+    "cancelled": (lambda rewards: raises(asyncio.CancelledError("gone")), "group 0: CancelledError: gone"),
+    "ours": (lambda rewards: raises(rl.UserError("PLACE of its own")), "group 0: UserError: PLACE of its own"),
 }
 
 
@@ -245,10 +256,121 @@ def test_a_wrong_advantage_names_the_round_of_a_simulation():
     assert len(curve(rl.preset("later"))) == 4, "and the next run is whole"
 
 
-def test_a_compiled_function_that_goes_wrong_is_one_line():
-    rl.advantage("wrong")(numba.njit(lambda rewards: rewards[:1] / 0.0))
-    with pytest.raises(rl.UserError, match="advantage wrong: group 0: returned another shape, or numbers"):
-        prepared(rl.preset("wrong"))
+def late(rewards):
+    if rewards.size == 3:
+        raise ValueError("no")
+    return rewards
+
+
+WRONG_COMPILED = {
+    "shape": (lambda rewards: rewards[:1], r"group 0: returned shape \(1,\); allowed: \(2,\)"),
+    "nan": (lambda rewards: rewards / (rewards.size - 3), "group 1: returned numbers that are not finite"),
+    "number": (lambda rewards: rewards.sum(), "group 0: returned float; allowed: an array of float64"),
+    "dtype": (lambda rewards: rewards.astype(np.float32), "group 0: returned float32; allowed: an array of float64"),
+    "raises": (late, "group 1: ValueError: no"),
+    "writes": (writes, "group 0: TypingError: No implementation of .*readonly array"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_COMPILED)
+def test_a_compiled_function_that_goes_wrong_is_one_line(kind):
+    function, message = WRONG_COMPILED[kind]
+    rl.advantage("wrong")(numba.njit(error_model="numpy")(function))
+    for _ in range(2):
+        with pytest.raises(rl.UserError, match=f"advantage wrong: {message}"):
+            prepared(rl.preset("wrong"))
+
+
+def test_a_compiled_function_that_goes_wrong_later_is_named_too():
+    """In compiled code, which the first batch only prepares."""
+    rl.advantage("later")(numba.njit(error_model="numpy")(lambda rewards: rewards / (rewards.sum() - 7)))
+    prepared(rl.preset("later"))
+    with pytest.raises(rl.UserError, match="advantage later: group 1: returned numbers that are not finite"):
+        prepared(rl.preset("later"), np.array([1.0, 0.0, 1.0, 1.0, 5.0, 1.0]))
+
+
+def scaled(rewards, eps=0.5):
+    return (rewards - rewards.mean()) / (rewards.std() + eps)
+
+
+def of_pool(rewards, pool=None, *, eps=0.5):
+    return (rewards - pool.mean()) / (pool.std() + eps)
+
+
+class Scaled:
+    def __init__(self, eps):
+        self.eps = eps
+
+    def of_group(self, rewards):
+        return scaled(rewards, self.eps)
+
+    def __call__(self, rewards):
+        return scaled(rewards, self.eps)
+
+
+@functools.wraps(scaled)
+def around(*arguments):
+    return scaled(*arguments)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        scaled,
+        numba.njit(scaled),
+        of_pool,
+        Scaled(0.5).of_group,
+        Scaled(0.5),
+        functools.partial(scaled, eps=0.5),
+        around,
+    ],
+    ids=["default", "compiled", "pool", "method", "object", "partial", "wrapped"],
+)
+def test_a_second_parameter_with_a_default_is_not_the_pool(function):
+    rl.advantage("mine")(function)
+    expected = np.concatenate([scaled(REWARDS[g == GROUP]) for g in range(3)])
+    np.testing.assert_allclose(prepared(rl.preset("mine")).advantage[::2], expected, atol=1e-12)
+
+
+def test_a_function_may_use_another_estimator():
+    """And the round is told as if it had not."""
+
+    def nested(rewards):
+        prepared(rl.preset("plain"))
+        return rewards[:1] if rewards.sum() == 1.0 else rewards - rewards.mean()
+
+    rl.advantage("plain")(centred)
+    rl.advantage("nested")(nested)
+    rl.advantage("alone")(lambda rewards: rewards[:1] if rewards.sum() == 1.0 else rewards - rewards.mean())
+    said = []
+    for name in ("alone", "nested"):
+        with pytest.raises(rl.UserError, match=r"round \d+, group \d+: returned shape") as error:
+            curve(rl.preset(name))
+        said.append(str(error.value).split(": ", 1)[1])
+    assert said[0] == said[1]
+
+
+def test_a_slow_run_says_by_how_much_and_what_to_do(monkeypatch, capfd):
+    """Once for each function, and not of those that are fast already."""
+    monkeypatch.setattr("rftlab.shared.own.pace.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.own.pace.TIMES", 1.0)
+    monkeypatch.setattr("rftlab.shared.own.pace._said", set())
+    rl.advantage("each")(middle)
+    rl.advantage("stacked", batched=True)(middle)
+    rl.advantage("compiled")(numba.njit(centred))
+    for name in ("each", "stacked", "compiled", "each"):
+        curve(rl.preset(name))
+    said = [line for line in capfd.readouterr().err.splitlines() if "as long" in line]
+    assert len(said) == 1 and said[0].startswith("rftlab: advantage each in Python makes this run ")
+    assert said[0].endswith(" times as long; batched=True or numba makes it fast")
+
+
+def test_a_run_that_is_not_slow_says_nothing(monkeypatch, capfd):
+    monkeypatch.setattr("rftlab.shared.own.pace.ENOUGH", 0.0)
+    monkeypatch.setattr("rftlab.shared.own.pace.TIMES", 1e6)
+    rl.advantage("each")(middle)
+    curve(rl.preset("each"))
+    assert "as long" not in capfd.readouterr().err
 
 
 def test_a_slow_function_is_told_so(monkeypatch):
@@ -350,6 +472,59 @@ def test_a_changed_function_is_another_run():
     assert len(sources) == 2
 
 
+READS = """
+import numpy as np
+import pandas as pd
+import base
+
+TABLE = np.linspace(0.0, 1.0, 5000)
+FRAME = pd.DataFrame({"a": range(1000)})
+SERIES = pd.Series({"a": 1.0})
+FACTOR = 1.0
+
+class Slots:
+    __slots__ = ("eps",)
+
+    def __init__(self, eps):
+        self.eps = eps
+
+SLOTS = Slots(0.5)
+
+class Below(base.Base):
+    def scale(self):
+        return FACTOR
+
+# HERE
+def function(rewards):
+    return rewards * TABLE[7] + FRAME.a[3] + SERIES["a"] + SLOTS.eps + Below().scale() + Below.shift
+"""
+CHANGES = {
+    "a number of an array": ("# HERE", "TABLE[2500] = 9.0"),
+    "a number of a table": ("# HERE", "FRAME.loc[500, 'a'] = -1"),
+    "a label of a table": ('{"a": 1.0}', '{"b": 1.0}'),
+    "a slot of an object": ("Slots(0.5)", "Slots(0.25)"),
+    "what a method reads": ("FACTOR = 1.0", "FACTOR = 2.0"),
+    "a base class": ("shift = 0", "shift = 1"),
+}
+
+
+def test_all_that_a_function_reads_is_in_its_hash(tmp_path, monkeypatch):
+    """To the last number: how Python shows a large array, or a class, leaves much out."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def hashed(old="", new=""):
+        for name, text in (("reads", READS), ("base", "class Base:\n    shift = 0\n")):
+            (tmp_path / f"{name}.py").write_text(text.replace(old, new) if old else text)
+            sys.modules.pop(name, None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        return source_sha256(importlib.import_module("reads").function)
+
+    found = {what: hashed(*change) for what, change in CHANGES.items()}
+    assert hashed() == hashed() and len({hashed(), *found.values()}) == 1 + len(CHANGES)
+
+
 def test_it_has_a_card_and_a_label():
     rl.advantage("mine", surrogate=rl.Clip(0.1, 0.3))(centred)
     assert CARDS["mine"].family == "Your own" and CARDS["mine"].title == "Reward minus the mean."
@@ -372,12 +547,23 @@ def test_it_has_a_card_and_a_label():
         ("", centred, "name = '' of an estimator"),
         ("mine", lambda: 0, "mine: the function takes other arguments"),
         ("mine", 3, "mine: the function takes other arguments"),
+        ("mine", lambda rewards, *, eps: 0, "mine: the function takes other arguments"),
+        ("mine", lambda *rewards: 0, "mine: the function takes other arguments"),
+        ("mine", lambda rewards=None: 0, "mine: the function takes other arguments"),
         ("mine", later, "mine: the function is async, or yields; allowed: one that returns"),
     ],
 )
 def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message):
     with pytest.raises(rl.UserError, match=message):
         rl.advantage(name)(function)
+
+
+@pytest.mark.parametrize(("kind", "own"), [(rl.advantage, "advantage"), (rl.surrogate, "surrogate")])
+def test_choices_are_fields_of_an_estimator_but_the_functions_own(kind, own):
+    function = centred if own == "advantage" else clipped
+    for choice in ("baseline", own):
+        with pytest.raises(rl.UserError, match=f"mine: a field of the estimator = '{choice}' is unknown; allowed: "):
+            kind("mine", **{choice: rl.Clip()})(function)
 
 
 def test_a_compiled_function_takes_no_stack():
