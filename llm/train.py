@@ -93,7 +93,7 @@ def train(
     rewards = () if reward is None else loaded(reward, reward_weights)
     check(bool(rewards) or not run.rewards, "the run has rewards and train got none; allowed: reward=, with functions")
     run = replace(run, rewards=tuple(each.named for each in rewards))
-    with locked(folder, report.remark), threads_of(run), within_memory("the run"):
+    with locked(folder, report.remark), threads_of(run), torch.enable_grad(), within_memory("the run"):
         _open(folder, run, report.remark)
         return _train(run, folder, report, engine_of, rewards)
 

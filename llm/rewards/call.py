@@ -5,12 +5,13 @@ R responses to G prompts; _R runs along responses, _T along tokens.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import chdir, contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for
@@ -153,13 +154,15 @@ class RewardCaller:
         given = self._arguments(reward, batch)
         kept = copy.deepcopy(given)
         try:
-            said = within(self.seconds, partial(reward.function, **given))
+            said = self._asked(reward, given)
         except OutOfTime:
             raise UserError(
                 f"reward {name}, {batch.place}: no answer after {self.seconds:g} s for the {n} responses of "
                 f"{_groups(batch)}; allowed: less, or a larger reward timeout"
             ) from None
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also what is no Exception: an exit, a cancelled task, a panic in compiled code
             raise UserError(f"reward {name}, {batch.place}, {self._culprit(reward, batch)}: {said_by(error)}") from None
         for key in kept:
             check(
@@ -168,6 +171,10 @@ class RewardCaller:
                 "allowed: to read it",
             )
         return _checked(name, batch, said)
+
+    def _asked(self, reward: LoadedReward, given: dict[str, list]) -> Any:
+        with _settings_kept():
+            return within(self.seconds, partial(reward.function, **given), f"reward {reward.named.name}")
 
     def _arguments(self, reward: LoadedReward, batch: RewardBatch) -> dict[str, list]:
         return {name: self._argument(name, batch) for name in self.wanted[reward.named.name]}
@@ -192,13 +199,25 @@ class RewardCaller:
         """The first group for which a reward raises on its own, in words."""
         for g in np.unique(batch.group):
             own = batch.take(np.flatnonzero(batch.group == g))
-            call = partial(reward.function, **self._arguments(reward, own))
-            with suppress(OutOfTime):
-                try:
-                    within(self.seconds, call)
-                except (Exception, SystemExit):
-                    return own.group_name(0)
+            try:
+                self._asked(reward, self._arguments(reward, own))
+            except (KeyboardInterrupt, OutOfTime) as error:
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+            except BaseException:
+                return own.group_name(0)
         return _groups(batch)
+
+
+@contextmanager
+def _settings_kept() -> Iterator[None]:
+    """Whatever a user's function does, the working folder and torch's settings are afterwards what they were."""
+    number = torch.get_default_dtype()
+    with chdir("."), torch.set_grad_enabled(torch.is_grad_enabled()):
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(number)
 
 
 def _groups(batch: RewardBatch) -> str:

@@ -12,29 +12,38 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from rftlab.shared.own import watch
+
 AGAIN = 0.5
 """Seconds after which a function that went on is interrupted once more."""
+STUBBORN = 60
+"""Interrupts after which a function that catches them all is given up."""
 
 
 class OutOfTime(BaseException):
     """The time is up. No Exception, so that `except Exception` in a user's function does not keep it."""
 
 
-def within(seconds: float, call: Callable[[], Any]) -> Any:
-    """What a call returns. Raises OutOfTime where it takes longer, and what it raises."""
+def within(seconds: float, call: Callable[[], Any], name: str = "a function") -> Any:
+    """What a call returns. Raises OutOfTime where it takes longer, and what it raises. Of one that keeps catching
+    OutOfTime nobody gets back: `rftlab.shared.own.watch` is told of it, by its name."""
     began = time.monotonic()
     in_main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    found = _interrupted(seconds, call) if in_main else _left_behind(seconds, call)
+    found = _interrupted(seconds, call, name) if in_main else _left_behind(seconds, call)
     if time.monotonic() - began > seconds:  # it had set an alarm of its own, which takes the place of ours
         raise OutOfTime
     return found
 
 
-def _interrupted(seconds: float, call: Callable[[], Any]) -> Any:
+def _interrupted(seconds: float, call: Callable[[], Any], name: str) -> Any:
     """Two ends, because the alarm may ring in the first one: whatever happens, none rings afterwards."""
-    armed = True
+    armed, rings = True, 0
 
     def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
+        if rings == STUBBORN:
+            watch.hung(f"{name}: no answer after {seconds:g} s, and it catches every interrupt")
         if armed:
             raise OutOfTime
 

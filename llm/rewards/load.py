@@ -20,11 +20,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rftlab.llm.rewards.config import NamedReward, check_names
-from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.errors import UserError, blaming, check
 from rftlab.shared.source import source_sha256
 
 Function = Callable[..., Any]
@@ -87,12 +88,12 @@ def function_at(place: str) -> Function:
         bool(colon and where and name.isidentifier()),
         f"reward = {place!r}; allowed: FILE.py:FUNCTION or MODULE:FUNCTION",
     )
-    try:
+    check(
+        not where.endswith(".py") or Path(where).is_file(),
+        f"reward = {where!r} is no file; allowed: a file with a function",
+    )
+    with blaming(f"reward = {place!r}: {where} does not load: "), chdir("."):
         module = _module_at(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise UserError(f"reward = {place!r}: {where} does not load: {said_by(error)}") from None
     check(hasattr(module, name), f"reward = {place!r}: {where} has no {name}; allowed: {_functions(module)}")
     return getattr(module, name)
 
@@ -121,7 +122,6 @@ def rewards_named(rewards: tuple[NamedReward, ...]) -> dict[str, Any]:
 
 
 def _module_at(path: Path) -> Any:
-    check(path.is_file(), f"reward = {str(path)!r} is no file; allowed: a file with a function")
     name = f"rftlab_reward_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -1,12 +1,15 @@
 """A user's rewards: what they get, what is trained on, and what is said of those that misbehave."""
 
 import json
+import os
 import threading
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from rftlab.llm.config import config_of
 from rftlab.llm.rewards.call import RewardBatch, RewardCaller
@@ -233,14 +236,17 @@ def test_parameters_are_filled_by_name():
         ("tests.support.trainer.own_rewards:absent", "has no absent; allowed: digits, count, short"),
         ("{}/broken.py:f", r"broken.py does not load: ZeroDivisionError"),
         ("{}/exits.py:f", r"exits.py does not load: SystemExit: 4"),
+        ("{}/stops.py:f", r"stops.py does not load: GeneratorExit: 5"),
     ],
 )
 def test_a_place_that_has_no_function_is_one_line(place, message, tmp_path):
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "exits.py").write_text("raise SystemExit(4)")
+    (tmp_path / "stops.py").write_text("import os\nos.chdir('/')\nraise GeneratorExit(5)")
+    before = os.getcwd()
     with pytest.raises(UserError, match=message) as error:
         function_at(place.format(tmp_path))
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and os.getcwd() == before
 
 
 @pytest.mark.parametrize(
@@ -270,6 +276,7 @@ WRONG = {
     "no_number": "the group of prompt 40: it returned NoneType",
     "raises": "the group of prompt 40: ZeroDivisionError: division by zero",
     "leaves": "the group of prompt 40: SystemExit: 3",
+    "cancelled": "the group of prompt 40: CancelledError: gone",
     "sleeps": "no answer after 0.2 s for the 4 responses of the groups of prompts 40, 41",
     "spins": "no answer after 0.2 s",
     "changes": "the group of prompt 41: it changed its input truths",
@@ -291,6 +298,36 @@ def test_a_reward_that_misbehaves_is_named_with_round_and_group(name):
 def test_a_column_that_is_not_there_is_named_before_training(tmp_path):
     with pytest.raises(UserError, match="reward wants_more asks for difficulty; allowed: responses, truths, prompts"):
         train(run_of(), tmp_path, reward=mine.wants_more)
+
+
+def test_what_a_reward_sets_for_itself_does_not_reach_the_run(tmp_path, monkeypatch):
+    """A run in a folder that is named from here is written here, and learns."""
+    monkeypatch.chdir(tmp_path)
+    run = run_of(rounds=2, eval_every=2)
+    found = [train(run, Path(name), reward={"digits": getattr(mine, name)}) for name in ("digits", "moves")]
+    assert Path.cwd() == tmp_path and torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32
+    assert same(*found) and (tmp_path / "moves" / "curve.parquet").is_file()
+    with torch.no_grad():  # as a file that turns gradients off when it is read
+        assert same(train(run, Path("again"), reward=mine.digits), found[0])
+
+
+def test_a_reward_that_catches_every_interrupt_is_given_up(monkeypatch):
+    said, heard = [], threading.Event()
+
+    def stubborn():
+        while not heard.is_set():
+            try:
+                heard.wait(5)
+            except BaseException:
+                continue
+        return 3
+
+    monkeypatch.setattr("rftlab.llm.rewards.limit.AGAIN", 0.01)
+    monkeypatch.setattr("rftlab.llm.rewards.limit.STUBBORN", 3)
+    monkeypatch.setattr("rftlab.shared.own.watch._do", lambda line: [said.append(line), heard.set()])
+    with pytest.raises(OutOfTime):
+        within(0.05, stubborn, "reward stubborn")
+    assert said == ["reward stubborn: no answer after 0.05 s, and it catches every interrupt"]
 
 
 def test_a_run_stops_resumable(tmp_path):

@@ -1,10 +1,13 @@
 """Rewards such as users write; `tests/llm/test_rewards.py` gives them to the trainer."""
 
+import asyncio
 import itertools
+import os
 import re
 import time
 
 import numpy as np
+import torch
 
 PATTERN, SCALE = re.compile("[0-9]"), 0.25
 
@@ -60,6 +63,18 @@ def raises(responses):
 
 def leaves(responses):
     raise SystemExit(3)
+
+
+def cancelled(responses):
+    raise asyncio.CancelledError("gone")
+
+
+def moves(responses):
+    """Works in another folder and with other settings of torch, and leaves them so."""
+    os.chdir("/")
+    torch.set_grad_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    return digits(responses)
 
 
 def sleeps(responses):
