@@ -22,6 +22,8 @@ from rftlab.studies.results.evalstats import power, seeds_needed
 
 CHANCE, LEVEL = 0.8, 0.05
 """Chance to find a difference that is there; chance to find one that is not."""
+ROUNDING = 1e-12
+"""A standard error of a Pass@1 below this is none: runs that are equal, as rounded ones may be."""
 MAX_SPLITS = 200_000
 """Splits of the runs that a permutation test counts."""
 
@@ -81,7 +83,7 @@ class Difference(NamedTuple):
 
     value: float
     low: float
-    """Of the 95% interval; -inf and inf where one run a side leaves the noise unknown."""
+    """Of the 95% interval; -inf and inf where the noise is unknown: one run a side, or runs that are all equal."""
     high: float
     p_value: float
     """Of a t test: Welch's, or of the pairs; nan where it cannot be made."""
@@ -116,8 +118,10 @@ def compared(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None = N
     if len(a) < 2 or len(b) < 2:
         return Difference(value, -inf, inf, nan, nan, *counted)
     error, freedom, pooled = _spread(a, b, paired)
+    if error < ROUNDING:
+        return Difference(value, -inf, inf, nan, nan, *counted)
     width = stats.t.isf(LEVEL / 2, freedom) * error
-    p_value = 2 * stats.t.sf(abs(value) / error, freedom) if error > 0 else (1.0 if value == 0 else 0.0)
+    p_value = 2 * stats.t.sf(abs(value) / error, freedom)
     return Difference(value, value - width, value + width, float(p_value), pooled, *counted)
 
 

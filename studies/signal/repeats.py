@@ -33,6 +33,14 @@ def final_score(run: ImportedRun, task: str | None = None) -> float | None:
     return float(rows[rows["round"] == rows["round"].max()]["value"].mean())
 
 
+def tasks_told(runs: list[ImportedRun], task: str | None) -> str:
+    """What to tell where scores are means over several test sets; "" where they are not."""
+    parts = (piece for run in runs for piece in run.pieces)
+    tasks = sorted({piece.task for piece in parts if (piece.split, piece.metric) == ("test", METRIC)})
+    several = task is None and len(tasks) > 1
+    return f"Pass@1 is the mean over {', '.join(tasks)}; NAME/TASK is one of them" if several else ""
+
+
 def scores_of(runs: list[ImportedRun], task: str | None = None) -> dict[str, float]:
     """`final_score` by the runs' names, those without left out. Raises UserError where none has one."""
     found = {run.name: score for run in runs if (score := final_score(run, task)) is not None}

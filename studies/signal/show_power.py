@@ -19,7 +19,7 @@ from rftlab.studies.signal.power import (
     sigma_of_difference,
     smallest_difference,
 )
-from rftlab.studies.signal.repeats import pooled_sigma, repeats_of
+from rftlab.studies.signal.repeats import pooled_sigma, repeats_of, tasks_told
 
 SEEDS = (2, 3, 5, 10, 20)
 
@@ -33,14 +33,15 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
     )
     say(console, "; ".join(sides))
     if not isfinite(found.low):
-        say(console, f"difference {found.value:+.4f}; one run on a side says nothing of the seeds: cannot be told")
+        why = "one run on a side says" if min(len(a), len(b)) < 2 else "runs of a side that are all equal say"
+        say(console, f"difference {found.value:+.4f}; {why} nothing of the seeds: cannot be told")
         say(console, "more seeds, or --sigma of such runs, would tell", "dim")
         return
     test = "z test" if sigma is not None else "t test of pairs" if paired else "Welch's t test"
     say(
         console,
         f"difference {found.value:+.4f}, 95% interval {found.low:+.4f} to {found.high:+.4f} ({test}, "
-        f"p = {found.p_value:.3f})",
+        f"{_p(found.p_value)})",
     )
     say(console, _verdict(found), "bold")
     _show_permutation(console, found)
@@ -54,6 +55,10 @@ def show_compared(console: Console, a: np.ndarray, b: np.ndarray, paired: bool, 
         )
 
 
+def _p(value: float) -> str:
+    return f"p = {value:.3f}" if value >= 0.0005 else "p < 0.001"
+
+
 def _verdict(found: Difference) -> str:
     if found.seen:
         return "a difference: the interval leaves out 0"
@@ -63,12 +68,18 @@ def _verdict(found: Difference) -> str:
 def _show_permutation(console: Console, found: Difference) -> None:
     if isnan(found.permutation):
         return
-    say(console, f"counted over all ways to deal the runs: p = {found.permutation:.3f}", "dim")
+    say(console, f"counted over all ways to deal the runs: {_p(found.permutation)}", "dim")
     if found.least > 0.05:
         text = (
             f"with so few runs that cannot be below {found.least:.3f}: the t test decides, which takes noise as normal"
         )
         say(console, f" {text}", "dim")
+
+
+def show_tasks(console: Console, runs: list[ImportedRun], task: str | None = None) -> None:
+    """Over which test sets a Pass@1 is a mean, where it is one."""
+    if text := tasks_told(runs, task):
+        say(console, text)
 
 
 def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = None) -> float:

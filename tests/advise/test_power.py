@@ -131,9 +131,17 @@ def test_one_run_a_side_says_nothing_unless_sigma_is_known():
     assert not compared(A[:1], B[:1], False, sigma=0.05).seen
 
 
-def test_equal_runs_are_no_difference():
-    same = np.array([0.5, 0.5])
-    assert not compared(same, same, False).seen and compared(same, same, True).p_value == 1
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("other", [0.3, 0.5])
+def test_runs_that_are_all_equal_say_nothing_of_the_noise(other, paired):
+    found = compared(np.full(3, 0.3), np.full(3, other), paired)
+    assert not found.seen and np.isnan(found.p_value) and found.value == pytest.approx(other - 0.3)
+    status, text = rftlab("power", "--a", "0.3", "0.3", "--b", str(other), str(other))
+    assert status == 0 and "cannot be told" in text and "a difference:" not in text
+
+
+def test_a_p_value_is_never_printed_as_zero():
+    assert "p < 0.001" in rftlab("power", "--a", *("0.40", "0.41") * 5, "--b", *("0.50", "0.51") * 5)[1]
 
 
 # --- imported runs ---
@@ -206,3 +214,9 @@ def test_seeds_and_questions_are_told_paired_and_unpaired():
     assert "5,887 paired" in text and "0.0135" in text
     _, text = rftlab(*ask, "--correlation", 0.8)
     assert "5 paired (correlation 0.8)" in text
+
+
+def test_a_mean_over_several_test_sets_is_said():
+    sides = ("--a", "*-n64-m16/*", "--b", "*-n16-m16/*")
+    assert "mean over amc23, gsm8k, math500" in rftlab("power", "--imported", "public:pods", *sides)[1]
+    assert "mean over amc23" not in rftlab("power", "--imported", "public:pods/gsm8k", *sides)[1]

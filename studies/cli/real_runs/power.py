@@ -73,6 +73,8 @@ class Power:
         from rftlab.studies.signal import show_power as show
 
         sigma = self.sigma
+        if self.imported:
+            show.show_tasks(console, *self._runs())
         if self.a:
             show.show_compared(console, *self._sides(), self.paired, sigma)
         elif self.imported:
