@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PINS := $(if $(filter yes,$(NEWEST)),,--constraint constraints.txt)
 TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
-SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --seeds 1 --compute.engine vllm --compute.threads 1
+SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --compute.engine vllm --compute.threads 1
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
@@ -67,8 +67,8 @@ reference: $(VENV)/installed-llm
 	$(BIN)/python -m rftlab.studies.tools.export results
 
 reference-smollm2: $(VENV)/installed-vllm
-	$(SMOLLM2_CELL) --preset minimalist --batch-size 32 --rollouts 1
-	for split in '32 --rollouts 8' '8 --rollouts 32'; do $(SMOLLM2_CELL) --preset paper_text --batch-size $$split || exit 1; done
+	$(SMOLLM2_CELL) --seeds 2 --preset minimalist --batch-size 32 --rollouts 1
+	for split in '32 --rollouts 8' '8 --rollouts 32'; do $(SMOLLM2_CELL) --seeds 1 --preset paper_text --batch-size $$split || exit 1; done
 	$(BIN)/python -m rftlab.studies.tools.export results
 
 lint: $(VENV)/installed-test

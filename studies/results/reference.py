@@ -1,8 +1,9 @@
 """Reference runs of language models, which come with the package so that the simulator's report can show them beside
 its own.
 
-Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and two cells of SmolLM2 on word problems,
-one seed, made by `make reference-smollm2`. studies/tools/export.py takes them from a results folder.
+Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and three cells of SmolLM2 on word
+problems, the baseline with two seeds and the others with one, made by `make reference-smollm2`.
+studies/tools/export.py takes them from a results folder.
 """
 
 from dataclasses import replace
@@ -40,15 +41,14 @@ def reference() -> Results:
 
 
 def smollm2_points() -> list[Point]:
-    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, sampled by vLLM."""
+    """The baseline, two seeds, and 256 rollouts a round with GRPO from 32 and from 8 prompts; sampled by vLLM."""
     start = start_at("smollm2-words", "llm")
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
-    cells = (EXPERIMENTS["baseline"].cells[0], *(splits[batch_size] for batch_size in (32, 8)))
+    cells = ((EXPERIMENTS["baseline"].cells[0], 2), (splits[32], 1), (splits[8], 1))
+    usual = {"rounds": start.design.rounds, "eval_every": start.design.eval_every}
     return [
-        Point(
-            "smollm2-words",
-            replace(start, design=replace(cell, rounds=start.design.rounds, eval_every=start.design.eval_every)),
-        )
-        for cell in cells
+        Point("smollm2-words", replace(start, design=replace(cell, **usual), seed=seed))
+        for cell, seeds in cells
+        for seed in range(seeds)
     ]

@@ -34,11 +34,12 @@ def test_reference_runs_are_whole_studies():
 
 
 def test_single_cells_of_smollm2_rise_by_more_than_their_error():
-    curves, wanted = shipped(), {(point.pair, point.cell) for point in smollm2_points()}
+    curves, wanted = shipped(), {(point.pair, point.cell, point.run.seed) for point in smollm2_points()}
     own = curves[~curves["pair"].isin(reference().curves["pair"])]
-    assert set(zip(own["pair"], own["cell"], strict=True)) == wanted and own["planned_rounds"].eq(20).all()
-    for _, cell in own.groupby("cell"):
-        first, last = cell["test_pass_at_1"].iloc[[0, -1]]
+    assert set(zip(own["pair"], own["cell"], own["seed"], strict=True)) == wanted
+    assert own["planned_rounds"].eq(20).all()
+    for _, run in own.groupby(["cell", "seed"]):
+        first, last = run["test_pass_at_1"].iloc[[0, -1]]
         assert last - first > 4 * np.sqrt(0.25 / 200)
 
 
