@@ -64,4 +64,4 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
 
 def split_of(case: Case) -> dict:
     """What a forecast may know of a pair, and what it is scored on."""
-    return {"pair": case.pair, "known": list(case.known), "known_seed": 0, "held_out": list(case.held_out)}
+    return {"pair": case.pair, "known": list(case.known), "known_seed": case.seed, "held_out": list(case.held_out)}

@@ -58,6 +58,8 @@ class Case(NamedTuple):
     """Whether the simulator is calibrated too."""
     rates: tuple[float | None, ...] = ()
     """Learning rates of the held-out cells; those of the known runs where left out or None."""
+    seed: int = 0
+    """Of the runs that the evidence comes from."""
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -65,20 +67,23 @@ class Case(NamedTuple):
         return tuple(self.cells)
 
 
-def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows that a pilot may see, those of its cells with seed 0, and all rows of the cells that it may not."""
+def split(curves: pd.DataFrame, pair: str, known: tuple[str, ...], seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that a pilot may see, those of its cells with that seed, and all rows of the cells that it may not."""
     own = curves[curves["pair"] == pair]
-    return own[own["cell"].isin(known) & (own["seed"] == 0)], own[~own["cell"].isin(known)]
+    return own[own["cell"].isin(known) & (own["seed"] == seed)], own[~own["cell"].isin(known)]
 
 
-def language_case(curves: pd.DataFrame, pair: str, pairs: list[str], known: tuple[str, ...] = PILOT_CELLS) -> Case:
-    """A pair of language-model runs. curves: rows as in `Results.curves`, of all `pairs`."""
-    seen, hidden = split(curves, pair, known)
-    evidence = evidence_of(pilot_from(seen, shipped_base(pair), known))
+def language_case(
+    curves: pd.DataFrame, pair: str, pairs: list[str], known: tuple[str, ...] = PILOT_CELLS, seed: int = 0
+) -> Case:
+    """A pair of language-model runs, of which those of `known` with one seed are known. curves: rows as in
+    `Results.curves`, of all `pairs`."""
+    seen, hidden = split(curves, pair, known, seed)
+    evidence = evidence_of(pilot_from(seen, shipped_base(pair), known, seed))
     evidence = evidence._replace(others=language_others(curves, pair, pairs))
     truth, facts = finals(hidden, pair), evidence.facts
     cells = at_rounds(tuple(truth.columns), start_at(pair, "llm").design.rounds)
-    return Case(pair, evidence, known, cells, {"test": truth}, (facts.n_train, facts.n_test))
+    return Case(pair, evidence, known, cells, {"test": truth}, (facts.n_train, facts.n_test), seed=seed)
 
 
 def at_rounds(names: tuple[str, ...], rounds: int) -> dict[str, Design]:
@@ -93,10 +98,14 @@ def language_cases(curves: pd.DataFrame) -> list[Case]:
 
 
 def partial_cases(curves: pd.DataFrame) -> list[Case]:
-    """A case for every pair of which some designs and the base model come with the package: known is the baseline,
-    held out is the rest."""
+    """For every pair of which some designs and the base model come with the package: known is the baseline, held out
+    is the rest. A case for each seed of the baseline, because a forecast from one run is as good as that run."""
     whole = whole_pairs(curves)
-    return [language_case(curves, pair, whole, (RAW,)) for pair in shipped_pairs() if pair not in whole]
+    known = curves[(curves["cell"] == RAW) & curves["pair"].isin(set(shipped_pairs()) - set(whole))]
+    runs = sorted(set(zip(known["pair"], known["seed"].tolist(), strict=True)))
+    return [
+        language_case(curves, pair, whole, (RAW,), seed)._replace(pair=f"{pair} seed {seed}") for pair, seed in runs
+    ]
 
 
 def paper_cases() -> list[Case]:

@@ -251,9 +251,9 @@ def test_a_leak_would_be_seen(monkeypatch):
 
     np.testing.assert_array_equal(*forecasts())
 
-    def leaking(curves, pair, known):
+    def leaking(curves, pair, known, seed):
         own = curves[(curves["pair"] == pair) & curves["cell"].isin(known)]
-        return own[own["seed"] == 1].assign(seed=0), split(curves, pair, known)[1]
+        return own[own["seed"] == 1].assign(seed=seed), split(curves, pair, known, seed)[1]
 
     monkeypatch.setattr("rftlab.studies.score.score.split", leaking)
     first, second = forecasts()
@@ -264,13 +264,14 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
     for case in language_cases(shipped()):
         check_split(case)
         assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
-    (part,) = partial_cases(shipped())
-    check_split(part)
-    assert (part.pair, part.known, part.held_out) == (
-        "smollm2-words",
-        (RAW,),
-        ("32x8-paper_text", "8x32-paper_text"),
-    ) and len(part.evidence.runs) == 1
+    parts = partial_cases(shipped())
+    assert [part.pair for part in parts] == [f"smollm2-words seed {seed}" for seed in range(2)]
+    for seed, part in enumerate(parts):
+        check_split(part)
+        assert (part.known, part.seed, part.held_out) == ((RAW,), seed, ("32x8-paper_text", "8x32-paper_text"))
+        known = shipped().query("pair == 'smollm2-words' and cell == @RAW and seed == @seed and round > 0")
+        np.testing.assert_array_equal(part.evidence.runs[0].values[:, 1], known["test_pass_at_1"])
+        assert len(part.evidence.runs) == 1
     assert len(paper_cases()) == 6
     for case in paper_cases():
         check_split(case)
