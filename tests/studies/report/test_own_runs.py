@@ -103,6 +103,7 @@ def hostile(tmp_path_factory, request):
 @pytest.mark.parametrize("width", [390, 1400])
 def test_hostile_names_of_runs_do_nothing(browser, hostile, width):
     browser.open(hostile, width)
+    browser.unfold()
     assert browser.driver.title.startswith("rftlab") and browser.run("return document.scripts.length") == 1
     assert browser.all("img, iframe, object, [onerror], [onload], [onmouseover]") == []
     assert browser.run("return document.documentElement.scrollWidth") <= width

@@ -9,6 +9,8 @@ from tests.support.web.browser import HOSTILE, Page, browser, until
 from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
 
 __all__ = ["browser"]
+FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
+"""Whether what is folded can be seen."""
 SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())"
 
 
@@ -180,6 +182,8 @@ def test_the_page_follows_the_system_and_the_switch(browser, report):
 def test_it_fits_and_is_accessible(browser, report, width, theme):
     browser.open(report, width, theme)
     assert browser.run("return document.documentElement.scrollWidth") <= width
+    browser.unfold()
+    assert browser.run("return document.documentElement.scrollWidth") <= width and all(browser.run(FOLDED))
     assert browser.unfit() == []
     quiet(browser)
 
@@ -204,10 +208,6 @@ def test_a_printer_gets_all_of_it_in_light(browser, report):
     assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
     assert pdf.startswith("JVBERi0") and len(pdf) > 50_000
-
-
-FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
-"""Whether what is folded can be seen."""
 
 
 @pytest.mark.parametrize("width", [390, 1400])
@@ -283,6 +283,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser, hostile, width):
     assert [text.split() for text in texts] == [text.split() for text in HOSTILE]
     assert browser.all("img, iframe, object, embed, form[action], [onerror], [onload], [onmouseover]") == []
     assert browser.run("return document.scripts.length") == 1
+    browser.unfold()
     browser.run("document.querySelectorAll('th button.sort').forEach(b => b.click())")
     assert browser.driver.title == title and title.startswith("rftlab")
     assert browser.run("return document.documentElement.scrollWidth") <= width

@@ -97,6 +97,10 @@ class Page:
         """The first element of a query."""
         return self.driver.find_element("css selector", query)
 
+    def unfold(self) -> None:
+        """Open all that is folded."""
+        self.run("document.querySelectorAll('details.fold').forEach(one => { one.open = true; })")
+
     def shown(self, query: str) -> int:
         """How many elements of a query take room."""
         return self.run(
