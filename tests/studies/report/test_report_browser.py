@@ -11,6 +11,8 @@ from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, with
 __all__ = ["browser"]
 FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
 """Whether what is folded can be seen."""
+FEW_AND_MORE = "<section id='theory'><details><summary>1 more</summary><p>a number</p></details></section>"
+"""As the section on theory folds the rest of a long check."""
 SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())"
 
 
@@ -36,7 +38,8 @@ def report(tmp_path_factory):
     """Two simulated pairs with a small language model beside them."""
     main = part(curves_of(PAIRS[:2], seeds=3))
     beside = part(with_metrics(curves_of(TINY[:1], seeds=3)), level="llm")
-    return write_report(tmp_path_factory.mktemp("report"), CHOSEN, main, beside, {"command": "x"}, ["a note"])
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(folder, CHOSEN, main, beside, {"command": "x"}, ["a note"], theory=FEW_AND_MORE)
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +231,7 @@ def test_what_one_reads_seldom_is_folded_and_opens_when_asked(browser, report, w
 def test_what_is_folded_is_printed(browser, report):
     browser.open(report, media="print")
     assert len(browser.run(FOLDED)) > 5 and all(browser.run(FOLDED))
+    assert browser.run("return document.querySelector('#theory p').checkVisibility()")
 
 
 def test_what_is_looked_for_opens_where_it_is(browser, report):
