@@ -130,7 +130,7 @@ def _parts_of_array(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     if numbers.dtype.hasobject:
         yield from _parts(numbers.tolist(), seen)
     else:
-        yield hashlib.sha256(np.ascontiguousarray(numbers)).hexdigest()
+        yield hashlib.sha256(numbers.tobytes()).hexdigest()
 
 
 def _parts_of_instance(value: Any, seen: dict[int, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ def _values(value: Any) -> Sequence[Any]:
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
 
 
-def _columns(start: Any, given: Values, what: str) -> dict[str, Sequence[Any]]:
+def _columns(start: Any, given: Values, what: str) -> dict[str, list[Any]]:
     """Values by name of the field. Raises UserError for what can be no value of it."""
     check(isinstance(given, Mapping), f"{what} is a {type(given).__name__}; allowed: names of fields and their values")
     kinds = get_type_hints(type(start))
@@ -62,7 +62,7 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
     check(fits, f"{name} = {value!r:.60}; allowed: {said}")
 
 
-def _combinations(columns: dict[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _combinations(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(columns, chosen, strict=True)) for chosen in product(*columns.values())]
 
 
