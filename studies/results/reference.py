@@ -46,9 +46,9 @@ def smollm2_points() -> list[Point]:
     start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
     cells = ((EXPERIMENTS["baseline"].cells[0], 2), (splits[32], 1), (splits[8], 1))
-    usual = {"rounds": start.design.rounds, "eval_every": start.design.eval_every}
+    rounds, every = start.design.rounds, start.design.eval_every
     return [
-        Point("smollm2-words", replace(start, design=replace(cell, **usual), seed=seed))
+        Point("smollm2-words", replace(start, design=replace(cell, rounds=rounds, eval_every=every), seed=seed))
         for cell, seeds in cells
         for seed in range(seeds)
     ]
