@@ -51,7 +51,7 @@ pins:
 	rm -rf .venv-newest
 	$(MAKE) NEWEST=yes .venv-newest/installed-vllm .venv-newest/installed-explore .venv-newest/installed-docs .venv-newest/installed-trl
 	head -n 1 constraints.txt >constraints.new
-	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' >>constraints.new
+	.venv-newest/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(vllm|triton|nvidia-|cuda-|torchvision|torchaudio)/d; s/\+cpu$$//' | tr A-Z a-z >>constraints.new
 	mv constraints.new constraints.txt
 	rm -rf .venv-newest
 
@@ -59,7 +59,7 @@ pins-verl:
 	rm -rf .venv-verl
 	$(MAKE) NEWEST=yes .venv-verl/installed
 	head -n 1 constraints-verl.txt >constraints.new
-	.venv-verl/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(triton|nvidia-|cuda-)/d; s/\+cpu$$//' >>constraints.new
+	.venv-verl/bin/python -m pip freeze --exclude-editable | sed -E '/@|^(triton|nvidia-|cuda-)/d; s/\+cpu$$//' | tr A-Z a-z >>constraints.new
 	mv constraints.new constraints-verl.txt
 
 reference: $(VENV)/installed-llm

@@ -9,7 +9,7 @@ from rftlab.llm.config import LLMRun, LoRA, Model
 from rftlab.llm.tasks.config import TaskConfig
 from rftlab.shared.errors import UserError, check, plain
 from rftlab.shared.files import verify_folder
-from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json
+from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered, read_json, real
 
 CONFIG, CHECKPOINTS, STATE = "config.json", "checkpoints", "state.json"
 
@@ -62,7 +62,7 @@ def stored_run(folder: Path) -> StoredRun:
     """The run in a folder of `rftlab train`. Raises UserError where there is none."""
     place = folder / CONFIG
     allowed = "allowed: a folder of rftlab train"
-    check(kind_of(folder.resolve()) == FOLDER, f"{folder} is no folder; {allowed}")
+    check(kind_of(real(folder)) == FOLDER, f"{folder} is no folder; {allowed}")
     try:
         config = read_json(place)
     except (OSError, ValueError) as error:

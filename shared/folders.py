@@ -53,6 +53,12 @@ def kind_of(path: Path) -> str | None:
     return _KINDS.get(stat.S_IFMT(mode), "a device")
 
 
+def real(path: Path) -> Path:
+    """Where a path leads, links followed; a link that leads to itself is left as it is, which `Path.resolve` raises
+    RuntimeError for in some versions of Python."""
+    return Path(os.path.realpath(path))
+
+
 def below(root: Path, *names: str) -> Path:
     """root/names, where the parts between are folders or not there yet. Raises UserError, which names the part that
     is anything else."""

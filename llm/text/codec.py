@@ -8,6 +8,9 @@ from rftlab.llm.tasks.task import Prompt, text_of
 from rftlab.llm.text.chat import rendered
 from rftlab.shared.errors import UserError, check
 
+LARGEST_ID = 2**31 - 1
+"""What every tokenizer and engine can count to."""
+
 
 class Codec(Protocol):
     """What a model reads and writes."""
@@ -47,8 +50,8 @@ class TextCodec:
         self.tokenizer, self.n_ids = tokenizer, n_ids
         ends = [i for i in (*named, tokenizer.eos_token_id) if i is not None]
         for end in ends:
-            good = type(end) is int and end >= 0
-            check(good, f"the model has the end-of-sequence id {str(end)[:80]!r}; allowed: whole numbers of 0 or more")
+            good = type(end) is int and 0 <= end <= LARGEST_ID
+            check(good, f"the model has the end-of-sequence id {str(end)[:80]!r}; allowed: 0 to {LARGEST_ID}")
         self.stops = tuple(sorted(set(ends)))
         check(
             bool(self.stops),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import sha256_of
-from rftlab.shared.folders import FILE, kind_of
+from rftlab.shared.folders import FILE, kind_of, real
 from rftlab.studies.logs.assemble import assemble
 from rftlab.studies.logs.config_file import read_config
 from rftlab.studies.logs.designs import tool_of_config
@@ -70,7 +70,7 @@ def _listed(found: RawRun | list[RawRun]) -> list[RawRun]:
 
 
 def _sum(path: Path) -> str:
-    return sha256_of(path.resolve()) if path.is_file() else str(path.resolve())
+    return sha256_of(real(path)) if path.is_file() else str(real(path))
 
 
 def _read(path: Path, columns: dict[str, str]) -> tuple[list[RawRun], list[Path]]:

@@ -22,7 +22,7 @@ import pyarrow.parquet as parquet
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import reported, sha256_of, verify_folder, write_file, write_folder
-from rftlab.shared.folders import folder_below, folders_in, kind_of, read_file
+from rftlab.shared.folders import folder_below, folders_in, kind_of, read_file, real
 from rftlab.studies.logs.long_form import SCHEMA, pieces_of, tables_of
 from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece
 from rftlab.studies.runs.seal import read_sealed, sealed
@@ -46,7 +46,7 @@ def check_name(name: str) -> str:
 
 def name_for(path: Path) -> str:
     """The name of a collection that is given none: that of its first path."""
-    stem = path.resolve().stem if path.is_file() else path.resolve().name
+    stem = real(path).stem if path.is_file() else real(path).name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "runs"
 
 

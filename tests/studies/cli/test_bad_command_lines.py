@@ -49,6 +49,25 @@ def test_a_link_that_leads_to_itself_is_one_line(command, tmp_path, monkeypatch,
     assert (status, said.out, said.err.count("\n")) == (2, "", 1) and "loop" in said.err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import loop",
+        "diagnose loop",
+        "signal loop",
+        "report train:loop",
+        pytest.param("rollouts loop", marks=TRAIN.marks),
+        pytest.param("export loop model", marks=TRAIN.marks),
+    ],
+)
+def test_a_link_to_itself_in_place_of_a_log_or_a_run_is_one_line(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    status = guarded(lambda: run(line.split()))
+    said = capsys.readouterr()
+    assert (status, said.out, said.err.count("\n")) == (2, "", 1) and "loop" in said.err
+
+
 def test_a_refused_size_leaves_the_record_of_a_study_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rftlab.json").write_text('{"format": 1}')
