@@ -1,5 +1,7 @@
 """How pages are written."""
 
+import re
+
 import pytest
 
 from tests.support.docs.pages import ROOT
@@ -28,3 +30,12 @@ def test_prose_is_wrapped(path):
 def test_a_long_line_is_found():
     long = "word " * 21
     assert too_long(f"# {long}\n| {long}\n    {long}\n```text\n{long}\n```\n{long}\n") == [long]
+
+
+def test_the_line_below_a_forecast_has_the_numbers_of_its_page():
+    from rftlab.studies.forecast.free import TRUST
+
+    page = (ROOT / "docs" / "predict.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith("| SmolLM2-135M, words |"))
+    numbers = re.findall(r"0\.\d{3}", TRUST)
+    assert len(numbers) == 2 and all(number in row for number in numbers)
