@@ -39,3 +39,10 @@ def test_the_line_below_a_forecast_has_the_numbers_of_its_page():
     (row,) = (line for line in page.splitlines() if line.startswith("| SmolLM2-135M, words |"))
     numbers = re.findall(r"0\.\d{3}", TRUST)
     assert len(numbers) == 2 and all(number in row for number in numbers)
+
+
+def test_nothing_is_installed_by_a_name_that_no_registry_has():
+    """rftlab lies in a folder, not in a registry of packages."""
+    files = [*PAGES, *(path for path in (ROOT / "studies").rglob("*.py")), *(ROOT / "llm").rglob("*.py")]
+    wrong = re.compile(r"pip install [^\n#]*(?<![\w/.~-])rftlab(?![\w/'-]* folder|/)")
+    assert [str(path) for path in files if path.name != "log.md" and wrong.search(path.read_text())] == []

@@ -143,7 +143,7 @@ def readme(pair: str, left_out: dict[str, str]) -> str:
 
 On a cluster whose machines all see this folder:
 
-    pip install rftlab "verl=={VERL}"            # where verl runs
+    pip install ~/rftlab "verl=={VERL}"          # where verl runs; ~/rftlab is the folder of rftlab
     for run in */run.sh; do bash "$run"; done    # or one of them
     rftlab import */run.log --name verl-{pair}   # wherever rftlab is
 

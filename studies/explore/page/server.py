@@ -59,7 +59,7 @@ async def _refuse(scope: Any, send: Any) -> None:
 def check_installed() -> None:
     """Raise UserError where the extra is missing."""
     there = find_spec("nicegui") is not None
-    check(there, "rftlab explore needs NiceGUI; allowed: with the extra, pip install 'rftlab[explore]'")
+    check(there, "rftlab explore needs NiceGUI; allowed: with the extra, pip install '.[explore]' in rftlab's folder")
 
 
 def listening(port: int) -> socket.socket:
