@@ -29,6 +29,8 @@ from rftlab.studies.runs.study import Study, has_study, read_study
 
 LevelName = Literal["sim", "llm", "published"]
 _LEVELS: dict[str, LevelName] = {level: level for level in get_args(LevelName)}
+FREE = ("imported", "public", "train")
+"""Levels whose runs are of any design, task and model."""
 SEEDS = 5
 """Seeds of a simulated level that no study of the results folder names."""
 ROUNDING = 0.01
@@ -106,7 +108,7 @@ def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
 def _parse(name: str, form: str) -> CurveSetName:
     level, colon, pair_name = name.partition(":")
     check(bool(colon), f"curve set = {name!r}; {form}")
-    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, "imported", "public", "train"))
+    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, *FREE))
     check_choice(f"curve set {name!r}: pair", pair_name, names_of(_LEVELS[level]))
     return CurveSetName(_LEVELS[level], pair_name)
 

@@ -1,9 +1,12 @@
 """How pages are written."""
 
 import re
+from typing import get_args
 
 import pytest
 
+from rftlab.studies.compare.levels import FREE, LevelName
+from rftlab.studies.forecast.free import TRUST
 from tests.support.docs.pages import ROOT
 
 WIDTH = 100
@@ -33,8 +36,6 @@ def test_a_long_line_is_found():
 
 
 def test_the_line_below_a_forecast_has_the_numbers_of_its_page():
-    from rftlab.studies.forecast.free import TRUST
-
     page = (ROOT / "docs" / "predict.md").read_text()
     (row,) = (line for line in page.splitlines() if line.startswith("| SmolLM2-135M, words |"))
     numbers = re.findall(r"0\.\d{3}", TRUST)
@@ -46,3 +47,10 @@ def test_nothing_is_installed_by_a_name_that_no_registry_has():
     files = [*PAGES, *(path for path in (ROOT / "studies").rglob("*.py")), *(ROOT / "llm").rglob("*.py")]
     wrong = re.compile(r"pip install [^\n#]*(?<![\w/.~-])rftlab(?![\w/'-]* folder|/)")
     assert [str(path) for path in files if path.name != "log.md" and wrong.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize(("page", "row"), [("glossary.md", "| level |"), ("compare.md", "| `{}` |")])
+def test_pages_name_the_levels_that_there_are(page, row):
+    lines = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
+    for level in (*get_args(LevelName), *FREE):
+        assert [line for line in lines if line.startswith(row.format(level)) and f"`{level}`" in line], level
