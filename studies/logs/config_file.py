@@ -56,7 +56,7 @@ _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]{1,60})(?:[ =]+[\"']?([^\s\"'\\)-][
 
 def read_config(path: Path) -> dict[str, Any]:
     """The configuration in a file, as plain values. Raises UserError where there is none."""
-    check_file(path)
+    check_file(path, ALLOWED)
     check(
         path.stat().st_size <= LARGEST,
         f"{path} has {path.stat().st_size} bytes; allowed: a configuration of at most {LARGEST}",

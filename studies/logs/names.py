@@ -173,6 +173,15 @@ def _rules(rows, first: int) -> tuple[_Rule, ...]:
 
 _OF_TEST, _OF_TRAIN, _OF_EITHER = _rules((*_VERL_TEST, *_PRIME, *_PODS), 0), _rules(_TRAIN, 1000), _rules(_PLAIN, 2000)
 
+METRICS = tuple(sorted({rule.metric for rule in (*_OF_TEST, *_OF_TRAIN, *_OF_EITHER)} - {"score"}))
+"""Ours; {k} stands for a number."""
+
+
+def is_metric(name: str) -> bool:
+    """Whether a user's name, with or without its split, is a metric of ours."""
+    alone = re.sub(r"^(?:test|train)\.", "", name)
+    return alone == "reward" or re.sub(r"\d+$", "{k}", alone) in METRICS or alone in METRICS
+
 
 def named(source: str) -> Name | None:
     """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,

@@ -20,6 +20,7 @@ from rftlab.studies.logs.formats import (
     trl_state,
 )
 from rftlab.studies.logs.formats.completion_tables import sampled
+from rftlab.studies.logs.names import METRICS, is_metric
 from rftlab.studies.logs.run import ImportedRun, KnownDesign, RawRun
 from rftlab.studies.logs.text import ALLOWED, head_of, kind_named
 
@@ -48,6 +49,9 @@ def read_logs(
     message names file and place.
     """
     columns, settings = columns or {}, read_config(config) if config else None
+    unknown = [what for what in columns if what not in ("step", "run") and not is_metric(what)]
+    allowed = f"step, run, {', '.join(METRICS)}; test. or train. before one"
+    check(not unknown, f"columns: {unknown[:1]} is no metric; allowed: {allowed}")
     found: list[tuple[RawRun, Path, list[Path]]] = []
     seen: set[tuple[str, ...]] = set()
     checksum = cache(_sum)  # of a file with many runs once

@@ -139,6 +139,8 @@ def test_a_reader_in_a_file_of_ones_own(tmp_path):
         ("--config", "missing"),
         ("x", "--name", "../up"),
         ("x", "--columns", "step"),
+        ("x", "--columns", "reward_maen=critic/score/mean"),
+        ("x", "--columns", "reward=critic/score/mean", "reward=actor/grad_norm"),
         ("x", "--prompts", "0"),
         ("x", "--reader", "a:b"),
     ],
@@ -153,3 +155,8 @@ def test_wrong_command_lines_are_a_line(arguments, tmp_path, monkeypatch):
         and text.count("\n") == 1
         and sorted(path.name for path in tmp_path.iterdir()) == ["x"]
     )
+
+
+def test_a_configuration_that_is_missing_is_told_apart_from_a_log():
+    status, text = rftlab("import", "--config", "missing")
+    assert status == 2 and "TRL's arguments" in text and "TensorBoard" not in text

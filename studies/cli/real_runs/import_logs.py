@@ -112,4 +112,5 @@ def _columns(pairs: tuple[str, ...]) -> dict[str, str]:
     found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     wrong = [pair for pair in pairs if "=" not in pair or not all(pair.split("=", 1))]
     check(not wrong, f"columns = {wrong[:1]}; allowed: WHAT=COLUMN, such as step=iter or pass_at_1=accuracy")
+    check(len(found) == len(pairs), f"columns = {' '.join(pairs)}; allowed: one column for each")
     return found
