@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,11 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def read_json(path: Path) -> Any:
-    """What a file says. Raises OSError, and ValueError where it is not JSON that can be read."""
+def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What a file says; objects: makes one of its pairs, dict unless given. Raises OSError, and ValueError where it is
+    not JSON that can be read."""
     try:
-        found = json.loads(read_file(path))
+        found = json.loads(read_file(path), object_pairs_hook=objects)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [found]

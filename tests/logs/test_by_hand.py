@@ -91,6 +91,18 @@ def test_a_metric_that_is_twice_in_a_line_of_a_console_is_left_out(tmp_path):
     assert values(runs, "reward_mean") == {1: 0.5, 3: 0.5} and "first in line 2" in notes(runs)
 
 
+def test_a_name_that_is_twice_in_other_formats_is_left_out_or_refused(tmp_path):
+    prime = "".join(f"SUCCESS Step {s} | Time: 1s | Reward: 0.5{' | Reward: 0.9' * (s == 2)}\n" for s in (1, 2, 3))
+    assert values(read(tmp_path, prime, "prime.log"), "reward_mean") == {1: 0.5, 3: 0.5}
+    row = '{{"step": {}, "input": "q", "output": "x", "score": 0.0{}}}\n'
+    rollouts = "".join(row.format(s, ', "score": 1.0' if s == 2 else "") for s in (1, 2, 3))
+    (tmp_path / "run").mkdir()
+    runs = read(tmp_path / "run", rollouts, "rollouts.jsonl")
+    assert values(runs, "reward_mean") == {1: 0, 3: 0} and "line 2" in notes(runs)
+    state = '{"log_history": [{"step": 1, "reward": 0.1, "reward": 0.9}]}'
+    assert "'reward' is there twice" in refused(tmp_path, state, "trainer_state.json")
+
+
 def test_a_step_beyond_all_is_told(tmp_path):
     line = "step:{} - critic/score/mean:0.5 - actor/grad_norm:0.1\n"
     runs = read(tmp_path, line.format(1) + line.format(999_999_999_999) + line.format(2), "verl.log")
@@ -162,3 +174,11 @@ def test_types_of_parquet(tmp_path):
     assert [(run.name, run.rounds) for run in runs] == [("a", 6), ("log", 12)]
     assert values(runs, "reward_mean")[12] == 0.12 and 1 not in values(runs, "response_length")
     assert "left out: text" in notes(runs)
+
+
+@pytest.mark.parametrize(("folder", "split"), [("test_run", "test"), ("evals", "test"), ("value_model", "train")])
+def test_responses_of_an_evaluation_are_told_by_whole_words_and_that_is_said(folder, split, tmp_path):
+    (tmp_path / folder).mkdir()
+    row = '{{"step": {}, "input": "q", "output": "x", "score": 1.0}}\n'
+    runs = read(tmp_path / folder, "".join(row.format(step) for step in (1, 2, 3)), "rollouts.jsonl")
+    assert values(runs, "reward_mean", split) and ("evaluation" in notes(runs)) == (split == "test")

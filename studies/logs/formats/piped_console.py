@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, opened_text
+from rftlab.studies.logs.text import Head, encoding_note, lines_of, number, once, opened_text
 
 FORMAT = "console with bars"
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -63,22 +63,23 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
                 run.notes.append(f"line {place} has no end: its last value is left out")
                 parts = parts[:-1]
             prefix, at = (f"eval/{test[1]}/", test[2]) if test else ("", step[1] or step[2] if step else "")
-            for name, value in _values(parts):
+            for name, value in _values(parts).items():
                 run.add(prefix + name, int(at), value, place)
     run.notes += [f"{without} evaluations that are printed without a step left out"] if without else []
     return [run]
 
 
-def _values(parts: list[str]) -> list[tuple[str, float]]:
-    """Names and numbers of the parts of a line; what is neither is left out."""
-    found = []
+def _values(parts: list[str]) -> dict[str, float]:
+    """Numbers of the parts of a line by name; what is neither is left out."""
+    found: dict[str, float] = {}
     for part in (part.strip() for part in parts):
         time, named = _TIME.fullmatch(part), _PART.fullmatch(part)
         if time and part:
             days, hours, minutes, seconds = (float(value or 0) for value in time.groups())
-            found.append(("time/step", ((24 * days + hours) * 60 + minutes) * 60 + seconds))
+            once(found, "time/step", ((24 * days + hours) * 60 + minutes) * 60 + seconds)
         elif named:
             value = number(named["value"] + ("%" if named["unit"] == "%" else ""))
             name = named["name"].strip()
-            found += [] if value is None else [(_NAMES.get(name, name), value)]
+            if value is not None:
+                once(found, _NAMES.get(name, name), value)
     return found

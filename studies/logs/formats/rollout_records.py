@@ -23,7 +23,7 @@ from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.formats import completion_tables, episodes
 from rftlab.studies.logs.formats.tables import STEPS
 from rftlab.studies.logs.run import GroupOutcomes, RawRun, Tool
-from rftlab.studies.logs.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
+from rftlab.studies.logs.text import Head, encoding_note, finite, head_of, lines_of, object_of, opened_text, whole
 
 FORMAT = "rollouts"
 GROUPS = ("group_idx", "group_id", "example_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")
@@ -183,6 +183,8 @@ def _outcomes(split: str, readings: dict[Reading, list[list[float]]]) -> GroupOu
 def _rows(path: Path, head: Head, run: RawRun) -> Iterator[_Row]:
     """The responses of a file."""
     bad, split, beside = 0, _split_of(path), _step_beside(path)
+    told = "taken as an evaluation, as names of files or their folder say"
+    run.notes += [told] if split == "test" and told not in run.notes else []
     for place, record, end in _records(path, head, run):
         row = None if record is None else _row(record, split, beside, run)
         if row is None:
@@ -247,7 +249,7 @@ def _first(record: dict, names: tuple[str, ...]) -> float | None:
 def _split_of(path: Path) -> str:
     """By the names of the file and its folder: evaluations say so."""
     text = f"{_folder(path).name} {path.stem}".lower()
-    return "test" if re.search(r"(^|[^a-z])(eval|val|validation|test)", text) else "train"
+    return "test" if re.search(r"(?<![a-z])(eval[a-z]*|val|valid|validation|test)(?![a-z])", text) else "train"
 
 
 def _step_beside(path: Path) -> int | None:
@@ -265,7 +267,7 @@ def _folder(path: Path) -> Path:
 
 def _record(line: str) -> dict | None:
     try:
-        found = json.loads(line.strip().lstrip("\ufeff"))
+        found = json.loads(line.strip().lstrip("\ufeff"), object_pairs_hook=object_of)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

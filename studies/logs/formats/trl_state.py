@@ -16,7 +16,7 @@ from rftlab.shared.errors import UserError
 from rftlab.shared.folders import FILE, kind_of, numbered, read_json
 from rftlab.studies.logs.formats.json_lines import flat
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, whole
+from rftlab.studies.logs.text import Head, object_of, whole
 
 FORMAT, FILE_NAME, ARGUMENTS = "trainer_state.json", "trainer_state.json", "training_args.bin"
 LARGEST_ARGUMENTS = 1 << 20
@@ -75,9 +75,9 @@ def run_of(name: str, history: list, every: Any) -> RawRun:
 def _state(path: Path, head: Head) -> dict:
     try:
         found = (
-            json.loads(path.read_bytes().decode(head.encoding))
+            json.loads(path.read_bytes().decode(head.encoding), object_pairs_hook=object_of)
             if head.encoding.startswith("utf-16")
-            else read_json(path.resolve())
+            else read_json(path.resolve(), object_of)
         )
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; allowed: a whole trainer_state.json") from None
