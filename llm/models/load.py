@@ -18,7 +18,7 @@ from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.policy.lora import library, with_adapters
 from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Prompt, Split, fitting
-from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec
+from rftlab.llm.text.codec import Codec, SymbolCodec, TextCodec, is_failure
 from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import UserError, check
 
@@ -125,11 +125,13 @@ def _named(source: str, what: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # the library raises what its many parts raise
+    except BaseException as error:  # the library raises what its many parts raise
+        if not is_failure(error):
+            raise
         raise UserError(f"model.source = {source!r}: no {what} can be read: {_said(error, source)}") from None
 
 
-def _said(error: Exception, source: str) -> str:
+def _said(error: BaseException, source: str) -> str:
     """An error in a line; where the hub refuses access, what a user can do; where a model brings a program, that it
     is not run."""
     if "trust_remote_code" in str(error):
@@ -153,7 +155,7 @@ def _said(error: Exception, source: str) -> str:
     return _line(error)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """What an error says, as the part of one line."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= 200 else said[:197] + "..."

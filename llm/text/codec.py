@@ -12,6 +12,12 @@ LARGEST_ID = 2**31 - 1
 """What every tokenizer and engine can count to."""
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed, and nobody asked the process to end. A library written in Rust that panics raises what
+    is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 class Codec(Protocol):
     """What a model reads and writes."""
 
@@ -79,7 +85,9 @@ class TextCodec:
         """Ids of a prompt. text: what the template made of chat messages."""
         try:
             ids = self.tokenizer(prompt if text is None else text, add_special_tokens=text is None).input_ids
-        except Exception as error:  # tokenizers raise what they like
+        except BaseException as error:  # tokenizers raise what they like
+            if not is_failure(error):
+                raise
             said = " ".join(str(error).split())[:200]
             raise UserError(
                 f"the model's tokenizer does not take the prompt {str(prompt)[:80]!r}: {said}; correct it, or "

@@ -1,0 +1,77 @@
+"""Hostile parts of a model's folder: tokenizers, weights, configurations and adapters are refused in one line."""
+
+import json
+import shutil
+
+import pytest
+
+from rftlab.llm.budget.shapes import shape_of
+from rftlab.llm.config import Model
+from rftlab.llm.train import train
+from rftlab.shared.errors import UserError
+from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
+
+
+@pytest.mark.parametrize("ends", ["x", [[2]], {"a": 1}, -1, [2, 2.5], True, 10**30])
+def test_ends_of_a_response_are_whole_numbers(ends, folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(UserError, match=r"the end-of-sequence id .*; allowed: 0 to 2147483647"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        (
+            "normalizer",
+            {"type": "Precompiled", "precompiled_charsmap": "AQ=="},
+            "no tokenizer can be read: Precompiled",
+        ),
+        ("pre_tokenizer", {"type": "FixedLength", "length": 0}, "tokenizer does not take the prompt .*: chunk size"),
+    ],
+)
+def test_a_tokenizer_that_panics_is_one_line(part, value, message, folder, data, tmp_path):
+    """What a library written in Rust raises then is no Exception."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    said = json.loads((place / "tokenizer.json").read_bytes())
+    (place / "tokenizer.json").write_text(json.dumps(said | {part: value}))
+    with pytest.raises(UserError, match=message):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_an_adapter_is_no_model(folder, data, tmp_path):
+    """It names the model that is loaded in its place."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    (place / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "someone/else", "r": 2}))
+    for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
+        with pytest.raises(UserError, match="is an adapter to another model; allowed: a folder of a whole model"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "place", ["/dev/zero", "../model.safetensors", "weights.bin", "", 3, None, ["model.safetensors"]]
+)
+def test_weights_are_in_safetensors_files_of_the_folder(place, folder, data, tmp_path):
+    """An index may name any file of the machine; one without end takes all of its memory."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": place}}
+    (copy / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match=r"index.json has weights in .*; allowed: safetensors files of the folder"):
+        train(chat_run(copy, data), tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": ["a"]}', "[" * 100_000])
+def test_an_index_of_weights_that_is_none_is_named(text, folder, data, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json is no index of weights"):
+        train(chat_run(copy, data), tmp_path / "run")
+
+
+def test_a_configuration_without_end_is_not_read(folder, data, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with (copy / "config.json").open("r+b") as file:
+        file.truncate(10**12)  # a hole, which takes no room on the disk
+    with pytest.raises(UserError, match=r"config\.json has more than 268435456 bytes; allowed: at most that"):
+        train(chat_run(copy, data), tmp_path / "run")
