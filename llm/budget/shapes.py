@@ -191,12 +191,12 @@ def check_numbers(source: str, config: dict) -> None:
 
 
 def _check_files(source: str) -> None:
-    """Raise UserError where a folder holds an adapter, which brings another model than the one named, or what is
+    """Raise UserError where a folder holds an adapter, which would be put into the model unasked, or what is
     neither file nor folder, as a pipe, on which reading waits. Links are followed: the hub's cache has them."""
     check(
         not (Path(source) / "adapter_config.json").exists(),
-        f"model.source = {source!r} is an adapter to another model; allowed: a folder of a whole model, as `rftlab "
-        "export --merge` writes it",
+        f"model.source = {source!r} holds an adapter; allowed: a folder of a whole model, as `rftlab export "
+        "--merge` writes it",
     )
     for path in Path(source).iterdir():
         good = not path.exists() or path.is_file() or path.is_dir()

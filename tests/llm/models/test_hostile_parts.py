@@ -41,11 +41,11 @@ def test_a_tokenizer_that_panics_is_one_line(part, value, message, folder, data,
 
 
 def test_an_adapter_is_no_model(folder, data, tmp_path):
-    """It names the model that is loaded in its place."""
+    """It would be put into the model, and trained as if it were a part of it."""
     place = shutil.copytree(folder, tmp_path / "copy")
     (place / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "someone/else", "r": 2}))
     for use in (lambda: train(chat_run(place, data), tmp_path / "run"), lambda: shape_of(Model(str(place)))):
-        with pytest.raises(UserError, match="is an adapter to another model; allowed: a folder of a whole model"):
+        with pytest.raises(UserError, match="holds an adapter; allowed: a folder of a whole model"):
             use()
 
 
