@@ -4,7 +4,6 @@ What reads tables is imported where it is asked for: the page is to be there soo
 """
 
 import hashlib
-import io
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,14 +117,14 @@ def _stored(source: str, folder: Path, cell: str) -> list[ShownCurve]:
 
 def _read(place: Path) -> Curve | None:
     """The curve of a run; None where it is not finished. Raises UserError where it was changed."""
-    import pandas as pd
+    from rftlab.studies.runs.parquet import data_frame
 
     try:
         facts = read_sealed(place / "done.json", read_json(place / "config.json"))
         data = read_file(place / "curve.parquet")
         if hashlib.sha256(data).hexdigest() != facts["curve_sha256"]:
             raise ValueError("curve.parquet does not match its checksum")
-        return _curve(pd.read_parquet(io.BytesIO(data)))
+        return _curve(data_frame(data))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -10,7 +10,6 @@ unless it is the same.
 """
 
 import hashlib
-import io
 import re
 import tempfile
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from rftlab.shared.files import reported, sha256_of, verify_folder, write_file, 
 from rftlab.shared.folders import folder_below, folders_in, kind_of, read_file, real
 from rftlab.studies.logs.long_form import SCHEMA, pieces_of, tables_of
 from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece
+from rftlab.studies.runs.parquet import arrow_table
 from rftlab.studies.runs.seal import read_sealed, sealed
 from rftlab.studies.runs.store import check_format, open_store
 
@@ -125,7 +125,7 @@ def read_collection(root: Path | str, name: str) -> list[ImportedRun]:
         verify_folder(folder, (FACTS, CURVES))
         data = read_file(folder / CURVES)
         facts = read_sealed(folder / FACTS, hashlib.sha256(data).hexdigest())
-        table = parquet.read_table(io.BytesIO(data), read_dictionary=_LABELS)
+        table = arrow_table(data, _LABELS)
         check(
             facts.get("format") == FORMAT and table.column_names == SCHEMA.names,
             f"{folder} is of another version of rftlab; import the logs again",

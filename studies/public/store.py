@@ -20,6 +20,7 @@ import pandas as pd
 
 from rftlab.shared.errors import check
 from rftlab.studies.public.sources import SOURCES
+from rftlab.studies.runs.parquet import data_frame
 
 DATA = files("rftlab.studies") / "data"
 RUNS, CURVES, ENDPOINTS = "public_runs.parquet", "public_curves.parquet", "public_endpoints.csv"
@@ -92,4 +93,4 @@ def scores_of(curves: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
 
 def _parquet(name: str) -> pd.DataFrame:
     with (DATA / name).open("rb") as file:
-        return pd.read_parquet(file)
+        return data_frame(file)

@@ -14,6 +14,7 @@ import pandas as pd
 from rftlab.shared.curve import Curve
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import start_at, usual_pairs
+from rftlab.studies.runs.parquet import data_frame
 from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import Results
 
@@ -25,7 +26,7 @@ REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds;
 def shipped() -> pd.DataFrame:
     """All runs, whole studies and single cells, as rows with COLUMNS."""
     with FILE.open("rb") as file:
-        return pd.read_parquet(file)
+        return data_frame(file)
 
 
 def reference() -> Results:

@@ -77,10 +77,10 @@ def _read(path: Path, kinds: dict[str, str]) -> pd.DataFrame:
     allowed = "allowed: a file that rftlab train wrote"
     try:
         with opened(path) as file:
-            whole = pyarrow.parquet.ParquetFile(file)
+            whole = pyarrow.parquet.ParquetFile(file, pre_buffer=False)
             missing = [name for name in kinds if name not in whole.schema_arrow.names]
             check(not missing, f"{path} has no column {', '.join(missing)}; {allowed}")
-            frame = whole.read(columns=list(kinds)).to_pandas()
+            frame = whole.read(columns=list(kinds), use_threads=False).to_pandas(use_threads=False)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())[:120]}; {allowed}") from None
     wrong = [name for name, letters in kinds.items() if frame[name].dtype.kind not in letters]

@@ -34,6 +34,7 @@ from rftlab.shared.errors import UserError, check
 from rftlab.shared.files import WRITING, reason, sha256_of, write_file
 from rftlab.shared.folders import FOLDER, below, entries, folder_below, kind_of, read_file, read_json, remove
 from rftlab.sim.run import SimulationResult
+from rftlab.studies.runs.parquet import data_frame
 from rftlab.studies.runs.plausible import check_facts, check_metrics, curve_from
 from rftlab.studies.runs.points import Point, canonical
 from rftlab.studies.runs.seal import read_sealed, sealed
@@ -193,7 +194,7 @@ def _table(path: Path, checksum: str) -> pd.DataFrame:
     if hashlib.sha256(data).hexdigest() != checksum:
         raise ValueError(f"{path.name} does not match its checksum")
     try:
-        return pd.read_parquet(io.BytesIO(data))
+        return data_frame(data)
     except MemoryError:
         raise
     except Exception as error:  # what reads a forged table raises what its parts raise

@@ -1,0 +1,40 @@
+"""Tables are read by the thread that asks: one of pyarrow's that outlives Python takes the exit status with it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.estimators.vectors import ROOT
+
+READS = {
+    "imported": "from rftlab.studies.logs.store import read_collection; read_collection(sys.argv[1], 'mine')",
+    "public": "from rftlab.studies.public.store import curves; curves()",
+    "reference": "from rftlab.studies.results.reference import shipped; shipped()",
+}
+CODE = """
+import os, sys
+import pandas, pyarrow.parquet, rftlab.studies.logs.long_form
+
+
+def threads():  # but for one of jemalloc, which knows nothing of Python
+    names = (open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task"))
+    return sum(not name.startswith("jemalloc") for name in names)
+
+
+before = threads()
+READ
+print(threads() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+@pytest.mark.parametrize("what", READS)
+def test_reading_a_table_starts_no_thread(what, tmp_path):
+    log, results = tmp_path / "log.csv", tmp_path / "results"
+    log.write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 40)))
+    command = [sys.executable, "-m", "rftlab.studies.cli.main", "import", str(log), "--name", "mine"]
+    subprocess.run([*command, "--results", str(results)], check=True, capture_output=True, cwd=ROOT)
+    read = [sys.executable, "-c", CODE.replace("READ", READS[what]), str(results)]
+    done = subprocess.run(read, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
