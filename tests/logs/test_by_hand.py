@@ -182,3 +182,9 @@ def test_responses_of_an_evaluation_are_told_by_whole_words_and_that_is_said(fol
     row = '{{"step": {}, "input": "q", "output": "x", "score": 1.0}}\n'
     runs = read(tmp_path / folder, "".join(row.format(step) for step in (1, 2, 3)), "rollouts.jsonl")
     assert values(runs, "reward_mean", split) and ("evaluation" in notes(runs)) == (split == "test")
+
+
+@pytest.mark.parametrize("cell", ["", "NaN", "None", "null"])
+def test_rows_without_a_step_are_no_reason_to_doubt_the_others(cell, tmp_path):
+    rows = "".join(f"{cell},0.9\n{cell},0.9\n{step},0.5\n" for step in STEPS)
+    assert values(read(tmp_path, "step,reward\n" + rows), "reward_mean") == dict.fromkeys(STEPS, 0.5)
