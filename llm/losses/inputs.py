@@ -138,7 +138,7 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
     allowed = " or ".join(map(str, shapes))
     check(tuple(found.shape) in shapes, f"baseline {tuple(found.shape)}; allowed: {allowed}")
-    return finite("baseline", found)
+    return found if tuple(found.shape) == tokens else finite("baseline", found)
 
 
 def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:

@@ -1,7 +1,6 @@
 """Freeze: what does not change while the policy moves, found from rewards; `rftlab.shared.prepare` for tensors."""
 
 import math
-from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -42,7 +41,7 @@ def _count(name: str, n: int | float | torch.Tensor) -> int | float | torch.Tens
     if isinstance(n, torch.Tensor):
         check(n.ndim == 0, f"{name} {tuple(n.shape)}; allowed: one number")
         return torch.where(n == 0, 1, n)
-    check(isinstance(n, Real) and 0 <= n < math.inf, f"{name} = {n!r}; allowed: 0 or more, finite")
+    check(isinstance(n, int | float) and 0 <= n < math.inf, f"{name} = {n!r}; allowed: 0 or more, finite")
     return n or 1
 
 

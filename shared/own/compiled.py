@@ -62,11 +62,8 @@ class Compiled:
 
     def fill(self, rewards: np.ndarray, group: np.ndarray, pool: np.ndarray, starts: np.ndarray, out) -> bool:
         """Fill out (n,) as `OneByOne.fill`, from compiled code; returns whether that went well."""
-        found = np.empty(rewards.size)
         try:
-            filled = self.usable and _drive(self.pair, locked(rewards), group, locked(pool), starts, found)
+            return self.usable and _drive(self.pair, locked(rewards), group, locked(pool), starts, out)
         except Exception:  # it raises from Python too, or is called from there from now on
-            filled = self.usable = False
-        if filled:
-            out[:] = found
-        return filled
+            self.usable = False
+            return False

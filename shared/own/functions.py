@@ -14,7 +14,6 @@ import ctypes
 import hashlib
 import inspect
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -81,7 +80,7 @@ def begin() -> None:
 
 
 def seconds_inside() -> float:
-    """CPU-seconds that this thread has spent inside functions of the user's so far."""
+    """Seconds that this thread has spent inside functions of the user's so far."""
     return _state.seconds
 
 
@@ -114,21 +113,20 @@ def _guarded(call: Callable[..., None]) -> Callable[..., None]:
     def entry(*arguments: int) -> None:
         if _state.failure is not None:
             return
-        calls, began = _state.calls + 1, time.thread_time()
-        _state.calls = calls
+        calls = _state.calls = _state.calls + 1
         watch.enter(call.__name__)
         try:
             try:
                 call(*arguments)
             finally:
                 seconds = watch.leave()
+                _state.seconds += seconds
             check(seconds <= LIMIT, f"PLACEtook {seconds:.0f} seconds; allowed: {LIMIT:.0f} for a batch")
         except KeyboardInterrupt as error:
             _state.failure, _state.interrupt = f"{call.__name__}: interrupted", error
         except BaseException as error:
             said = str(error) if isinstance(error, UserError) else f"PLACE{said_by(error)}"
             _state.failure = f"{call.__name__}: {' '.join(said.split())[:300]}"
-        _state.seconds += time.thread_time() - began
         _state.calls = calls  # a function that calls another estimator begins to count anew
 
     return entry
@@ -183,7 +181,9 @@ def _advantage_entry(name: str, function: Callable, batched: bool) -> Callable[.
             out[order] = found
         if compiled is not None and not compiled.looked:
             compiled.looked = True
-            compiled.fill(rewards, group, pool, starts, out)
+            again = np.empty(n)
+            if compiled.fill(rewards, group, pool, starts, again):
+                out[:] = again
 
     call.__name__ = f"advantage {name}"
     return call

@@ -11,12 +11,12 @@ from rftlab.shared.config.own import OwnAdvantage
 from rftlab.shared.own.functions import function_of, is_compiled, seconds_inside
 
 ENOUGH, TIMES = 2.0, 10.0
-"""CPU-seconds inside a function, and how many times as long as without them a run takes, from which on it is said."""
+"""Seconds inside a function, and how many times as long as without them a run takes, from which on it is said."""
 _said: set[str] = set()
 
 
 class Pace:
-    """CPU time of a run: all of it, and the part inside its advantage where that is a function to be told of."""
+    """Time of a run: all of it, and the part inside its advantage where that is a function to be told of."""
 
     def __init__(self, spec: Advantage):
         known = function_of(spec) if isinstance(spec, OwnAdvantage) else None
@@ -27,9 +27,9 @@ class Pace:
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Rounds are done in here, by this thread alone."""
-        began, inside = time.thread_time(), seconds_inside()
+        began, inside = time.monotonic(), seconds_inside()
         yield
-        self.all += time.thread_time() - began
+        self.all += time.monotonic() - began
         self.inside += seconds_inside() - inside
         if self.name is not None and self.inside >= ENOUGH and self.name not in _said:
             self._tell(self.name)

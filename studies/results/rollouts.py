@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.folders import FILE, entries, folder_below, kind_of, opened
+from rftlab.shared.folders import entries, folder_below, opened
 from rftlab.studies.results.order import Order
 
 ROLLOUTS = "rollouts"
@@ -65,7 +65,7 @@ class Change(NamedTuple):
 def files_of(folder: Path, wanted: RecordFilter) -> list[Path]:
     """Record files that may hold rounds that are asked for. Raises UserError where a run has no records."""
     place = folder_below(folder, ROLLOUTS)
-    found = {path: match for path in entries(place) if (match := _NAME.fullmatch(path.name)) and kind_of(path) == FILE}
+    found = {path: match for path in entries(place) if (match := _NAME.fullmatch(path.name))}
     check(bool(found), f"{folder} has no records of rollouts; allowed: a folder of rftlab train after its first rounds")
     first, last = wanted.first_round or 0, wanted.last_round
     return [path for path, match in found.items() if int(match[2]) >= first and (last is None or int(match[1]) <= last)]
@@ -82,7 +82,8 @@ def _read(path: Path, kinds: dict[str, str]) -> pd.DataFrame:
             check(not missing, f"{path} has no column {', '.join(missing)}; {allowed}")
             frame = whole.read(columns=list(kinds), use_threads=False).to_pandas(use_threads=False)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())[:120]}; {allowed}") from None
+        why = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read: {why[:120]}; {allowed}") from None
     wrong = [name for name, letters in kinds.items() if frame[name].dtype.kind not in letters]
     check(not wrong, f"{path} has the column {', '.join(wrong)} of another kind; {allowed}")
     return frame
