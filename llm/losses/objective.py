@@ -24,7 +24,7 @@ from rftlab.llm.losses.inputs import (
 from rftlab.llm.losses.layout import Layout, check_starts, layout_of
 from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import Count, advantages_of, freeze, shaped, tells_tokens_apart
-from rftlab.llm.losses.weigh import Flag, Weighed, weigh
+from rftlab.llm.losses.weights import Flag, TensorWeights, weights_of
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
 
@@ -96,7 +96,7 @@ def _found(
     counts: dict[str, Any],
     given: Given,
     flags: bool = False,
-) -> tuple[torch.Tensor, Weighed, Layout]:
+) -> tuple[torch.Tensor, TensorWeights, Layout]:
     """What `objective` returns, and what it was found from."""
     check(isinstance(logp, torch.Tensor), f"logp is a {type(logp).__name__}; allowed: a tensor")
     check(logp.is_floating_point(), f"logp of type {logp.dtype}; allowed: floating point")
@@ -116,9 +116,9 @@ def _found(
         batch = freeze(estimator, layout, advantage, old, ref, sampler_logp=sampler, correction=correction, **counts)
         rule = rule_of(estimator)
         batch = masked(rule, layout, batch, now, at_tokens("keys", keys, layout, wide(logp.device)))
-        weighed = weigh(rule, layout, batch, now, flags)
-        weight = weighed.weight.to(logp.dtype)
-    objective = _Objective.apply(logp, weighed.objective, weight)
+        found = weights_of(rule, layout, batch, now, flags)
+        weight = found.weight.to(logp.dtype)
+    objective = _Objective.apply(logp, found.objective, weight)
     if estimator.entropy > 0 and given.entropy is not None:
         check(
             isinstance(given.entropy, torch.Tensor), f"entropy is a {type(given.entropy).__name__}; allowed: a tensor"
@@ -126,7 +126,7 @@ def _found(
         shape = tuple(given.entropy.shape)
         check(shape == tuple(logp.shape), f"entropy {shape} must have one entry per token {tuple(logp.shape)}")
         objective = objective + estimator.entropy * layout.rows(batch.plain_share * given.entropy.to(real)).sum()
-    return objective, weighed, layout
+    return objective, found, layout
 
 
 def objective(
@@ -204,9 +204,9 @@ def objective_and_metrics(*arguments: Any, **named: Any) -> ObjectiveAndMetrics:
     given = Given(**{name: said[name] for name in Given._fields})
     counts = {name: said[name] for name in ("n_tokens", "n_rows")}
     logp, old, mask, starts = (said[name] for name in ("logp", "old_logp", "mask", "starts"))
-    value, weighed, layout = _found(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
+    value, found, layout = _found(logp, old, mask, starts, said["estimator"], said["keys"], counts, given, flags=True)
     count = layout.lengths.sum().clamp(min=1)
-    flags = (_mean(layout, flag, count, value) for flag in (weighed.clipped, weighed.dual_clipped, weighed.kl))
+    flags = (_mean(layout, flag, count, value) for flag in (found.clipped, found.dual_clipped, found.kl))
     return ObjectiveAndMetrics(value, *flags)
 
 

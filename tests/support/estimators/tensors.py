@@ -21,7 +21,7 @@ from rftlab.llm.losses.prepare import (
     tells_tokens_apart,
     token_advantages_of,
 )
-from rftlab.llm.losses.weigh import weigh
+from rftlab.llm.losses.weights import weights_of
 from rftlab.shared.config.advantage import advantage_rule
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule
@@ -173,7 +173,7 @@ def apply_mask(padded, estimator, batch, logp, keys=None):
 
 def objective_and_weights(padded, estimator, batch, logp):
     place = place_of(batch, padded)
-    found = weigh(rule_of(estimator), place.layout, frozen_of(place, batch), place.tensor(logp))
+    found = weights_of(rule_of(estimator), place.layout, frozen_of(place, batch), place.tensor(logp))
     flags = (int(place.numbers(flag).sum()) for flag in (found.clipped, found.dual_clipped))
     weight, kl = place.numbers(found.weight), float(place.numbers(found.kl).sum())
     return ObjectiveAndWeights(float(found.objective), weight, *flags, kl)

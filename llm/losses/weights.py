@@ -1,4 +1,4 @@
-"""Weigh: the objective of a frozen batch and its derivative, the weight of each token on its score;
+"""The objective of a frozen batch and its derivative, the weight of each token on its score;
 `rftlab.shared.objective` for tensors."""
 
 import math
@@ -18,7 +18,7 @@ from rftlab.shared.own.functions import surrogate_at
 Flag: TypeAlias = torch.Tensor | bool
 
 
-class Weighed(NamedTuple):
+class TensorWeights(NamedTuple):
     """The objective of a batch at the current policy, and what it was found from; each entry broadcasts to the
     tokens."""
 
@@ -58,7 +58,7 @@ def _own(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> 
     return out
 
 
-def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
+def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
     """Every token stands for itself."""
     f, log_ratio = formulas(logp.dtype), logp - batch.old_logp
     if rule.surrogate.kind == OWN:
@@ -69,7 +69,7 @@ def _by_token(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor
     if rule.kl.kind != NONE:
         kl, kl_slope = f.penalty_of(rule, log_ratio, logp, batch.ref_logp)
         objective, weight = objective - _total(layout, batch.kl_share, kl), weight - batch.kl_share * kl_slope
-    return Weighed(objective, weight, clipped, dual, kl)
+    return TensorWeights(objective, weight, clipped, dual, kl)
 
 
 def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,7 +86,7 @@ def _bounds(rule: Rule, advantage: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     return low, high
 
 
-def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
+def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
     """`_by_token` for Clip without its flags, the hot case, in a third of the time: min(A r, A clip(r)) is A times a
     ratio that is held between two bounds, which the sign of A chooses."""
     log_ratio = logp - batch.old_logp
@@ -95,7 +95,7 @@ def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) ->
     objective = _total(layout, factor, ratio)
     weight, kl = torch.where(held == log_ratio, factor * ratio, 0.0), 0.0
     objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
-    return Weighed(objective, weight, False, False, kl)
+    return TensorWeights(objective, weight, False, False, kl)
 
 
 def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
     return layout.spread(layout.rows(gap) / layout.divisor)
 
 
-def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
+def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
     """The tokens of a response share a ratio; what goes through it reaches all of them."""
     f, gap, share = formulas(logp.dtype), logp - batch.old_logp, batch.share
     alone = rule.ratio.level == SEQUENCE_TOKEN
@@ -132,10 +132,10 @@ def _by_response(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Ten
     if common is not None:
         each = layout.spread(common if rule.ratio.level == PRODUCT else common / layout.divisor)
         weight = weight + (torch.where(gap.abs() > TOKEN_LIMIT, 0.0, each) if rule.ratio.level == PRODUCT else each)
-    return Weighed(objective, weight, clipped, dual, kl)
+    return TensorWeights(objective, weight, clipped, dual, kl)
 
 
-def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> Weighed:
+def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) -> TensorWeights:
     """The geometric mean of clipped token ratios (GMPO, 2507.20673, eq. 5); the second flag is that of tokens clipped
     from below."""
     gap, side = logp - batch.old_logp, torch.sign(batch.advantage)
@@ -150,10 +150,10 @@ def _by_geometric_mean(rule: Rule, layout: Layout, batch: FrozenBatch, logp: tor
     weight = torch.where(inside, layout.spread(torch.where(empty, 0.0, mean_ratio * credit / length)), 0.0)
     objective, weight, kl = _penalised(rule, layout, batch, logp, objective, weight)
     moved = gap != held
-    return Weighed(objective, weight, moved & (side > 0), moved & (side < 0), kl)
+    return TensorWeights(objective, weight, moved & (side > 0), moved & (side < 0), kl)
 
 
-def weigh(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True) -> Weighed:
+def weights_of(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor, flags: bool = True) -> TensorWeights:
     """J and dJ/dlogp at log-probabilities in the number type of the batch; hidden tokens have weight 0. Without
     `flags` those of Clip are not found."""
     if rule.ratio.level == TOKEN and rule.surrogate.kind == CLIP and not rule.kl.weighted and not flags:
