@@ -71,6 +71,16 @@ def files_of(folder: Path, wanted: RecordFilter) -> list[Path]:
     return [path for path, match in found.items() if int(match[2]) >= first and (last is None or int(match[1]) <= last)]
 
 
+def unrecorded(folder: Path) -> list[tuple[int, int]]:
+    """First and last rounds of the gaps between record files, which a run leaves nowhere; none where all are there."""
+    gaps, end = [], 0
+    spans = [path.stem.partition("-") for path in files_of(folder, RecordFilter())]
+    for first, last in sorted((int(low), int(high)) for low, _, high in spans):
+        gaps += [(end + 1, first - 1)] if first > end + 1 else []
+        end = max(end, last)
+    return gaps
+
+
 def _read(path: Path, kinds: dict[str, str]) -> pd.DataFrame:
     """Columns of a record file, each of one of the kinds of numbers that its letters stand for. Raises UserError where
     it is damaged."""

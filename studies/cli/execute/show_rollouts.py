@@ -12,7 +12,15 @@ from rftlab.llm.tasks.task import Prompt
 from rftlab.shared.errors import UserError, plain
 from rftlab.shared.folders import numbered, read_json
 from rftlab.studies.console.tables import say
-from rftlab.studies.results.rollouts import Change, GroupSummary, Order, RecordFilter, changes_of_run, groups_of_run
+from rftlab.studies.results.rollouts import (
+    Change,
+    GroupSummary,
+    Order,
+    RecordFilter,
+    changes_of_run,
+    groups_of_run,
+    unrecorded,
+)
 
 MAX_LINES = 40
 """Of a prompt."""
@@ -23,6 +31,8 @@ def show(
 ) -> None:
     """Print what is asked for. Raises UserError where the folder has none of it."""
     run = stored_run(folder)
+    for low, high in unrecorded(folder):
+        say(console, f"rounds {low} to {high} are missing: {folder} has no file with their records")
     found: list[Change] | list[GroupSummary] = (
         changes_of_run(folder, wanted, groups) if order == "changed" else groups_of_run(folder, wanted, order, groups)
     )

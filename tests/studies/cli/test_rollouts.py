@@ -64,6 +64,14 @@ def test_the_worst_groups_come_first(run):
     assert [(group.round, group.prompt) for group in groups_of_run(run, RecordFilter(), "round", 2)] == [(1, 0), (1, 1)]
 
 
+def test_rounds_without_a_file_are_named(run):
+    assert "missing" not in printed(run)
+    write(run / "rollouts" / "000007-000009.parquet", {7: REWARDS[3]})
+    assert "rounds 4 to 6 are missing" in printed(run)
+    (run / "rollouts" / "000001-000002.parquet").unlink()
+    assert "rounds 1 to 2 are missing" in printed(run)
+
+
 def test_questions_that_changed_most(run):
     found = changes_of_run(run, RecordFilter(), 9)
     assert [(change.first.round, change.last.round) for change in found if change.first.prompt == 2] == [(1, 3)]
