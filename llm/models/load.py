@@ -13,6 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rftlab.llm.budget.shapes import raw_config
 from rftlab.llm.config import SMOLLM2, TINY, LLMRun
+from rftlab.llm.models.growth import check_growth
 from rftlab.llm.models.smollm2 import smollm2_folder
 from rftlab.llm.models.tiny import pretrained
 from rftlab.llm.policy.lora import library, with_adapters
@@ -104,6 +105,7 @@ def _from_source(source: str) -> tuple[PreTrainedModel, Codec]:
     with _named(source, "configuration"):
         raw_config(source)
     with _named(source, "tokenizer"):
+        check_growth(Path(source))
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False)
     with _named(source, "causal language model"):
         safe: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}

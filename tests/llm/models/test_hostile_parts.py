@@ -7,6 +7,7 @@ import pytest
 
 from rftlab.llm.budget.shapes import shape_of
 from rftlab.llm.config import Model
+from rftlab.llm.models.growth import check_growth
 from rftlab.llm.train import train
 from rftlab.shared.errors import UserError
 from tests.support.trainer.chat_models import chat_run, data, folder  # noqa: F401
@@ -38,6 +39,31 @@ def test_a_tokenizer_that_panics_is_one_line(part, value, message, folder, data,
     (place / "tokenizer.json").write_text(json.dumps(said | {part: value}))
     with pytest.raises(UserError, match=message):
         train(chat_run(place, data), tmp_path / "run")
+
+
+LONGER = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 40}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"normalizer": {"type": "Sequence", "normalizers": [LONGER, LONGER]}},
+        {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [LONGER]}, LONGER]}},
+    ],
+)
+def test_a_tokenizer_that_makes_texts_longer_without_measure_is_refused(part, folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    said = json.loads((place / "tokenizer.json").read_bytes())
+    (place / "tokenizer.json").write_text(json.dumps(said | part))
+    with pytest.raises(UserError, match=r"of its tokenizer may write more than 1000 characters for one"):
+        train(chat_run(place, data), tmp_path / "run")
+
+
+def test_one_replacement_is_no_reason_to_refuse(folder, data, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "copy")
+    said = json.loads((place / "tokenizer.json").read_bytes())
+    (place / "tokenizer.json").write_text(json.dumps(said | {"normalizer": LONGER | {"content": "e"}}))
+    check_growth(place)
 
 
 def test_an_adapter_is_no_model(folder, data, tmp_path):
