@@ -15,7 +15,8 @@ PARTS = ("normalizer", "decoder")
 def check_growth(folder: Path) -> None:
     """Raise UserError where a folder's tokenizer.json has rules that may write more than LARGEST characters for one.
     What is no JSON is left to the library, which says so."""
-    place, rules = folder / "tokenizer.json", {}
+    place = folder / "tokenizer.json"
+    rules: Any = {}
     try:
         rules = json.loads(place.read_bytes()) if place.is_file() else {}
     except (ValueError, RecursionError):
