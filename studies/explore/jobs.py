@@ -69,11 +69,13 @@ class Job:
                 self.lock.wait(PAUSE)
 
     def ahead(self, abreast: int) -> list[int]:
-        """Seeds whose turn it is: the first until it is whole, and of the others those that are least far."""
-        rounds = self.run.design.rounds
+        """Seeds whose turn it is: all until they have points; then, where there are not threads for all, the first
+        alone, because the browser that draws it wants a processor too; then those that are least far."""
+        rounds, far = self.run.design.rounds, {seed: len(curve.round) for seed, curve in self.curves.items()}
         ended = {seed for seed, curve in self.curves.items() if curve.round[-1] == rounds} | self.diverged.keys()
-        running = self.curves.keys() - ended
-        return sorted(running, key=lambda seed: (seed > 0, len(self.curves[seed].round), seed))[:abreast]
+        order = sorted(self.curves.keys() - ended, key=lambda seed: (far[seed] > 1, seed > 0, far[seed], seed))
+        alone = abreast < self.seeds and order[:1] == [0] and self.stage[0]
+        return order[: 1 if alone else abreast]
 
     def snapshot(self) -> list[Curve]:
         """The curves so far, in the order of their seeds."""

@@ -221,14 +221,14 @@ def begun_job(**points):
 @pytest.mark.parametrize(
     ("points", "abreast", "turns"),
     [
-        ({"s0": 5, "s1": 3, "s2": 3}, 2, [0, 1]),
-        ({"s0": 5, "s1": 4, "s2": 3}, 2, [0, 2]),
+        ({"s0": 5, "s1": 3, "s2": 3}, 2, [0]),
         ({"s0": 5, "s1": 4}, 2, [0, 1]),  # the third is not there yet
+        ({"s0": 5, "s1": 1, "s2": 3}, 2, [1, 0]),  # the second has no points to join
         ({"s0": 21, "s1": 9, "s2": 8}, 2, [2, 1]),  # the first is whole
         ({"s0": 5, "s1": 4, "s2": 3}, 3, [0, 2, 1]),
     ],
 )
-def test_the_first_seed_goes_ahead_and_the_others_share_what_is_left(points, abreast, turns):
+def test_the_first_seed_goes_alone_and_then_the_others_share_what_is_left(points, abreast, turns):
     assert begun_job(**points).ahead(abreast) == turns
 
 
@@ -240,7 +240,7 @@ def test_a_seed_waits_for_its_turn_and_no_longer_than_the_job():
         waiting.join(0.1)
         assert waiting.is_alive()
         if end == "turn":
-            job.curves[2] = curve([0.1] * 5)
+            job.curves[0] = curve([0.1] * 21)
         elif end == "stop":
             job.stop.set()
         else:
