@@ -16,7 +16,7 @@ BATCH, ROLLOUTS = 32, 8
 """The design that the explorer opens with."""
 EVALUATIONS = 20
 """Of a run, beside the first, as in the paper."""
-LARGE, FINER = 4096, 5
+LARGE, FINER = 4096, 2
 """Responses and contexts of a round beyond which the curve has so many more evaluations: its first points come
 sooner."""
 MAX_ROLLOUTS, MAX_UPDATES = 1 << 18, 64
