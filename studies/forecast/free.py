@@ -16,7 +16,14 @@ from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, recommended
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import fits, fitted
-from rftlab.studies.forecast.imported import FreeDesign, Imported, check_calibration, designs_from, imported_evidence
+from rftlab.studies.forecast.imported import (
+    FreeDesign,
+    Imported,
+    check_calibration,
+    designs_from,
+    imported_evidence,
+    rates_of,
+)
 from rftlab.studies.forecast.page import write_page
 from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
@@ -143,9 +150,9 @@ def _table(
 def _measured(found: Imported) -> dict[str, float]:
     """Where each known run ended, by its label with its learning rate, and without where all have one."""
     runs, ends = found.evidence.runs, {}
-    alone = len({run.learning_rate for run in runs}) == 1
+    several = len(rates_of(found)) > 1
     for run in runs:
-        for rate in (run.learning_rate, None) if alone else (run.learning_rate,):
+        for rate in (run.learning_rate,) if several else (run.learning_rate, None):
             ends[FreeDesign(run.design, rate).label] = float(run.values[-1, 1])
     return ends
 

@@ -86,11 +86,15 @@ def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
         )
 
 
+def rates_of(found: Imported) -> list[float]:
+    """Learning rates that are known of the runs, rising."""
+    return sorted({run.learning_rate for run in found.evidence.runs if run.learning_rate is not None})
+
+
 def check_calibration(found: Imported) -> None:
     """Raise UserError where runs are more than a calibration simulates, or of several learning rates, which only the
     law tells apart."""
-    name, runs = found.name, found.evidence.runs
-    rates = sorted({run.learning_rate for run in runs if run.learning_rate is not None})
+    name, runs, rates = found.name, found.evidence.runs, rates_of(found)
     named = few([f"{rate:g}" for rate in rates])
     check(len(rates) < 2, f"{name} has several learning rates ({named}); allowed: one (imported:NAME#RUN), or --quick")
     check(
@@ -230,17 +234,19 @@ class FreeDesign(NamedTuple):
 
 def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[FreeDesign, ...]:
     """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
-    run; those of the runs where none is named. Raises UserError for anything else."""
-    runs = imported.evidence.runs
-    several = len({run.learning_rate for run in runs}) > 1
+    run, and for its learning rate where runs have several; those of the runs where none is named. Raises UserError for
+    anything else."""
+    runs, several = imported.evidence.runs, len(rates_of(imported)) > 1
     asked = [_parsed(text) for text in texts] or [
         (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
     ]
-    named = next((rate for *_, rate in asked if rate is not None), None)
-    if named is not None:
-        known = all(run.learning_rate for run in runs)
-        check(known, f"a design at learning rate {named:g}; allowed: none, as the runs' own is not known")
-    sized = [(_free(runs[0].design, batch, rollouts, imported.rounds), rate) for batch, rollouts, rate in asked]
+    if several or any(rate is not None for *_, rate in asked):
+        known = all(run.learning_rate is not None for run in runs)
+        check(known, f"{imported.name}: a learning rate is not known; allowed: runs that all have one (#RUN)")
+    usual = runs[0].learning_rate if several else None
+    sized = [
+        (_free(runs[0].design, batch, rollouts, imported.rounds), rate or usual) for batch, rollouts, rate in asked
+    ]
     found = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
     widest, there = max(one.design.batch_size for one in found), imported.evidence.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")

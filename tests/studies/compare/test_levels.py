@@ -307,12 +307,29 @@ def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(sever
         ("imported:lr#low", "8x4@nan", "allowed: a learning rate above 0"),
         ("imported:lr#low", "8x4@", "allowed: a learning rate above 0"),
         ("imported:lr#low", "8@1e-6", "allowed: BxK or BxK@RATE"),
-        ("imported:n", "8x4@1e-6", "allowed: none, as the runs' own is not known"),
+        ("imported:n", "8x4@1e-6", "a learning rate is not known; allowed: runs that all have one"),
     ],
 )
 def test_other_designs_at_a_rate_are_refused(several_rates, pair, design, said):
     status, text = rftlab("predict", "--pair", pair, "--designs", design, "--quick", "--results", several_rates)
     assert status == 2 and said in text and text.count("\n") == 1
+
+
+def test_a_design_without_a_rate_has_that_of_the_first_run(several_rates):
+    status, _ = rftlab("predict", "--pair", "imported:lr", "--designs", "8x4", "--quick", "--results", several_rates)
+    table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
+    assert status == 0 and table["cell"].tolist() == ["8x4@1e-06"] and table["measured"].tolist() == [0.46]
+
+
+def test_a_rate_that_one_run_lacks_is_no_second_one(tmp_path):
+    known = {"x": FACTS | {"learning_rate": 1e-6}, "wide": FACTS | {"prompts_per_round": 64, "learning_rate": ""}}
+    collection(tmp_path, "m", {"x": {"t": [0.1, 0.2, 0.3]}, "wide": {"t": [0.1, 0.3, 0.4]}}, known)
+    results = tmp_path / "results"
+    status, _ = rftlab("predict", "--pair", "imported:m", "--quick", "--results", results)
+    table = pd.read_csv(next(results.glob("forecast/*/forecast.csv"))).set_index("cell")
+    assert status == 0 and table["measured"].to_dict() == {"8x4": 0.3, "64x4": 0.4}
+    asked = ("--designs", "8x4@1e-6", "--quick", "--results", results)
+    assert rftlab("predict", "--pair", "imported:m", *asked)[0] == 2
 
 
 def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
