@@ -1,5 +1,6 @@
 """Hostile parts of a model's folder: tokenizers, weights, configurations and adapters are refused in one line."""
 
+import base64
 import json
 import shutil
 
@@ -21,14 +22,16 @@ def test_ends_of_a_response_are_whole_numbers(ends, folder, data, tmp_path):
         train(chat_run(place, data), tmp_path / "run")
 
 
+def table(size: int, rest: bytes) -> dict:
+    """A table of characters that says that its trie has so many bytes."""
+    packed = base64.b64encode(size.to_bytes(4, "little") + rest).decode()
+    return {"type": "Precompiled", "precompiled_charsmap": packed}
+
+
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        (
-            "normalizer",
-            {"type": "Precompiled", "precompiled_charsmap": "AQ=="},
-            "no tokenizer can be read: Precompiled",
-        ),
+        ("normalizer", table(5, b"\0" * 5 + b"\xff\0"), "no tokenizer can be read: Precompiled"),
         ("pre_tokenizer", {"type": "FixedLength", "length": 0}, "tokenizer does not take the prompt .*: chunk size"),
     ],
 )
@@ -45,9 +48,30 @@ LONGER = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 40}
 
 
 @pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (table(2**32 - 1, b"\0" * 9), "a table of characters of 4294967295 bytes, of which 9 are there"),
+        ({"type": "Sequence", "normalizers": [table(8, b"\0" * 7)]}, "of 8 bytes, of which 7 are there"),
+        ({"type": "Precompiled", "precompiled_charsmap": ""}, "of 0 bytes, of which 0 are there"),
+        ({"type": "Precompiled", "precompiled_charsmap": [1]}, "a table of characters that is no base64"),
+        ({"type": "Precompiled", "precompiled_charsmap": "A_=="}, "a table of characters that is no base64"),
+        ({"type": "Precompiled"}, "a table of characters that is no base64"),
+    ],
+)
+def test_a_table_of_characters_is_as_large_as_it_says(rule, message, folder, tmp_path):
+    """The library asks for the memory first, and where there is none the process ends without a line."""
+    place = shutil.copytree(folder, tmp_path / "copy")
+    said = json.loads((place / "tokenizer.json").read_bytes())
+    (place / "tokenizer.json").write_text(json.dumps(said | {"normalizer": rule}))
+    with pytest.raises(UserError, match=f"the normalizer of its tokenizer has .*{message}"):
+        check_growth(place)
+
+
+@pytest.mark.parametrize(
     "part",
     [
         {"normalizer": {"type": "Sequence", "normalizers": [LONGER, LONGER]}},
+        {"normalizer": {"type": "Sequence", "normalizers": [table(0, b"ab\0" + b"e" * 40 + b"\0"), LONGER]}},
         {"decoder": {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [LONGER]}, LONGER]}},
     ],
 )
