@@ -5,7 +5,8 @@ threads. Each trainer runs in a fresh process, one after the other, so that its 
 of each warms up and is not timed; medians of the others.
 Each runs twice: TRL as it comes (8 rows a pass, gradient checkpointing) and `fast` (all rows at once, no
 checkpointing); ours as it comes (2,048 tokens a pass) and `small` (512, the logits of 128 at a time, gradient
-checkpointing). On a GPU: --device cuda --precision bf16, and more prompts.
+checkpointing); and ours with a function of one's own for an advantage, which gives the same numbers. On a GPU: --device
+cuda --precision bf16, and more prompts.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from tests.bench_llm.tiny_folder import write_tiny
 CONTENDERS = {
     "ours": ("tests.bench_llm.ours",),
     "ours small": ("tests.bench_llm.ours", "small"),
+    "ours, own advantage": ("tests.bench_llm.ours", "own"),
     "TRL": ("tests.bench_llm.peer_trl",),
     "TRL fast": ("tests.bench_llm.peer_trl", "fast"),
 }
