@@ -102,6 +102,16 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a name that is there twice with other values is no accident that can be repaired: ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
+        if twice is not None:
+            raise ValueError(f"{twice[:80]!r} is there twice, with other values")
+    return found
+
+
 def read_json(path: Path, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """What a file says; objects: makes one of its pairs, dict unless given. Raises OSError, and ValueError where it is
     not JSON that can be read."""

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 
 from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import object_of
 
 
 class DatasetRow(NamedTuple):
@@ -66,17 +67,10 @@ def _read_jsonl(path: Path) -> list[DatasetRow]:
 
 
 def _object(place: str, line: str) -> dict[str, object]:
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"{place} names {twice} twice; allowed: a name of its own for each value")
-        return dict(pairs)
-
     try:
-        columns = json.loads(line, object_pairs_hook=once)
+        columns = json.loads(line, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place} is not JSON: {error}") from None
+        raise UserError(f"{place} cannot be read as JSON: {error}") from None
     check(isinstance(columns, dict), f"{place} is not a JSON object with columns")
     return columns
 

@@ -181,16 +181,6 @@ def once(values: dict[str, float], name: str, value: float) -> None:
     values[name] = value if values.get(name, value) == value else math.nan
 
 
-def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a name that is there twice with other values is no accident that can be repaired: ValueError."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next((name for name, value in pairs if value is not found[name] and value != found[name]), None)
-        if twice is not None:
-            raise ValueError(f"{twice[:80]!r} is there twice, with other values")
-    return found
-
-
 def finite(value: Any) -> float | None:
     """A finite number or truth value of a record."""
     if not isinstance(value, bool | int | float) or abs(value) >= 10**300 or value != value:

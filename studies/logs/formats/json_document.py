@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import object_of
 from rftlab.studies.logs.formats import json_lines
 from rftlab.studies.logs.formats.tables import RUNS, STEPS
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import LONGEST, Head, encoding_note, object_of
+from rftlab.studies.logs.text import LONGEST, Head, encoding_note
 
 FORMAT, LARGEST = "JSON document", 32 << 20
 ALLOWED = (

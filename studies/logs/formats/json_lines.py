@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rftlab.shared.errors import UserError, check
+from rftlab.shared.folders import object_of
 from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, trainers_step
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import (
@@ -21,7 +22,6 @@ from rftlab.studies.logs.text import (
     encoding_note,
     lines_of,
     number,
-    object_of,
     once,
     opened_text,
     step_in,

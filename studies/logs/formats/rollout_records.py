@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rftlab.shared.errors import check
-from rftlab.shared.folders import FILE, kind_of
+from rftlab.shared.folders import FILE, kind_of, object_of
 from rftlab.studies.logs.formats import completion_tables, episodes
 from rftlab.studies.logs.formats.tables import STEPS
 from rftlab.studies.logs.run import GroupOutcomes, RawRun, Tool
-from rftlab.studies.logs.text import Head, encoding_note, finite, head_of, lines_of, object_of, opened_text, whole
+from rftlab.studies.logs.text import Head, encoding_note, finite, head_of, lines_of, opened_text, whole
 
 FORMAT = "rollouts"
 GROUPS = ("group_idx", "group_id", "example_id", "prompt_id", "question_id", "problem_id", "uid", "input", "prompt")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rftlab.shared.errors import UserError
-from rftlab.shared.folders import FILE, kind_of, numbered, read_json
+from rftlab.shared.folders import FILE, kind_of, numbered, object_of, read_json
 from rftlab.studies.logs.formats.json_lines import flat
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, object_of, whole
+from rftlab.studies.logs.text import Head, whole
 
 FORMAT, FILE_NAME, ARGUMENTS = "trainer_state.json", "trainer_state.json", "training_args.bin"
 LARGEST_ARGUMENTS = 1 << 20

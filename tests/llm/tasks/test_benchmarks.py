@@ -273,7 +273,7 @@ def test_damaged_files_are_one_line(tmp_path):
         with pytest.raises(UserError, match=rf"^{re.escape(str(tmp_path / name))} cannot be read: [^\n]+$"):
             benchmarks.load("gsm8k", str(tmp_path / name), str(tmp_path / name))
     (tmp_path / "cut.jsonl").write_text(json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:-9])
-    with pytest.raises(UserError, match=r"cut\.jsonl line 2 is not JSON: [^\n]+$"):
+    with pytest.raises(UserError, match=r"cut\.jsonl line 2 cannot be read as JSON: [^\n]+$"):
         benchmarks.load("gsm8k", str(tmp_path / "cut.jsonl"), str(tmp_path / "cut.jsonl"))
     (tmp_path / "nothing.jsonl").write_text("\n")
     with pytest.raises(UserError, match=r"nothing\.jsonl has no rows; allowed: 1 or more$"):
