@@ -36,7 +36,7 @@ def test_a_long_line_is_found():
 
 
 def test_the_line_below_a_forecast_has_the_numbers_of_its_page():
-    lines = (ROOT / "docs" / "predict.md").read_text().splitlines()
+    lines = [line for name in ("predict", "scores") for line in (ROOT / "docs" / f"{name}.md").read_text().splitlines()]
     (first,) = (i for i, line in enumerate(lines) if line.startswith("| error |"))
     rows = [*lines[first : first + 2], *(line for line in lines if line.startswith("| SmolLM2-135M, words |"))]
     on_page = [float(number) for number in re.findall(r"0\.\d{3}", " ".join(rows))]
