@@ -126,7 +126,7 @@ def _line_of(error: Exception) -> str | None:
     ):
         return f"not enough memory: {text or 'allowed: a smaller problem, or a higher limit (ulimit -v)'}"
     if isinstance(error, OSError):
-        return f"{error.filename or 'a file'}: {reason(error)}"
+        return f"{error.filename or 'standard output, or a file without a name'}: {reason(error)}"
     return text if isinstance(error, UserError) else None
 
 

@@ -65,7 +65,6 @@ def head_of(path: Path) -> Head:
     with path.open("rb") as file:
         raw = file.read(HEAD)
         raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
-    check(bool(raw), f"{path} is empty; allowed: {ALLOWED}")
     encoding = encoding_of(raw)
     text = raw.decode(encoding, "replace") if encoding else ""
     check(not _HTML.match(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
@@ -82,6 +81,7 @@ def check_file(path: Path, allowed: str = ALLOWED) -> None:
     check(found is not None, f"{path} does not exist; allowed: {allowed}")
     check(found == FILE, f"{path} is {found}, not a file; allowed: {allowed}")
     size = path.stat().st_size
+    check(size > 0, f"{path} is empty; allowed: {allowed}")  # as are files that are a window on the machine
     check(size <= LARGEST, f"{path} has {size} bytes; allowed: at most {LARGEST}")
 
 

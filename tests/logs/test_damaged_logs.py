@@ -34,3 +34,13 @@ def test_a_damaged_log_is_refused_in_a_line_or_says_nothing_wrong(kind, damage, 
     else:
         assert wrong(said(runs), log.truth) == {}
         assert all(note.isprintable() for run in runs for note in run.notes)
+
+
+@pytest.mark.parametrize("name", ["empty", "/proc/kmsg", "/proc/self/mem"])
+def test_a_file_of_no_bytes_is_not_opened(name, tmp_path, monkeypatch):
+    """Some are windows on the machine, and reading them would not end."""
+    (tmp_path / "empty").touch()
+    path = tmp_path / name
+    monkeypatch.setattr(type(path), "open", lambda *arguments, **named: pytest.fail("opened"))
+    with pytest.raises(UserError, match="is empty; allowed: " if path.is_file() else "does not exist"):
+        read_logs([path])

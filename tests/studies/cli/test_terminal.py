@@ -122,6 +122,14 @@ def test_a_closed_pipe_is_a_quiet_end(command):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_output_is_named():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "estimators"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    line = "rftlab: standard output, or a file without a name: the disk is full\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
 @pytest.mark.parametrize("end", ["0", "sys.exit(0)"])
 def test_a_few_words_into_a_closed_pipe_are_a_quiet_end(end):
     """They wait in a buffer until the end."""
