@@ -27,7 +27,7 @@ TAIL = 3
 ADAMW_BYTES = 28
 """Read and written for each parameter by a step: weight, gradient and two moments, all but the gradient both ways."""
 
-LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16)}
+LENGTHS = {"gsm8k": (120, 200), "math": (130, 400), "words": (190, 16), "largest": (97, 8)}
 """Mean tokens of a prompt and of a response, chat template and format instructions included: assumptions, good to a
 factor of 1.5 or so."""
 SUMS = (8, 8)

@@ -12,7 +12,7 @@ BENCHMARKS = ("gsm8k", "math")
 """Data sets that people wrote (llm/tasks/benchmarks.py)."""
 OWN = "own"
 """A user's data (llm/tasks/own.py)."""
-TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", OWN)
+TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", "largest", OWN)
 """Names of all tasks: benchmarks first, then those generated from a seed, then a user's own."""
 Truth = Literal["text", "number", "boxed", "choice"]
 
@@ -60,7 +60,8 @@ class TaskConfig:
     """Which problems a run trains and is tested on."""
 
     name: str = "mix97"
-    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words; own (a user's data)."""
+    """gsm8k, math (benchmarks); mod97, mix97, sign97, chain (arithmetic); words, largest (for small pre-trained
+    models); own (a user's data)."""
     source: str = HUB
     """Where problems come from: `hub` (of own data `hub:OWNER/NAME`, or `hub:OWNER/NAME:CONFIGURATION`), a folder with
     train and test files, or a file (Parquet, JSON lines, CSV) with the training problems."""

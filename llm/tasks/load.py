@@ -1,6 +1,6 @@
 """Every task by its name."""
 
-from rftlab.llm.tasks import arithmetic, benchmarks, own, words
+from rftlab.llm.tasks import arithmetic, benchmarks, largest, own, words
 from rftlab.llm.tasks.config import BENCHMARKS, OWN, TaskConfig
 from rftlab.llm.tasks.task import Task
 
@@ -13,4 +13,6 @@ def load(config: TaskConfig) -> Task:
         return own.load(config.source, config.test_source, config.own)
     if config.name == "words":
         return words.generate(config.seed, config.sizes)
+    if config.name == "largest":
+        return largest.generate(config.seed, config.sizes)
     return arithmetic.generate(config.name, config.seed, config.sizes)

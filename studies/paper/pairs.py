@@ -76,6 +76,11 @@ _SMOLLM2 = LLMRun(
     Evaluation(samples=2, greedy=False, train_subset=200),
     Compute(precision="bf16", cache_gb=0.8, micro_tokens=512, logit_rows=256),
 )
+_SMOLLM2_LARGEST = replace(
+    _SMOLLM2,
+    task=replace(_SMOLLM2.task, name="largest"),
+    model=Model(SMOLLM2, max_prompt_length=128, max_response_length=16),
+)
 _QWEN, _LLAMA, _OLMO = (
     ("Qwen", "Qwen2.5-0.5B-Instruct"),
     ("meta-llama", "Llama-3.2-1B-Instruct"),
@@ -177,6 +182,7 @@ PAIRS: dict[str, Pair] = {
     "tiny-mod97": _tiny("mod97", 3e-4),
     "tiny-sign97": _tiny("sign97", 3e-4),
     "smollm2-words": Pair("SmolLM2-135M-Instruct", "words", llm=_SMOLLM2),
+    "smollm2-largest": Pair("SmolLM2-135M-Instruct", "largest", llm=_SMOLLM2_LARGEST),
 }
 
 

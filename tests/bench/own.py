@@ -55,9 +55,10 @@ def estimators() -> dict[str, Estimator]:
     rl.advantage("bench_median")(median)
     rl.advantage("bench_stacked", batched=True)(stacked_median)
     rl.advantage("bench_compiled")(numba.njit(mean))
+    rl.advantage("bench_compiled_median")(numba.njit(median))
     rl.surrogate("bench_clip", advantage=rl.Advantage("group_mean"))(clip)
     names = {"mean, numba": "compiled", "mean": "mean", "median": "median", "median, batched": "stacked"}
-    names |= {"clip": "clip"}
+    names |= {"median, numba": "compiled_median", "clip": "clip"}
     own = {told: rl.preset(f"bench_{name}") for told, name in names.items()}
     return {"compiled": rl.Estimator(rl.Advantage("group_mean"))} | own
 

@@ -18,12 +18,12 @@ from rftlab.shared.errors import UserError
 from tests.support.estimators.vectors import ROOT
 
 SMALL = Sizes(train=40, validation=10, test=20, pretrain=60)
-GENERATED = (*KINDS, "words")
+GENERATED = (*KINDS, "words", "largest")
 
 
 def test_configurations_are_checked():
     with pytest.raises(
-        UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words"
+        UserError, match="task = 'gsm9k' is unknown; allowed: gsm8k, math, mod97, mix97, sign97, chain, words, largest"
     ):
         TaskConfig("gsm9k")
     with pytest.raises(UserError, match="source = 'x'; mix97 is generated from a seed and has no source"):
@@ -74,6 +74,7 @@ CHECKSUMS = {
     "sign97": "6f641715436d1ed4",
     "chain": "aedb0bb3b3317a5f",
     "words": "d298091f0ee28d5d",
+    "largest": "01c05352253ecae2",
 }
 
 
@@ -243,6 +244,21 @@ def test_the_examples_earn_the_reward():
     assert score("gsm8k", responses, truths, None).strict.tolist() == [1, 1, 1]
 
 
+def test_the_largest_of_three_numbers_is_the_answer_and_the_example_no_problem():
+    task = load(TaskConfig("largest"))
+    assert task.verifier == "gsm8k" and set(task.splits) == {"train", "validation", "test"}
+    question = re.compile(r'Which number is the largest, (\d+), (\d+) or (\d+)\? Answer after "####"\.')
+    places = []
+    for prompt, answer in zip(task["train"].prompts, task["train"].answers, strict=True):
+        shown, response, asked = prompt
+        assert [message["role"] for message in prompt] == ["user", "assistant", "user"]
+        numbers = [int(number) for number in question.fullmatch(asked["content"]).groups()]
+        assert len(set(numbers)) == 3 and int(answer) == max(numbers) and min(numbers) >= 10 and max(numbers) <= 999
+        places.append(numbers.index(int(answer)))
+        assert asked != shown and score("gsm8k", [response["content"]], ["512"], None).strict.tolist() == [1]
+    assert min(places.count(place) for place in range(3)) > 0.28 * len(places)
+
+
 def test_every_task_has_a_verifier_and_a_name():
-    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words", "own"}
-    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"]
+    assert set(TASKS) == {"gsm8k", "math", "mod97", "mix97", "sign97", "chain", "words", "largest", "own"}
+    assert [load(TaskConfig(name, sizes=SMALL)).verifier for name in GENERATED] == ["arithmetic"] * 4 + ["gsm8k"] * 2
