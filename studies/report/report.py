@@ -122,7 +122,7 @@ def terminal_summary(parts: list[ReportPart], console: Console) -> None:
     whether these are fair."""
     findings = [f for part in parts for f in part.findings]
     columns = _columns(findings)
-    table = Table("claim")
+    table = Table("claim", box=None, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
     for pair in columns:
         table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
     for claim in _claims(findings):

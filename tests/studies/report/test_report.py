@@ -211,6 +211,18 @@ def test_terminal_summary_is_short_and_literal(capsys):
     assert len(shown.splitlines()) <= 30
 
 
+def test_the_summary_of_nine_pairs_fits_a_terminal_of_80_columns(capsys):
+    datasets = ("gsm8k", "math")
+    names = [f"{model}-{dataset}" for dataset in datasets for model in ("qwen", "llama", "olmo")]
+    beside = part(curves_of([*TINY, "tiny-sign97"], seeds=2), level="llm")
+    for finding in beside.findings:
+        finding.claim = f"{finding.claim}: train and test"
+    terminal_summary([part(curves_of(names, seeds=2)), beside], Console(width=80))
+    shown = capsys.readouterr().out
+    assert "sign97" in shown and "…" not in shown
+    assert all(any(line.startswith(finding.claim) for line in shown.splitlines()) for finding in beside.findings)
+
+
 def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, capsys):
     curves = curves_of(PAIRS[:1], seeds=2)
     for rounds, said in ((1000, True), (2000, False)):
