@@ -41,8 +41,8 @@ RAW = Estimator(Advantage("none"), Reinforce())
 CENTRED = Estimator(Advantage("leave_one_out"), Reinforce())
 """The same with each reward against the mean of the others of its group: as centred rewards, times n / (n - 1), so
 without bias."""
-AT_ONCE = 32
-"""Questions that are answered before a bar moves."""
+AT_ONCE = 256
+"""Responses that are sampled before a bar moves."""
 
 
 class SplitAnswers(NamedTuple):
@@ -182,8 +182,9 @@ class _Asker(NamedTuple):
     def responses(self, chosen_B: np.ndarray, m: int, temperature: float, turn: int) -> Samples:
         """m scored responses to each of some questions. Turns differ in their random numbers."""
         parts, problems, draws = [], self.split.take(chosen_B), Draws(self.run.seed, PROBE, turn)
-        for first in range(0, len(chosen_B), AT_ONCE):
-            rows_b = np.arange(first, min(first + AT_ONCE, len(chosen_B)))
+        questions = max(1, AT_ONCE // m)
+        for first in range(0, len(chosen_B), questions):
+            rows_b = np.arange(first, min(first + questions, len(chosen_B)))
             few, counts_b = problems.take(rows_b), np.full(len(rows_b), m)
             rollouts = self.engine.sample(
                 few.prompts,

@@ -161,6 +161,19 @@ def test_a_probe_is_repeatable_and_whole():
     assert not np.array_equal(other.train.lengths, first.train.lengths)
 
 
+def test_a_bar_moves_as_responses_are_sampled(monkeypatch):
+    """Not as questions are: one that gets many responses would stand for minutes, and fill the memory."""
+    ask = replace(SMALL, temperatures=(), many_questions=4)
+    whole = probe(run_of(), ask)
+    monkeypatch.setattr("rftlab.llm.probe.AT_ONCE", 12)
+    steps = []
+    parts = probe(run_of(), ask, ProbeCallbacks(step=lambda done, total: steps.append(done)))
+    alone = np.diff([0, *steps]).tolist()
+    assert alone == [3] * 5 + [1] + [3, 3, 2] + [2, 2] + [1] * 32  # 4 to each of 16 and 8 questions, 6 to each of 4
+    np.testing.assert_array_equal(parts.train.strict, whole.train.strict)
+    np.testing.assert_array_equal(parts.headroom.many, whole.headroom.many)
+
+
 def test_other_temperatures_and_many_tries_are_of_the_same_questions():
     run = replace(run_of(), temperature=0.7)
     ask = replace(SMALL, temperature_questions=5, many_questions=3, many_samples=10)
