@@ -339,6 +339,16 @@ def test_one_held_out_cell_has_neither_a_rank_nor_an_interval():
     assert "nan" not in console.export_text()
 
 
+def test_scores_of_six_pairs_fit_a_terminal_of_80_columns():
+    names = [f"{model}-{dataset}" for model in ("qwen", "llama", "olmo") for dataset in ("gsm8k", "math")]
+    own = made_up_scores().query("pair == 'tiny-mod97'")
+    table, console = pd.concat([own.assign(pair=name) for name in names]), Console(record=True, width=80)
+    show_scores(console, table, summary(table))
+    lines = console.export_text().splitlines()
+    assert sum(line.split() == ["forecast", *["0.010"] * 6] for line in lines) == 1
+    assert not [line for line in lines if "…" in line] and sum(line.count("gsm8k") for line in lines) == 3
+
+
 def test_a_grid_recommends_within_the_budget(monkeypatch, tmp_path):
     monkeypatch.setattr("rftlab.studies.forecast.evidence.SHORT", FACTS.family)
     pilot = pilot_of(tmp_path, "tiny-mod97")._replace(rounds=40)
