@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 PINS := $(if $(filter yes,$(NEWEST)),,--constraint constraints.txt)
 TORCH_CPU := $(if $(filter yes,$(CPU)),--extra-index-url https://download.pytorch.org/whl/cpu)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINS) $(TORCH_CPU)
-SMOLLM2_CELL := $(BIN)/rftlab run cell --level llm --pair smollm2-words --compute.engine vllm --compute.threads 1
 TRAINER_PAGE := 'tests/docs/test_tutorials.py::test_a_page_prints_what_it_says[05-train-a-small-model]'
 OWN_PROJECT := tests/docs/test_own_project.py::test_a_page_runs_in_a_project_of_its_own
 SIDE_BY_SIDE := --numprocesses auto --dist worksteal
@@ -67,8 +66,7 @@ reference: $(VENV)/installed-llm
 	$(BIN)/python -m rftlab.studies.tools.export results
 
 reference-smollm2: $(VENV)/installed-vllm
-	$(SMOLLM2_CELL) --seeds 2 --preset minimalist --batch-size 32 --rollouts 1
-	for split in '32 --rollouts 8' '8 --rollouts 32'; do $(SMOLLM2_CELL) --seeds 1 --preset paper_text --batch-size $$split || exit 1; done
+	$(BIN)/python -m rftlab.studies.tools.smollm2 results
 	$(BIN)/python -m rftlab.studies.tools.export results
 
 lint: $(VENV)/installed-test
@@ -88,7 +86,8 @@ bench-llm: $(VENV)/installed-bench-llm
 
 pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done
-	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 24 --test-questions 100 --samples 4 --temperature-samples 1 --many-questions 0
+	$(BIN)/rftlab pilot --pair smollm2-words --designs --train-questions 256 --test-questions 128 --samples 8 --temperature-questions 128 --temperature-samples 2 --many-questions 32
+	$(BIN)/rftlab pilot --pair smollm2-largest --designs --train-questions 48 --test-questions 64 --samples 8 --temperatures --many-questions 0
 	$(BIN)/python -m rftlab.studies.pilot.store results
 
 clean:

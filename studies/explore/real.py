@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rftlab.studies.imported.groups import Group
 
 NONE, PAPER, SHIPPED = "none", "published", "reference"
-REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words")
+REFERENCES = ("tiny-mix97", "tiny-mod97", "tiny-sign97", "smollm2-words", "smollm2-largest")
 """Pairs of the runs that come with rftlab."""
 PUBLIC = ("public:pods/gsm8k", "public:pods/math500", "public:pods/amc23")
 """Public runs that come with rftlab and say their B and K, a task each."""

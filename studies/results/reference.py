@@ -1,8 +1,8 @@
 """Reference runs of language models, which come with the package so that the simulator's report can show them beside
 its own.
 
-Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and three cells of SmolLM2 on word
-problems, the baseline with two seeds and the others with one, made by `make reference-smollm2`.
+Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and single cells of SmolLM2 on two tasks,
+made by `make reference-smollm2`.
 studies/tools/export.py takes them from a results folder.
 """
 
@@ -12,6 +12,7 @@ from importlib.resources import files
 import pandas as pd
 
 from rftlab.shared.curve import Curve
+from rftlab.shared.design import Design
 from rftlab.studies.paper.experiments import EXPERIMENTS
 from rftlab.studies.paper.pairs import start_at, usual_pairs
 from rftlab.studies.runs.parquet import data_frame
@@ -42,14 +43,20 @@ def reference() -> Results:
 
 
 def smollm2_points() -> list[Point]:
-    """The baseline, two seeds, and 256 rollouts a round with GRPO from 32 and from 8 prompts; sampled by vLLM."""
-    start = start_at("smollm2-words", "llm")
-    start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
+    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, on two tasks; sampled by vLLM."""
+    raw = EXPERIMENTS["baseline"].cells[0]
     splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
-    cells = ((EXPERIMENTS["baseline"].cells[0], 2), (splits[32], 1), (splits[8], 1))
+    cells = (raw, splits[32], splits[8])
+    return _points("smollm2-words", cells, 2) + _points("smollm2-largest", cells, 1)
+
+
+def _points(pair: str, cells: tuple[Design, ...], seeds: int) -> list[Point]:
+    """Designs of a pair, each with seeds 0 .. seeds-1."""
+    start = start_at(pair, "llm")
+    start = replace(start, compute=replace(start.compute, engine="vllm", threads=1))
     rounds, every = start.design.rounds, start.design.eval_every
     return [
-        Point("smollm2-words", replace(start, design=replace(cell, rounds=rounds, eval_every=every), seed=seed))
-        for cell, seeds in cells
+        Point(pair, replace(start, design=replace(cell, rounds=rounds, eval_every=every), seed=seed))
+        for cell in cells
         for seed in range(seeds)
     ]

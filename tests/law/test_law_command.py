@@ -17,7 +17,10 @@ BAD = [
     (["--r", "0.1", "--budget", "1"], "budget = 1; allowed: 2 or more"),
     (["--r", "0.1", "--cost.rollout", "0"], "cost of a rollout = 0; allowed: more than 0"),
     (["--r", "0.1", "--cost.prompt-tokens", "-5"], "cost.prompt_tokens = -5.0; allowed: 0 or more, finite"),
-    (["--pair", "[bold]x"], "pair = '[bold]x' has no pilot in results; allowed: smollm2-words, tiny-mix97"),
+    (
+        ["--pair", "[bold]x"],
+        "pair = '[bold]x' has no pilot in results; allowed: smollm2-largest, smollm2-words, tiny-mix97",
+    ),
 ]
 
 

@@ -265,11 +265,13 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         check_split(case)
         assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
     parts = partial_cases(shipped())
-    assert [part.pair for part in parts] == [f"smollm2-words seed {seed}" for seed in range(2)]
-    for seed, part in enumerate(parts):
+    cases = [("smollm2-largest", 0), ("smollm2-words", 0), ("smollm2-words", 1)]
+    assert [part.pair for part in parts] == [f"{pair} seed {seed}" for pair, seed in cases]
+    for (pair, seed), part in zip(cases, parts, strict=True):
         check_split(part)
         assert (part.known, part.seed, part.held_out) == ((RAW,), seed, ("32x8-paper_text", "8x32-paper_text"))
-        known = shipped().query("pair == 'smollm2-words' and cell == @RAW and seed == @seed and round > 0")
+        own = shipped().query("cell == @RAW and seed == @seed and round > 0")
+        known = own[own["pair"] == pair]
         np.testing.assert_array_equal(part.evidence.runs[0].values[:, 1], known["test_pass_at_1"])
         assert len(part.evidence.runs) == 1
     assert len(paper_cases()) == 6

@@ -38,7 +38,7 @@ def test_single_cells_of_smollm2_rise_by_more_than_their_error():
     own = curves[~curves["pair"].isin(reference().curves["pair"])]
     assert set(zip(own["pair"], own["cell"], own["seed"], strict=True)) == wanted
     assert own["planned_rounds"].eq(20).all()
-    for _, run in own.groupby(["cell", "seed"]):
+    for _, run in own.groupby(["pair", "cell", "seed"]):
         first, last = run["test_pass_at_1"].iloc[[0, -1]]
         assert last - first > 4 * np.sqrt(0.25 / 200)
 

@@ -1,0 +1,18 @@
+"""Run the reference cells of SmolLM2: `python -m rftlab.studies.tools.smollm2 RESULTS`. Finished ones are not run
+again."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.results.reference import smollm2_points
+from rftlab.studies.runs import store
+from rftlab.studies.runs.finish import finish_points, threads_of
+
+if __name__ == "__main__":
+    try:
+        finish_points(Console(), store.open_store(Path(sys.argv[1])), smollm2_points(), threads_of(0), False)
+    except UserError as error:
+        sys.exit(str(error))
