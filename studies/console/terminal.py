@@ -172,4 +172,8 @@ def leave(status: int) -> None:
     nobody reads."""
     if status in (INTERRUPTED, CLOSED):
         os._exit(status)
+    try:
+        sys.stdout.flush()
+    except OSError:  # said already; Python 3.14 would say it again, and end with a status of its own
+        os._exit(status)
     sys.exit(status)
