@@ -172,6 +172,7 @@ class _Part:
         self.width, self.mask = width, torch.from_numpy(mask).to(self.device)
         self.padding, self.padded = width - self.mask[:, :width].sum(1), not mask.all()
         self.cache: Any = None
+        self.cache_name = ""
         logits = self._forward(
             torch.from_numpy(ids).to(self.device),
             torch.arange(width, device=self.device) - self.padding[:, None],
@@ -194,16 +195,18 @@ class _Part:
         mask = self.mask[:, :width] if self.padded else None
         if mask is not None and ids.shape[1] == 1 and self.engine.masks_itself:
             mask = mask[:, None, None]
+        read = {} if self.cache is None else {self.cache_name: self.cache}
         with autocast(self.engine.policy.compute):
             out = self.model(
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions.clamp(min=0),
-                past_key_values=self.cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **read,
             )
-        self.cache = out.past_key_values
+        self.cache_name = "cache" if "cache" in out else "past_key_values"  # transformers calls it so since 5.24
+        self.cache = out[self.cache_name]
         return out.logits[:, -1]
 
 

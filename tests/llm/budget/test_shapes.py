@@ -179,7 +179,8 @@ def test_kept_bytes_beside_frozen_weights_are_those_that_autograd_keeps(kind, pr
 def test_cache_bytes_are_those_of_the_models_cache(precision):
     model, compute = model_of("llama", SMALL), Compute(precision=precision)
     with torch.inference_mode(), autocast(compute):
-        cache = model(torch.full((3, 7), 3), use_cache=True).past_key_values
+        out = model(torch.full((3, 7), 3), use_cache=True)
+        cache = out["cache" if "cache" in out else "past_key_values"]
     held = sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
     assert held == cache_bytes(SMALL, 3 * 7)
 
