@@ -223,8 +223,8 @@ def _reading(run: LLMRun, shape: Shape, read: Pass) -> dict[str, float]:
 
 
 def cache_bytes(shape: Shape, tokens: int) -> float:
-    """Keys and values of so many tokens in the cache of the model itself, which is float32 under autocast too: keys
-    are rotated in it."""
+    """The most that keys and values of so many tokens take in the cache of the model itself: float32 under autocast
+    too, because keys are rotated in it. transformers from 5.24 on keeps values in bfloat16 there."""
     return 8.0 * tokens * shape.layers * shape.keys
 
 
