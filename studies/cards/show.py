@@ -20,6 +20,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import CARDS
 from rftlab.studies.cards.card import Card, all_knobs
 from rftlab.studies.cards.libraries import AGG_MODES
+from rftlab.studies.console.tables import say
 
 _CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
 _BASELINE = {
@@ -40,6 +41,8 @@ _AGGREGATION = {
     "seq_mean_token_sum": "mean over responses of their token sums",
     "seq_mean_token_mean": "mean over responses of their token means",
 }
+COLUMNS = {"name": 0, "advantage": 0, "surrogate, penalties": 0, "aggregation": 110, "title": 140, "source": 140}
+"""Of the table of all cards, with the width of a terminal from which on they are shown."""
 _KL = {"k1": "d", "k2": "d^2/2", "k3": "exp(-d) + d - 1", "abs": "|d|"}
 
 
@@ -209,31 +212,47 @@ def _show_one(console: Console, card: Card) -> None:
     console.print(table)
 
 
+def _cards_table(columns: list[str], show_header: bool) -> Table:
+    """A table of cards without rows yet; its columns are as wide in all of them."""
+    table = Table(box=None, expand=True, pad_edge=False, show_header=show_header)
+    for column in columns:
+        if column == "name":
+            table.add_column(column, width=max(map(len, CARDS)))
+        else:
+            table.add_column(column, ratio=1)
+    return table
+
+
 def _show_all(console: Console) -> None:
-    table = Table()
-    for column in ("name", "title", "advantage", "surrogate, penalties", "aggregation", "source"):
-        widest = 19 if column == "aggregation" and console.width >= 110 else None
-        table.add_column(column, no_wrap=column == "name", overflow="fold", min_width=widest)
+    columns = [column for column, least in COLUMNS.items() if console.width >= least]
+    console.print(_cards_table(columns, show_header=True))
     for family in dict.fromkeys(card.family for card in CARDS.values()):
-        table.add_section()
-        table.add_row("", Text(family, style="bold"))
-        for card in CARDS.values():
-            if card.family == family:
-                e = card.estimator
-                shown = (
-                    (advantage_text(e.advantage), surrogate_text(card), aggregation_text(e.aggregation))
-                    if e
-                    else ("", "cannot exist here", "")
-                )
-                table.add_row(*(Text(text) for text in (card.name, card.title, *shown, card.source)))
+        table = _cards_table(columns, show_header=False)
+        for cells in (_cells_of(card) for card in CARDS.values() if card.family == family):
+            table.add_row(*(Text(cells[column]) for column in columns))
+        say(console, f"\n{family}", "bold italic")
+        console.print(table)
+    say(console, "\nWhat versions of verl call agg_mode", "italic")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for version, modes in AGG_MODES.items():
+        for i, (mode, kind) in enumerate(modes.items()):
+            table.add_row(Text("" if i else version), Text(mode), Text(aggregation_text(kind)))
     console.print(table, "")
-    table = Table("agg_mode", *AGG_MODES, title=Text("What versions of verl call agg_mode"), title_justify="left")
-    for mode in dict.fromkeys(mode for modes in AGG_MODES.values() for mode in modes):
-        table.add_row(
-            Text(mode), *(Text(aggregation_text(modes[mode]) if mode in modes else "") for modes in AGG_MODES.values())
-        )
-    console.print(table)
-    console.print("One card: rftlab estimators NAME")
+    wider = ", ".join(column for column in COLUMNS if column not in columns)
+    say(console, "One card: rftlab estimators NAME" + f"; {wider}: in a wider terminal" * bool(wider))
+
+
+def _cells_of(card: Card) -> dict[str, str]:
+    """What a row of all cards may say of one."""
+    e = card.estimator
+    return {
+        "name": card.name,
+        "title": card.title,
+        "advantage": advantage_text(e.advantage) if e else "",
+        "surrogate, penalties": surrogate_text(card) if e else "cannot exist here",
+        "aggregation": aggregation_text(e.aggregation) if e else "",
+        "source": card.source,
+    }
 
 
 def show(console: Console, name: str | None) -> None:

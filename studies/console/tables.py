@@ -12,8 +12,9 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 
 def plain_table(title: str, *columns: str, no_wrap: bool = False) -> Table:
-    """A table without lines: the first column to the left, the others to the right."""
-    table = Table(title=title, title_justify="left", box=None)
+    """A table without lines: the first column to the left, the others to the right. no_wrap: cells are not broken,
+    and stand closer for that."""
+    table = Table(title=title, title_justify="left", box=None, collapse_padding=no_wrap)
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i else "left", no_wrap=no_wrap)
     return table

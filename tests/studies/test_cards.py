@@ -34,7 +34,7 @@ from rftlab.shared.prepare import prepare
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED, name_of, preset
 from rftlab.studies.cards.card import all_knobs
 from rftlab.studies.cards.libraries import AGG_MODES
-from rftlab.studies.cards.show import command_of, show
+from rftlab.studies.cards.show import advantage_text, command_of, show
 from rftlab.studies.theory import ALL_CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,6 +310,13 @@ def test_one_card_and_all():
         and "seq-mean-token-sum-norm" in everything
         and "cannot exist here" in printed("vapo")
     )
+
+
+def test_no_word_of_all_cards_is_broken_in_80_columns():
+    words = printed(None, width=80).split()
+    for name, card in CARDS.items():
+        told = advantage_text(card.estimator.advantage).split() if card.estimator else ["cannot", "exist", "here"]
+        assert {name, *told} <= {*words}
 
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
