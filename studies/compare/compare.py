@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.curve import SPLITS
@@ -33,7 +33,7 @@ from rftlab.studies.compare.signs import (
     claim_verdicts,
     compare_claims,
 )
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.tables import plain_table, put, say
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.report.figures import write_numbers, write_whole
 from rftlab.studies.report.report import Plan, draw_all, signed, template
@@ -244,22 +244,7 @@ def show(console: Console, found: Comparison) -> None:
     """The tables for the terminal: agreement, best designs, signs."""
     for own in found.levels:
         console.print(Text(f"{own.name}: {own.source}", style="dim"), soft_wrap=True)
-    table = Table(
-        Column("levels", overflow="fold"),
-        "split",
-        "designs",
-        *STATISTICS.values(),
-        title="Pass@1 after training",
-        title_justify="left",
-    )
-    for a in found.agreements:
-        table.add_row(
-            Text(f"{a.first}\n{a.second}"),
-            a.split,
-            str(a.cells),
-            *(estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS),
-        )
-    console.print(table if found.agreements else "the levels share no design")
+    _show_agreements(console, found.agreements)
     console.print(_winners(found))
     console.print(_signs(found))
     counts = Counter(found.verdicts.values())
@@ -270,17 +255,22 @@ def show(console: Console, found: Comparison) -> None:
     )
 
 
+def _show_agreements(console: Console, agreements: list[Agreement]) -> None:
+    """A table for each two levels, whose names are a line of their own."""
+    if not agreements:
+        console.print("the levels share no design")
+    for first, second in dict.fromkeys((a.first, a.second) for a in agreements):
+        table = plain_table("", "split", "designs", *STATISTICS.values(), no_wrap=True)
+        for a in agreements:
+            if (a.first, a.second) == (first, second):
+                estimates = (estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS)
+                table.add_row(a.split, str(a.cells), *estimates)
+        put(console, f"Pass@1 after training, {first} and {second}", table)
+
+
 def _winners(found: Comparison) -> Table:
-    table = Table(
-        "level",
-        "designs",
-        "best on test",
-        "observed",
-        "corrected",
-        "ahead in draws",
-        title="best designs",
-        title_justify="left",
-    )
+    columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
+    table = plain_table("best designs", *columns, no_wrap=True)
     for b in found.best:
         table.add_row(
             Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
@@ -289,9 +279,8 @@ def _winners(found: Comparison) -> Table:
 
 
 def _signs(found: Comparison) -> Table:
-    table = Table(
-        "claim", "quantity", title="claims and their signs; in brackets: the 95% interval holds 0", title_justify="left"
-    )
+    title = "claims and their signs; in brackets: the 95% interval holds 0"
+    table = Table("claim", "quantity", title=title, title_justify="left", box=None)
     for own in found.levels:
         table.add_column(Text(own.name.replace(":", ":\n")), justify="right")
     table.add_column("")
