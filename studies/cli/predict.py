@@ -110,8 +110,10 @@ class Predict(_Forecasting):
             pilot_of,
             posterior_of,
         )
+        from rftlab.studies.forecast.free import TRUST
         from rftlab.studies.forecast.page import write_page
         from rftlab.studies.forecast.show import show_grid
+        from rftlab.studies.paper.pairs import usual_pairs
         from rftlab.studies.report.figures import pretty, save
         from rftlab.studies.runs.store import open_store
 
@@ -124,10 +126,14 @@ class Predict(_Forecasting):
             posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
             grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
-        figure, numbers = grid_figure(grid.table, f"{pretty(self.pair)}: forecast from a pilot")
+        notes = [] if self.pair in usual_pairs("llm") else [TRUST]  # those of `tiny`, on which forecasts hold
+        for note in notes:
+            say(console, note, "dim")
+        title = f"{pretty(self.pair)}: forecast from a pilot"
+        figure, numbers = grid_figure(grid.table, title)
         place = save(figure, folder_below(self.results, "forecast", self.pair), "forecast", numbers)
         say(console, f"forecast: {place}")
-        page = write_page(place.parent, f"{pretty(self.pair)}: forecast from a pilot", grid.table, grid.recommended, [])
+        page = write_page(place.parent, title, grid.table, grid.recommended, notes)
         say(console, f"page: {page}")
 
 

@@ -215,6 +215,14 @@ def test_a_forecast_of_imported_runs_without_the_simulator_has_its_page(results)
     )
 
 
+@pytest.mark.parametrize(("pair", "warned"), [("tiny-mix97", False), ("smollm2-words", True)])
+def test_forecasts_of_a_pre_trained_model_say_how_far_to_trust_them(tmp_path, pair, warned):
+    status, text = rftlab("predict", "--pair", pair, "--quick", "--results", tmp_path / "results")
+    page = (tmp_path / "results" / "forecast" / pair / "forecast.html").read_text()
+    assert status == 0
+    assert ["How far to trust it: not far" in told for told in (text, page)] == [warned, warned]
+
+
 def test_without_the_base_model_the_law_says_nothing(tmp_path):
     collection(tmp_path, "late", {"z": {"gsm8k": [0.3, 0.4, 0.5]}}, {"z": FACTS}, first=10)
     arguments = ("predict", "--pair", "imported:late", "--designs", "8x4", "--quick", "--results", tmp_path / "results")
