@@ -62,7 +62,7 @@ def export(
         f"the base model {run_config.model.source!r} is made here, where no adapter can name it; allowed: merge",
     )
     place = checkpoint_of(run, round_index, (WEIGHTS,))
-    model, codec = _trained(run_config, place, remark)
+    model, codec = trained_model(run_config, place, remark)
     with tempfile.TemporaryDirectory() as name, torch.no_grad():
         scratch = Path(name)
         if adapter:
@@ -77,8 +77,8 @@ def export(
     return done
 
 
-def _trained(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tuple[PreTrainedModel, Codec]:
-    """The model with the weights of a checkpoint."""
+def trained_model(run: LLMRun, place: Path, remark: Callable[[str], None]) -> tuple[PreTrainedModel, Codec]:
+    """The model of a run with the weights of a checkpoint. Raises UserError where they are of another model."""
     disable_progress_bar()
     model, codec = load_model(run, remark=remark)
     facts, policy = read_json(place / STATE), Policy(model, run.compute)

@@ -1,5 +1,5 @@
-"""What a pilot measures on the base model: responses to many questions, and how gradients vary between questions and
-between responses.
+"""What a pilot measures: responses of the base model to many questions, and how gradients vary between questions and
+between responses, of the base model and of one that was trained for a while.
 
 Gradients are those of the trainer (`rftlab.llm.training.update.accumulate`), each of one question's responses. A
 question's responses make two halves of n, two independent groups, so their difference shows what comes from sampling
@@ -9,6 +9,7 @@ sums over blocks of questions: BLOCKS vectors as long as the model, in the machi
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +18,16 @@ import torch
 from rftlab.llm.config import LLMRun
 from rftlab.llm.engines.rollouts import Draws, Engine
 from rftlab.llm.evaluate import UNSEEN
+from rftlab.llm.export import trained_model
 from rftlab.llm.models.load import Problems, load_data, load_model
+from rftlab.llm.moments import WEIGHTS
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.policy.responses import Responses
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
 from rftlab.llm.random import PROBE
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import NONE, answers_found, well_formed
+from rftlab.llm.stored import checkpoint_of, stored_run
 from rftlab.llm.tasks.kinds import kind_of
 from rftlab.llm.tasks.subset import subset
 from rftlab.llm.train import engine_for, threads_of
@@ -111,6 +115,16 @@ class Probed(NamedTuple):
     """Of the gradients."""
 
 
+class ProbedGradients(NamedTuple):
+    """Those of a trained policy, and the responses that they are of."""
+
+    raw: GradientProducts
+    centred: GradientProducts
+    rollouts: int
+    tokens: int
+    seconds: float
+
+
 class ProbeCallbacks(NamedTuple):
     """How a probe tells of its progress."""
 
@@ -150,11 +164,31 @@ def probe(run: LLMRun, config: ProbeConfig, callbacks: ProbeCallbacks | None = N
             samples[name], answers[name] = _answers(asker, chosen[name], config.samples)
         headroom = planned.answers(asker, chosen["test"], samples["test"].texts, answers["test"])
         engine.rest()
-        began, given = time.perf_counter(), samples["train"]
-        raw, centred = (
-            products(policy, estimator, given.rollouts.responses, given.strict, step) for estimator in (RAW, CENTRED)
-        )
+        began = time.perf_counter()
+        raw, centred = _both_products(policy, samples["train"], step)
     return Probed(answers["train"], answers["test"], raw, centred, headroom, time.perf_counter() - began)
+
+
+def probe_trained(
+    run: LLMRun, folder: Path, config: ProbeConfig, callbacks: ProbeCallbacks | None = None
+) -> ProbedGradients:
+    """Gradients of the model that a run left in a folder, from the training questions of `probe`.
+
+    Raises UserError where the folder has no weights.
+    """
+    callbacks, began = callbacks or ProbeCallbacks(), time.perf_counter()
+    with threads_of(run), MathPool() as pool:
+        model, codec = trained_model(run, checkpoint_of(stored_run(folder), None, (WEIGHTS,)), callbacks.remark)
+        policy, data = Policy(model, run.compute, run.temperature), load_data(run, codec)
+        engine, judge = engine_for(run, policy, codec), Judge(data.verifier, codec, pool)
+        chosen = subset(len(data.train.answers), config.train_questions)
+        step = _Steps(callbacks.step, 3 * len(chosen))
+        asker = _Asker(run, engine, judge, data.train, 0, step)
+        samples = asker.responses(chosen, config.samples, run.temperature, 0)
+        engine.rest()
+        raw, centred = _both_products(policy, samples, step)
+    lengths = samples.rollouts.responses.lengths
+    return ProbedGradients(raw, centred, len(lengths), int(lengths.sum()), time.perf_counter() - began)
 
 
 class _Steps:
@@ -264,6 +298,11 @@ class _HeadroomQuestions:
         ordered = {value: right[value] for value in self.config.temperatures}
         seconds = time.perf_counter() - began
         return HeadroomAnswers(self.at, ordered, self.many, many, answers, int(lengths.sum()), len(lengths), seconds)
+
+
+def _both_products(policy: Policy, samples: Samples, step: Callable[[int], None]) -> list[GradientProducts]:
+    """`products` of raw and of centred rewards."""
+    return [products(policy, one, samples.rollouts.responses, samples.strict, step) for one in (RAW, CENTRED)]
 
 
 def products(

@@ -20,7 +20,6 @@ from rftlab.shared.estimator import Estimator
 from rftlab.studies.cards import CARDS
 from rftlab.studies.cards.card import Card, all_knobs
 from rftlab.studies.cards.libraries import AGG_MODES
-from rftlab.studies.console.tables import say
 
 _CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
 _BASELINE = {
@@ -230,16 +229,16 @@ def _show_all(console: Console) -> None:
         table = _cards_table(columns, show_header=False)
         for cells in (_cells_of(card) for card in CARDS.values() if card.family == family):
             table.add_row(*(Text(cells[column]) for column in columns))
-        say(console, f"\n{family}", "bold italic")
+        console.print("", Text(family, style="bold italic"), sep="\n")
         console.print(table)
-    say(console, "\nWhat versions of verl call agg_mode", "italic")
+    console.print("", Text("What versions of verl call agg_mode", style="italic"), sep="\n")
     table = Table(box=None, pad_edge=False, show_header=False)
     for version, modes in AGG_MODES.items():
         for i, (mode, kind) in enumerate(modes.items()):
             table.add_row(Text("" if i else version), Text(mode), Text(aggregation_text(kind)))
     console.print(table, "")
     wider = ", ".join(column for column in COLUMNS if column not in columns)
-    say(console, "One card: rftlab estimators NAME" + f"; {wider}: in a wider terminal" * bool(wider))
+    console.print(f"One card: rftlab estimators NAME{'; ' * bool(wider)}{wider}{': wider terminals' * bool(wider)}")
 
 
 def _cells_of(card: Card) -> dict[str, str]:

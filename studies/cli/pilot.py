@@ -32,6 +32,9 @@ class Pilot(Common):
     """Designs of the grid that are run, by their labels."""
     rounds: int | None = None
     """Rounds of these runs; the pair's own if left out. A shorter run is a run of its own: the grid does not use it."""
+    midway: bool = True
+    """Train the baseline for half of its rounds and measure gradients there too, where r and phi are what the law
+    takes."""
     config: Annotated[ProbeConfig, tyro.conf.arg(name="")] = field(default_factory=ProbeConfig)
     """What is measured on the base model."""
 
@@ -43,7 +46,7 @@ class Pilot(Common):
 
         found = pilot(
             console,
-            wanted(self.pair, self.designs, self.rounds, self.config),
+            wanted(self.pair, self.designs, self.rounds, self.config, self.midway),
             self.results,
             self.threads,
             self.quiet,

@@ -20,7 +20,8 @@ from rftlab.studies.law.simulated import noise_of
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
 from rftlab.studies.paper.published import published
-from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
+from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS, midway_of
+from rftlab.studies.pilot.pilot import Base
 from rftlab.studies.pilot.store import read_pilot, shipped_base, shipped_pairs
 from rftlab.studies.public import store
 from rftlab.studies.public.repeats import SIX_HOURS, cell_of
@@ -29,9 +30,6 @@ from rftlab.studies.runs.runner import collect
 from rftlab.studies.runs.study import has_study, read_study
 
 RankedLevel = Literal["language model", "simulator", "published", "public"]
-WARM = 100
-"""Rounds of WARM_CELL after which r and phi of a simulated pair are measured, beside those of its base policy."""
-WARM_CELL = "32x8-paper_text"
 SCANNED = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Values of r that are tried where nobody measured it."""
 RAW = label(BASELINE)
@@ -68,9 +66,15 @@ def language_pairs() -> Iterator[RankedPair]:
     curves = shipped()
     for pair in shipped_pairs():
         own = curves[curves["pair"] == pair]
-        noise = of_base(shipped_base(pair))
+        base = shipped_base(pair)
         known = PILOT_CELLS if set(CELLS) <= set(own["cell"]) else (RAW,)
-        yield _measured("language model", pair, "test", own, noise, known)
+        found = _measured("language model", pair, "test", own, of_base(base), known)
+        yield found._replace(base_noise=_noise_of_base(base))
+
+
+def _noise_of_base(base: Base) -> NoiseRatios | None:
+    """r and phi of the base model, where they were measured later too."""
+    return of_base(base._replace(midway=None)).ratios if base.midway else None
 
 
 def piloted_pair(root: Path, pair: str) -> RankedPair:
@@ -85,7 +89,7 @@ def piloted_pair(root: Path, pair: str) -> RankedPair:
     runs = tuple(run for run in known if len(run.rounds))
     base = pilot.base.test.rate("strict")
     found = RankedPair("language model", pair, "test", (noise.ratios,), designs, np.array(ends), base, noise)
-    return found._replace(known=runs, rounds=pilot.rounds)
+    return found._replace(known=runs, rounds=pilot.rounds, base_noise=_noise_of_base(pilot.base))
 
 
 def simulated_pairs(root: Path) -> Iterator[RankedPair]:
@@ -103,10 +107,11 @@ def simulated_pairs(root: Path) -> Iterator[RankedPair]:
 
 @cache
 def simulated_noise(pair: str) -> tuple[MeasuredNoise, MeasuredNoise]:
-    """r and phi of a simulated pair's base policy, and after WARM rounds of WARM_CELL."""
-    run = replace(start_at(pair, "sim"), design=CELLS[WARM_CELL])
+    """r and phi of a simulated pair's base policy, and half way through the baseline's run."""
+    start = start_at(pair, "sim")
+    run = replace(start, design=replace(BASELINE, rounds=start.design.rounds, eval_every=start.design.eval_every))
     world = build(run.environment)
-    return noise_of(run, world), noise_of(run, world, WARM)
+    return noise_of(run, world), noise_of(run, world, midway_of(run.design))
 
 
 def _measured(

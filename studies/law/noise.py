@@ -50,9 +50,11 @@ def measured(raw: Gradient, centred: Gradient) -> MeasuredNoise:
 
 
 def of_base(base: Base) -> MeasuredNoise:
-    """r and phi of a base model that a pilot measured. Errors: of the ratios themselves where the pilot kept them;
-    else from those of their parts, as if raw and centred rewards were of different responses."""
-    if base.ratios is None:
-        return measured(base.raw, base.centred)
-    r, phi = base.ratios.between, base.ratios.gain
+    """r and phi that a pilot measured: half way through the baseline's run where it went there, else of the base
+    model. Errors: of the ratios themselves where the pilot kept them; else from those of their parts, as if raw and
+    centred rewards were of different responses."""
+    found = base.midway or base
+    if found.ratios is None:
+        return measured(found.raw, found.centred)
+    r, phi = found.ratios.between, found.ratios.gain
     return MeasuredNoise(r.value, r.error, phi.value, phi.error)

@@ -11,7 +11,6 @@ from rftlab.shared.folders import folder_below, kind_of
 from rftlab.studies.law import show
 from rftlab.studies.law.figures import SHOWN, collapse
 from rftlab.studies.law.levels import (
-    WARM,
     RankedPair,
     language_pairs,
     piloted_pair,
@@ -72,14 +71,15 @@ def show_pair(console: Console, pair: str, results: Path, costs: Costs, budget: 
     if own or pair in shipped_pairs():
         found = piloted_pair(results, pair) if own else next(one for one in language_pairs() if one.pair == pair)
         assert found.error is not None
-        show.show_noise(console, found.error, "base model, from the pilot's gradients")
+        where = "half way through the baseline's run" if found.base_noise else "base model"
+        show.show_noise(console, found.error, f"{where}, from the pilot's gradients")
         show.show_designs(console, found)
         show.show_split(console, found.noise[0], costs, budget)
         return
-    base, warm = simulated_noise(pair)
+    base, midway = simulated_noise(pair)
     show.show_noise(console, base, "base policy of the simulator")
-    show.show_noise(console, warm, f"after {WARM} rounds")
-    show.show_split(console, warm.ratios, costs, budget)
+    show.show_noise(console, midway, "half way through the baseline's run")
+    show.show_split(console, midway.ratios, costs, budget)
 
 
 def show_ratios(console: Console, ratio: float, gain: float, costs: Costs, budget: float) -> None:

@@ -14,7 +14,7 @@ from rftlab.shared.effective_batch import (
     design_batch,
     time_per_round,
 )
-from rftlab.studies.console.tables import number, plain_table, say
+from rftlab.studies.console.tables import number, plain_table, put, say
 from rftlab.studies.law.curve import forecast
 from rftlab.studies.law.levels import RankedPair
 from rftlab.studies.law.noise import MeasuredNoise
@@ -88,11 +88,11 @@ def show_designs(console: Console, found: RankedPair) -> None:
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:
     """The best B and K for the money, with the raw reward and with a baseline."""
     title = f"best split of {budget:g} a round; a prompt costs {costs.prompt:g}, a rollout {costs.rollout:g}"
-    table = plain_table(title, "", "K*", "B", "K", "B_eff", "cost", no_wrap=True)
+    table = plain_table("", "", "K*", "B", "K", "B_eff", "cost", no_wrap=True)
     for baseline in (False, True):
         ideal, one = best_rollouts(noise, costs, baseline), best_split(noise, costs, budget, baseline)
         spent = one.batch_size * (costs.prompt + one.rollouts * costs.rollout)
         name = "mean of the others as baseline" if baseline else "raw reward"
         shown = f"{ideal:.2f}" if np.isfinite(ideal) else "all"
         table.add_row(name, shown, str(one.batch_size), str(one.rollouts), f"{one.effective:,.1f}", f"{spent:g}")
-    console.print(table)
+    put(console, title, table)

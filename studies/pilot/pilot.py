@@ -68,8 +68,21 @@ class Answers(NamedTuple):
         return float(getattr(self, name).mean() / self.samples)
 
 
+class Midway(NamedTuple):
+    """Gradients of the policy half way through the run of the baseline, raw and centred as those of `Base`.
+
+    Training soon leaves the base policy, and r with it: rewards of a question become alike.
+    """
+
+    round: int
+    raw: Gradient
+    centred: Gradient
+    ratios: BaseRatios | None
+    spent: dict[str, Spent]
+
+
 class Base(NamedTuple):
-    """What was measured on the base model of a pair."""
+    """What was measured on the base model of a pair, and on the way from it."""
 
     pair: str
     n_train: int
@@ -88,6 +101,8 @@ class Base(NamedTuple):
     """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
     headroom: Headroom | None = None
     """None where the file is of a time when it was not measured."""
+    midway: Midway | None = None
+    """None where it was not measured."""
 
 
 class PilotRun(NamedTuple):
@@ -141,7 +156,8 @@ class PilotMeasurements(NamedTuple):
     @property
     def spent(self) -> dict[str, Spent]:
         """What each part cost; evaluations of the runs are in their seconds alone."""
-        return self.base.spent | {f"run {run.cell}": run.spent for run in self.runs}
+        later = self.base.midway.spent if self.base.midway else {}
+        return self.base.spent | later | {f"run {run.cell}": run.spent for run in self.runs}
 
     @property
     def total(self) -> Spent:

@@ -3,26 +3,23 @@ store for the grid to use."""
 
 import json
 import math
-import multiprocessing
-import signal
 from dataclasses import asdict, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from rftlab.llm.config import LLMRun, config_of
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.console.bar import Bar
+from rftlab.shared.folders import folder_below, remove
 from rftlab.studies.console.tables import say
+from rftlab.studies.paper.experiments import BASELINE
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.pilot import store as pilot_store
-from rftlab.studies.pilot.grid import CELLS, check_cells
+from rftlab.studies.pilot.grid import CELLS, check_cells, midway_of
 from rftlab.studies.pilot.headroom import (
     TRIES,
     VOTES,
@@ -42,12 +39,14 @@ from rftlab.studies.pilot.pilot import (
     Answers,
     Base,
     Lengths,
+    Midway,
     PilotMeasurements,
     PilotRun,
     Spent,
     pilot_from,
     rollouts_of,
 )
+from rftlab.studies.pilot.processes import in_a_process, work_probe, work_probe_trained, work_train
 from rftlab.studies.pilot.ratios import ratios_of
 from rftlab.studies.results.rollouts import silent_groups
 from rftlab.studies.runs import store
@@ -57,9 +56,8 @@ from rftlab.studies.runs.points import Point, schedule
 from rftlab.studies.runs.runner import collect
 
 if TYPE_CHECKING:
-    from rftlab.llm.probe import Probed, SplitAnswers
+    from rftlab.llm.probe import Probed, ProbedGradients, SplitAnswers
 
-_PROCESSES = multiprocessing.get_context("spawn")
 Stored = TypeVar("Stored", Base, PilotMeasurements)
 
 
@@ -71,6 +69,8 @@ class Wanted(NamedTuple):
     rounds: int | None
     """None: the pair's own, so that the grid has these runs already."""
     probe: ProbeConfig
+    midway: bool = True
+    """Gradients half way through the baseline's run too."""
 
     def points(self) -> list[Point]:
         """The runs, seed 0, as any study has them."""
@@ -87,7 +87,19 @@ class Wanted(NamedTuple):
 
     def config(self) -> dict:
         """All that the pilot depends on."""
-        return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()]})
+        later = {"midway": config_of(self.midway_run())} if self.midway else {}
+        return _plain({"base": self.base_config(), "runs": [point.config for point in self.points()], **later})
+
+    def midway_run(self) -> LLMRun:
+        """The first half of the baseline's run, which hardly evaluates: its weights are wanted, not its curve."""
+        start = start_at(self.pair, "llm")
+        rounds = midway_of(start.design)
+        return replace(
+            start,
+            design=replace(BASELINE, rounds=rounds, eval_every=rounds),
+            evaluation=replace(start.evaluation, samples=1, greedy=False, train_subset=2, test_subset=2, pass_at=()),
+            checkpoint_every=0,
+        )
 
 
 def _plain(config: dict) -> dict:
@@ -95,12 +107,12 @@ def _plain(config: dict) -> dict:
     return json.loads(json.dumps(config))
 
 
-def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig) -> Wanted:
+def wanted(pair: str, cells: tuple[str, ...], rounds: int | None, config: ProbeConfig, midway: bool = True) -> Wanted:
     """A checked request."""
     planned = start_at(pair, "llm").design.rounds
     check_cells(cells)
     check(rounds is None or 1 <= rounds <= planned, f"rounds = {rounds}; allowed: 1 to {planned}, the rounds of {pair}")
-    return Wanted(pair, cells, rounds, config)
+    return Wanted(pair, cells, rounds, config, midway)
 
 
 def pilot(
@@ -143,9 +155,13 @@ def price_of(what: Wanted) -> str:
     base = what.probe.rollouts(start.temperature, sizes.train, sizes.test)
     parts = ", ".join(f"{name} {count:,}" for name, count in base.items())
     trained = sum(rollouts_of(point.run.design) * point.run.design.rounds for point in runs)
+    design = what.midway_run().design
+    later = base["train"] + rollouts_of(design) * design.rounds if what.midway else 0
     return (
-        f"At most {sum(base.values()) + trained:,} rollouts: {sum(base.values()):,} of the base model ({parts}), "
-        f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
+        f"At most {sum(base.values()) + later + trained:,} rollouts: {sum(base.values()):,} of the base model "
+        f"({parts}), "
+        + f"{later:,} half way through the baseline's run, " * what.midway
+        + f"{trained:,} in {len(runs)} runs, whose evaluations come on top. What is there already is not sampled again."
     )
 
 
@@ -166,14 +182,30 @@ def with_early(root: Path, run: PilotRun, point: Point) -> PilotRun:
 
 
 def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
-    """The measurements of the base model, from their file or made now."""
+    """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
     place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
     found = _stored(console, place, Base, config)
+    check(has_llm() or (found is not None and bool(found.midway or not what.midway)), f"a pilot {NEEDS_LLM}")
     if found is None:
-        check(has_llm(), f"a pilot {NEEDS_LLM}")
-        found = base_from(what.pair, _probe(console, start_at(what.pair, "llm"), what.probe, quiet))
+        run = start_at(what.pair, "llm")
+        found = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))
         pilot_store.write(place, found, config)
-    return found
+    if what.midway and found.midway is None:
+        folder = folder_below(place.parent, "midway")
+        found = found._replace(midway=_midway_of(console, what, folder, quiet))
+        pilot_store.write(place, found, config)
+        remove(folder)
+    return found if what.midway else found._replace(midway=None)
+
+
+def _midway_of(console: Console, what: Wanted, folder: Path, quiet: bool) -> Midway:
+    """Train the baseline half way, in a folder from whose checkpoints it goes on, and measure gradients there."""
+    run, title = what.midway_run(), "half way through the baseline's run"
+    trained: Spent = in_a_process(console, f"{title}: training", quiet, work_train, (run, folder))
+    found: ProbedGradients = in_a_process(console, title, quiet, work_probe_trained, (run, folder, what.probe))
+    spent = {"half a run": trained, "its gradients": Spent(found.rollouts, found.tokens, found.seconds)}
+    ratios = ratios_of(found.raw, found.centred)
+    return Midway(run.design.rounds, analysed(found.raw), analysed(found.centred), ratios, spent)
 
 
 def _stored(console: Console, place: Path, kind: type[Stored], config: dict) -> Stored | None:
@@ -242,56 +274,3 @@ def answers_of(answers: "SplitAnswers") -> Answers:
     quantiles, cut = np.quantile(lengths, QUANTILES), float(1 - answers.finished.mean())
     spread = Lengths(float(lengths.mean()), float(lengths.std()), quantiles, right, wrong, cut)
     return Answers(lengths.shape[1], strict, flexible, well_formed, spread)
-
-
-def _probe(console: Console, run: LLMRun, config: ProbeConfig, quiet: bool) -> "Probed":
-    """Probe in a process of its own: the runs that follow need the memory of an accelerator. Raises UserError where
-    it fails or is killed."""
-    ours, theirs = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=_work, args=(run, config, theirs), daemon=False)
-    process.start()
-    theirs.close()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    try:
-        with Bar(console, quiet, *columns) as bar:
-            task = bar.add_task("base model", total=None)
-            while True:
-                kind, value = ours.recv()
-                if kind == "done":
-                    return value
-                if kind == "failed":
-                    raise UserError(str(value))
-                if kind == "remark":
-                    console.print(value, style="yellow", markup=False, soft_wrap=True)
-                elif kind == "step":
-                    bar.update(
-                        task, description="base model: responses and gradients", completed=value[0], total=value[1]
-                    )
-                else:
-                    bar.update(task, description=f"base model, step {value[0]}, validation Pass@1 {value[1]:.3f}")
-    except EOFError:
-        process.join()
-        raise UserError(
-            f"measuring the base model ended with status {process.exitcode}; run the same command again"
-        ) from None
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _work(run: LLMRun, config: ProbeConfig, connection: Connection) -> None:
-    """What the process does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    from rftlab.llm.probe import ProbeCallbacks, probe
-
-    callbacks = ProbeCallbacks(
-        step=lambda done, total: connection.send(("step", (done, total))),
-        pretraining=lambda step, rate: connection.send(("reading", (step, rate))),
-        remark=lambda text: connection.send(("remark", text)),
-    )
-    try:
-        connection.send(("done", probe(run, config, callbacks)))
-    except UserError as error:
-        connection.send(("failed", error))
-    except BrokenPipeError:
-        pass  # the parent is gone

@@ -117,7 +117,7 @@ def _root(variance: float) -> float:
 
 def _noise(pilot: PilotMeasurements) -> Table:
     table = plain_table(
-        "gradients at the base policy",
+        "gradients of the base model, and half way through the baseline's run",
         "reward",
         "signal |G|^2",
         "variance between contexts",
@@ -125,13 +125,16 @@ def _noise(pilot: PilotMeasurements) -> Table:
         "noise scale, K = 1",
         "K = 8",
     )
-    for name, found in (("raw", pilot.base.raw), ("centred", pilot.base.centred)):
+    base, midway = pilot.base, pilot.base.midway
+    gradients = {"raw": base.raw, "centred": base.centred}
+    gradients |= {"raw, midway": midway.raw, "centred, midway": midway.centred} if midway else {}
+    for name, found in gradients.items():
         pairs = (
             (found.signal, found.signal_error),
             (found.between, found.between_error),
             (found.within, found.within_error),
         )
-        scales = ("" if name == "centred" else _scale(found, 1), _scale(found, 8))
+        scales = ("" if name.startswith("centred") else _scale(found, 1), _scale(found, 8))
         table.add_row(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
     table.caption = (
         "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"

@@ -16,7 +16,13 @@ SURE = 2.0
 
 def headroom_table(base: Base, runs: tuple[PilotRun, ...]) -> Table | None:
     """A row for each number; None where nothing of it was measured."""
-    rows = [*_ratio_rows(base.ratios), *_headroom_rows(base.headroom), *_early_rows(runs)]
+    later = base.midway and base.midway.ratios
+    rows = [
+        *_ratio_rows(base.ratios, ""),
+        *_ratio_rows(later, ", midway"),
+        *_headroom_rows(base.headroom),
+        *_early_rows(runs),
+    ]
     if not rows:
         return None
     table = Table(title="what it could already do, and how alike questions are", title_justify="left", box=None)
@@ -27,11 +33,16 @@ def headroom_table(base: Base, runs: tuple[PilotRun, ...]) -> Table | None:
     return table
 
 
-def _ratio_rows(found: BaseRatios | None) -> Iterator[tuple[str, ...]]:
+def _ratio_rows(found: BaseRatios | None, where: str) -> Iterator[tuple[str, ...]]:
     if found is not None:
         for name, one in (("r of the effective batch", found.between), ("phi of a baseline", found.gain)):
             value = f"{one.value:.3f} ± {one.error:.3f}"
-            yield f"{name} (95%: {one.low:.3f} to {one.high:.3f})", value, str(found.questions), str(found.responses)
+            yield (
+                f"{name}{where} (95%: {one.low:.3f} to {one.high:.3f})",
+                value,
+                str(found.questions),
+                str(found.responses),
+            )
 
 
 def _headroom_rows(found: Headroom | None) -> Iterator[tuple[str, ...]]:
@@ -65,7 +76,13 @@ def _row(name: str, rate: RateAt) -> tuple[str, ...]:
 def sentences(base: Base, runs: tuple[PilotRun, ...]) -> list[str]:
     """What each of the numbers says, in a sentence."""
     found = base.headroom
-    said = [] if base.ratios is None else [_of_ratio(base.ratios)]
+    measured = base.midway.ratios if base.midway else base.ratios
+    said = [] if measured is None else [_of_ratio(measured)]
+    if base.midway:
+        said.append(
+            f"midway: after {base.midway.round} rounds of the baseline. The law takes r and phi from there, because "
+            "training soon leaves the base policy."
+        )
     if found is None:
         return [*said, "Votes and temperatures were not measured: run `rftlab pilot` again for them."]
     if len(found.temperatures) > 1:

@@ -147,8 +147,9 @@ def checked(found: Stored) -> Stored:
     base = found.base if isinstance(found, PilotMeasurements) else found
     for split in ("train", "test"):
         _check_answers(split, getattr(base, split), getattr(base, f"n_{split}"))
-    for name in ("between", "gain"):
-        _check_ratio(name, base.ratios and getattr(base.ratios, name))
+    for ratios in (base.ratios, base.midway and base.midway.ratios):
+        for name in ("between", "gain"):
+            _check_ratio(name, ratios and getattr(ratios, name))
     _check_headroom(base.headroom)
     if isinstance(found, PilotMeasurements):
         for run in found.runs:

@@ -18,6 +18,7 @@ from rftlab.studies.law.levels import RankedPair, language_pairs, public_pairs
 from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
 from rftlab.studies.law.score import forecast_errors, rank, regret, score, taus
 from rftlab.studies.law.simulated import noise_of
+from rftlab.studies.paper.experiments import label
 from rftlab.studies.pilot.grid import CELLS
 from rftlab.studies.pilot.pilot import Gradient
 from rftlab.studies.pilot.store import shipped_base
@@ -219,6 +220,21 @@ def test_public_runs_have_no_r_and_say_so():
 
 
 def test_shipped_pilots_have_an_r():
+    """Of the base model, and half way through the baseline's run, which the law takes."""
     for pair in ("tiny-mix97", "tiny-mod97", "tiny-sign97"):
-        noise = of_base(shipped_base(pair))
+        base = shipped_base(pair)
+        noise, later = of_base(base._replace(midway=None)), of_base(base)
         assert 0.05 < noise.between < 0.1 and noise.ratios.gain == 1
+        assert base.midway.round == 300 and later.between == base.midway.ratios.between.value > 2 * noise.between
+
+
+def test_r_midway_ranks_language_models_and_forecasts_them_better_than_r_of_the_base():
+    for found in language_pairs():
+        if set(CELLS) <= {label(design) for design in found.designs}:
+            scored = score(found)
+            before = score(found._replace(noise=(found.base_noise,), error=of_base(at_base(found.pair))))
+            assert scored.law > scored.at_base == before.law and scored.error < before.error
+
+
+def at_base(pair):
+    return shipped_base(pair)._replace(midway=None)

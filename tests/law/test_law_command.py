@@ -38,7 +38,8 @@ def test_the_split_of_a_round():
 
 def test_a_measured_pair():
     _, text = rftlab("law", "--pair", "tiny-mod97")
-    assert "r = 0.08144 ± 0.01" in text and "counts as 1" in text
+    assert text.startswith("half way through the baseline's run, from the pilot's gradients: r = 0.1727 ± 0.07")
+    assert "counts as 1" in text
     rows = [line.split() for line in text.splitlines()]
     names = [row[0] for row in rows if len(row) > 5 and row[0][0].isdigit()]
     assert names[0] == "2048x1w8" and names[-1] == "1x256" and len(names) == 25
@@ -61,12 +62,17 @@ def test_a_pilot_of_the_results_folder_comes_first(tmp_path):
     pilot = pilot_from(shipped(), shipped_base("tiny-mod97"))
     noisy = pilot.base.raw._replace(between=4 * pilot.base.raw.between)
     place = file_of(tmp_path, "tiny-mod97")
-    write(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None)), {})
+    write(place, pilot._replace(base=pilot.base._replace(raw=noisy, ratios=None, midway=None)), {})
     status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
-    assert status == 0 and "r = 0.2" in text and "forecast after 600 rounds from 32x1 raw, 32x8" in text
+    assert (
+        status == 0
+        and text.startswith("base model, ")
+        and "r = 0.2" in text
+        and "forecast after 600 rounds from 32x1 raw, 32x8" in text
+    )
     write(place, pilot._replace(runs=()), {})
     status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
-    assert status == 0 and "r = 0.08144" in text and "forecast" not in text and "1x256" in text
+    assert status == 0 and "r = 0.1727" in text and "forecast" not in text and "1x256" in text
     place.write_text(place.read_text()[:-40])
     status, text = rftlab("law", "--pair", "tiny-mod97", "--results", tmp_path)
     assert status == 2 and text.count("\n") == 1 and "damaged" in text

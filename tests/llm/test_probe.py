@@ -15,13 +15,17 @@ from rich.console import Console
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
 from rftlab.llm.policy.responses import Responses
-from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, numbered, probe, products
+from rftlab.llm.probe import CENTRED, RAW, ProbeCallbacks, gradient, numbered, probe, probe_trained, products
 from rftlab.llm.probe_config import BLOCKS, ProbeConfig
+from rftlab.llm.train import train
+from rftlab.llm.training.checkpoint import prune
 from rftlab.shared.errors import UserError
 from rftlab.studies.paper.pairs import PAIRS, Pair
+from rftlab.studies.pilot import processes
 from rftlab.studies.pilot import run as pilot_run
+from rftlab.studies.pilot import store as pilot_store
 from rftlab.studies.pilot.noise import analysed
-from rftlab.studies.pilot.pilot import pilot_from
+from rftlab.studies.pilot.pilot import Base, pilot_from
 from rftlab.studies.pilot.run import base_from, headroom_of, pilot, wanted
 from rftlab.studies.pilot.store import file_of, read_pilot
 from rftlab.studies.runs import store
@@ -225,7 +229,7 @@ def mini(one_cache, monkeypatch):
     return wanted("mini", (CELL,), None, SMALL)
 
 
-def killed(run, ask, connection):
+def killed(connection, work, arguments):
     """What a process does that the system kills."""
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -253,7 +257,7 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
     assert repr(pilot_from(curves, found.base, (CELL,))) == repr(found) == repr(read_pilot(tmp_path, "mini"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(pilot_run, "_probe", lambda *what: pytest.fail("the base model is measured again"))
+        patched.setattr(pilot_run, "in_a_process", lambda *what: pytest.fail("a model is measured again"))
         with patched.context() as inner:
             inner.setattr(pilot_run, "finish_points", lambda *what: pytest.fail("the store is looked at"))
             assert repr(pilot(heard(), mini, tmp_path, 1, quiet=True)) == repr(found)
@@ -271,10 +275,54 @@ def test_a_pilot_is_measured_once_and_again_where_its_files_are_damaged(mini, tm
 
 
 def test_a_killed_probe_is_named_and_leaves_nothing(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(pilot_run, "_work", killed)
-    with pytest.raises(UserError, match="measuring the base model ended with status -9; run the same command again"):
+    monkeypatch.setattr(processes, "_work", killed)
+    with pytest.raises(UserError, match="base model ended with status -9; run the same command again"):
         pilot(heard(), mini, tmp_path, 1, quiet=True)
     assert not file_of(tmp_path, "mini", "base").exists()
+
+
+def test_what_was_measured_before_a_kill_is_not_measured_again(mini, tmp_path, monkeypatch):
+    asked, whole, work = [], processes.in_a_process, processes._work
+
+    def told(console, title, *what):
+        asked.append(title)
+        monkeypatch.setattr(processes, "_work", killed if len(asked) == 3 else work)
+        return whole(console, title, *what)
+
+    monkeypatch.setattr(pilot_run, "in_a_process", told)
+    with pytest.raises(UserError, match="ended with status -9"):
+        pilot(heard(), mini, tmp_path, 1, quiet=True)
+    training, gradients = (f"half way through the baseline's run{what}" for what in (": training", ""))
+    assert asked == ["base model", training, gradients]
+    base = pilot_store.read(file_of(tmp_path, "mini", "base"), Base)
+    folder = tmp_path / "pilot" / "mini" / "midway"
+    assert base.midway is None and (folder / "checkpoints" / "000002").is_dir()
+    found = pilot(heard(), mini, tmp_path, 1, quiet=True)
+    assert asked[3:] == [training, gradients] and not folder.exists()
+    assert found.base._replace(midway=None).raw == base.raw and found.base.midway.round == 2
+    assert found.base.midway.spent["half a run"].rollouts == 2 * 32
+    without = pilot(heard(), mini._replace(midway=False), tmp_path, 1, quiet=True)
+    assert asked[5:] == [] and without.base.midway is None and read_pilot(tmp_path, "mini").base.midway is None
+
+
+def test_a_model_that_learnt_nothing_has_the_gradients_of_its_base(one_cache, tmp_path):
+    run = run_of(rounds=2, eval_every=2)
+    still = replace(run, optimizer=replace(run.optimizer, learning_rate=1e-30))
+    train(still, tmp_path / "still")
+    base, found = probe(still, SMALL), probe_trained(still, tmp_path / "still", SMALL)
+    for mine, its in ((found.raw, base.raw), (found.centred, base.centred)):
+        for name in ("block", "gram", "squares", "differences"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(its, name))
+    assert base.raw.squares.any() and found.rollouts == 16 * 4 and found.tokens == base.train.lengths.sum()
+    train(run, tmp_path / "run")
+    assert (probe_trained(run, tmp_path / "run", SMALL).raw.squares != base.raw.squares).any()
+
+
+def test_a_run_whose_weights_went_has_no_gradients(mini, tmp_path):
+    train(mini.midway_run(), tmp_path / "run")
+    prune(tmp_path / "run")
+    with pytest.raises(UserError, match="has no weights: a study drops those of finished runs"):
+        probe_trained(mini.midway_run(), tmp_path / "run", SMALL)
 
 
 def test_bad_input_of_a_probe_is_one_line(mini, tmp_path, monkeypatch):

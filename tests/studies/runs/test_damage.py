@@ -61,7 +61,7 @@ def patched(patch):
         lambda root, todo, threads, told: [trained(root, point) for point in todo],
     )
     patch.setattr(pilot_run, "has_llm", lambda: True)
-    patch.setattr(pilot_run, "_probe", lambda *asked: None)
+    patch.setattr(pilot_run, "in_a_process", lambda *asked: None)
     patch.setattr(pilot_run, "base_from", lambda pair, found: pilot_store.shipped_base(pair))
     patch.setattr(pilot_run, "_curves", lambda *asked: shipped())
 
