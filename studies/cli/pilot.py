@@ -20,8 +20,8 @@ class Pilot(Common):
     curves of a few designs; and what the base model could already do: colder, by a vote, in many tries.
 
     r, the noise between questions over that of a response, comes with an interval. Each number is printed with what it
-    says. Before anything is sampled the command says how many rollouts it will take: by default 5.0% of those of the
-    whole grid of `tiny`, 0.3% without the runs (--designs with nothing). The runs are those of the grid, which finds
+    says. Before anything is sampled the command says how many rollouts it will take: by default 5.2% of those of the
+    whole grid of `tiny`, 0.5% without the runs (--designs with nothing). The runs are those of the grid, which finds
     them in the results folder and does not run them again. Safe to interrupt: run the same command again and it goes on
     where it stopped.
     """

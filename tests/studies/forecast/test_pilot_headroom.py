@@ -61,7 +61,7 @@ def newest(pilot):
 def oldest(pilot):
     """A pilot with what was measured before."""
     runs = tuple(run._replace(early_silent=None) for run in pilot.runs)
-    return pilot._replace(base=pilot.base._replace(ratios=None, headroom=None), runs=runs)
+    return pilot._replace(base=pilot.base._replace(ratios=None, headroom=None, midway=None), runs=runs)
 
 
 def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path):
@@ -69,14 +69,17 @@ def test_an_older_file_is_read_and_what_is_missing_stays_missing(pilot, tmp_path
     write(place, whole, {})
     assert repr(read_pilot(tmp_path, PAIR)) == repr(whole)
     content = store.encoded(whole)
-    for name in ("ratios", "headroom"):
+    for name in ("ratios", "headroom", "midway"):
         del content["base"][name]
     for run in content["runs"]:
         del run["early_silent"]
     place.write_bytes(sealed({"config": {}, "content": content}, [2, "PilotMeasurements"]))
     found = read_pilot(tmp_path, PAIR)
     assert repr(found) == repr(oldest(pilot)) and of_base(found.base) == measured(pilot.base.raw, pilot.base.centred)
-    assert of_base(whole.base) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
+    assert of_base(whole.base._replace(midway=None)) == MeasuredNoise(0.08, 0.01, 0.9, 0.05)
+    later = whole.base.midway.ratios
+    assert of_base(whole.base)[::2] == (later.between.value, later.gain.value)
+    assert "midway: after 300 rounds of the baseline" in printed(whole)
     text = printed(found)
     assert "were not measured: run `rftlab pilot` again" in text and "maj@" not in text
     del content["base"]["raw"]
@@ -129,8 +132,8 @@ def test_new_parts_that_make_no_sense_are_damage(pilot, tmp_path, said, damage):
 def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_silent(pilot, tmp_path, monkeypatch):
     asked = wanted(PAIR, ("32x8-paper_text", "32x1-minimalist"), None, ProbeConfig())
     price = (
-        "At most 195,392 rollouts: 22,592 of the base model (train 8,192, test 8,000, temperatures 3,328, many 3,072), "
-        "172,800 in 2 runs, whose evaluations come on top. What is there already is not sampled again."
+        "At most 213,184 rollouts: 22,592 of the base model (train 8,192, test 8,000, temperatures 3,328, many 3,072), "
+        "17,792 half way through the baseline's run, 172,800 in 2 runs, whose evaluations come on top. What is there already is not sampled again."
     )
     rng, (first, second) = np.random.default_rng(0), asked.points()
     told = []
@@ -175,7 +178,7 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
         "maj@16: most of 16 votes right ",
         "pass@64: right once in 64",
         "silent groups of 8, rounds 6 to 10 of 32x8-paper_text",
-        "r: up to about K = 1/r = 12 rollouts",
+        "r: up to about K = 1/r = 6 rollouts",
         "colder is better (0.200 at 0, 0.100 at 1)",
         "can take Pass@1 up to about 0.20 (a vote of 16 has 0.20, temperature 0 0.20)",
         "The vote is not settled: 0.40 of 64 votes.",
@@ -186,7 +189,7 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
         assert part in text
     few = RATIOS._replace(between=RatioEstimate(0.08, 0.05, -0.02, 0.18), questions=24, responses=4)
     cold = HEADROOM._replace(temperatures=(RateAt(1.0, 0.2, 0.01, 20, 4), RateAt(0.0, 0.1, 0.01, 20, 1)))
-    text = printed(pilot._replace(base=pilot.base._replace(ratios=few, headroom=cold)))
+    text = printed(pilot._replace(base=pilot.base._replace(ratios=few, headroom=cold, midway=None)))
     assert "r is not told from 0" in text and "24 questions x 4 responses, fewer than the 256 x 8" in text
     assert "colder is worse (0.100 at 0, 0.200 at 1)" in text
     close = HEADROOM._replace(temperatures=(RateAt(1.0, 0.1, 0.1, 20, 4), RateAt(0.0, 0.2, 0.1, 20, 1)), majority=())
