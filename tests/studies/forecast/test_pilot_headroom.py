@@ -133,7 +133,8 @@ def test_a_pilot_says_what_it_costs_and_how_many_groups_of_early_rounds_are_sile
     asked = wanted(PAIR, ("32x8-paper_text", "32x1-minimalist"), None, ProbeConfig())
     price = (
         "At most 213,184 rollouts: 22,592 of the base model (train 8,192, test 8,000, temperatures 3,328, many 3,072), "
-        "17,792 half way through the baseline's run, 172,800 in 2 runs, whose evaluations come on top. What is there already is not sampled again."
+        "17,792 half way through the baseline's run, 172,800 in 2 runs, whose evaluations come on top. "
+        "What is there already is not sampled again."
     )
     rng, (first, second) = np.random.default_rng(0), asked.points()
     told = []
