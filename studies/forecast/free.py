@@ -35,8 +35,8 @@ from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.store import open_store
 
 TRUST = (
-    "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.047 and the "
-    "simulator by 0.435; on public runs the law was no better than `still`, but at other learning rates "
+    "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.053 and the "
+    "simulator by 0.436; on public runs the law was no better than `still`, but at other learning rates "
     "(docs/predict.md)."
 )
 

@@ -43,11 +43,12 @@ def reference() -> Results:
 
 
 def smollm2_points() -> list[Point]:
-    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, on two tasks; sampled by vLLM."""
+    """The baseline, and 256 rollouts a round with GRPO from 32 and from 8 prompts, on two tasks; sampled by vLLM. On
+    `words` the first two have three seeds and the last two."""
     raw = EXPERIMENTS["baseline"].cells[0]
     splits = {cell.batch_size: cell for cell in EXPERIMENTS["tradeoff"].cells if not cell.replay_window}
-    cells = (raw, splits[32], splits[8])
-    return _points("smollm2-words", cells, 2) + _points("smollm2-largest", cells, 1)
+    words = _points("smollm2-words", (raw, splits[32]), 3) + _points("smollm2-words", (splits[8],), 2)
+    return words + _points("smollm2-largest", (raw, splits[32], splits[8]), 1)
 
 
 def _points(pair: str, cells: tuple[Design, ...], seeds: int) -> list[Point]:

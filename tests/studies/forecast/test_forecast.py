@@ -265,7 +265,7 @@ def test_cases_hold_out_all_but_the_pilot_and_all_but_experiment_1():
         check_split(case)
         assert set(case.held_out) == set(CELLS) - set(PILOT_CELLS) and len(case.evidence.others) == 2
     parts = partial_cases(shipped())
-    cases = [("smollm2-largest", 0), ("smollm2-words", 0), ("smollm2-words", 1)]
+    cases = [("smollm2-largest", 0), *(("smollm2-words", seed) for seed in range(3))]
     assert [part.pair for part in parts] == [f"{pair} seed {seed}" for pair, seed in cases]
     for (pair, seed), part in zip(cases, parts, strict=True):
         check_split(part)
