@@ -205,7 +205,10 @@ def _of_curves(one: CurveSetName, curves: pd.DataFrame, source: str) -> CurveSet
     if one.level == "llm":
         responses = _responses(start_at(one.pair, "llm"), pair(one.pair))
     tables = Finals(*(finals(curves, one.pair, split) for split in SPLITS))
-    seeds = f"{len(tables.test)} seed{'s' * (len(tables.test) > 1)} of {int(curves['planned_rounds'].max())} rounds"
+    ran = tables.test.notna().sum()  # cells may have seeds of their own number
+    few, most = int(ran.min()), int(ran.max())
+    counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
+    seeds = f"{counts} of {int(curves['planned_rounds'].max())} rounds"
     return CurveSet(one, curves, tables, responses, 0.0, f"{source}, {seeds}")
 
 

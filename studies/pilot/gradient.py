@@ -1,4 +1,4 @@
-"""How noisy gradients are at the base policy: what is measured, and the two ratios that rank designs."""
+"""How noisy gradients are at a policy: what is measured, and the two ratios that rank designs."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ ENOUGH = (256, 8)
 
 
 class Gradient(NamedTuple):
-    """Gradient signal and noise at the base policy: a one-way random-effects analysis of variance over contexts, traces
+    """Gradient signal and noise at a policy: a one-way random-effects analysis of variance over contexts, traces
     of covariances.
 
     The gradient of a group of K rollouts, the mean of A grad log pi over them, varies around G with variance between +
@@ -58,8 +58,8 @@ class RatioEstimate(NamedTuple):
     high: float
 
 
-class BaseRatios(NamedTuple):
-    """r and phi of a base model."""
+class GradientRatios(NamedTuple):
+    """r and phi of a policy."""
 
     between: RatioEstimate
     """r: noise between questions over that of one response within its question."""

@@ -16,7 +16,7 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.pilot.gradient import BaseRatios, Gradient
+from rftlab.studies.pilot.gradient import Gradient, GradientRatios
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS, check_cells
 from rftlab.studies.pilot.headroom import Headroom, RateAt
 
@@ -71,13 +71,13 @@ class Answers(NamedTuple):
 class Midway(NamedTuple):
     """Gradients of the policy half way through the run of the baseline, raw and centred as those of `Base`.
 
-    Training soon leaves the base policy, and r with it: rewards of a question become alike.
+    Training soon leaves the base policy, and r and phi with it.
     """
 
     round: int
     raw: Gradient
     centred: Gradient
-    ratios: BaseRatios | None
+    ratios: GradientRatios | None
     spent: dict[str, Spent]
 
 
@@ -97,7 +97,7 @@ class Base(NamedTuple):
     between contexts."""
     spent: dict[str, Spent]
     """By part: train, test, gradients, and what was asked further."""
-    ratios: BaseRatios | None = None
+    ratios: GradientRatios | None = None
     """r and phi with intervals; None where the file is of a time when they were not kept, or nothing can be said."""
     headroom: Headroom | None = None
     """None where the file is of a time when it was not measured."""

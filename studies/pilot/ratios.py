@@ -18,11 +18,11 @@ import numpy as np
 from scipy.stats import t
 
 from rftlab.shared.errors import check
-from rftlab.studies.pilot.gradient import LEVEL, BaseRatios, RatioEstimate
+from rftlab.studies.pilot.gradient import LEVEL, GradientRatios, RatioEstimate
 from rftlab.studies.pilot.noise import Products, analysed
 
 
-def ratios_of(raw: Products, centred: Products) -> BaseRatios | None:
+def ratios_of(raw: Products, centred: Products) -> GradientRatios | None:
     """r and phi from the same responses with raw and with centred rewards; None where groups have one response or
     there is no noise within a question, so that nothing can be said.
 
@@ -40,7 +40,7 @@ def ratios_of(raw: Products, centred: Products) -> BaseRatios | None:
     if within_raw.min() <= 0:
         return None
     r, phi = between / within_raw, within_centred / within_raw * (n - 1) / n
-    return BaseRatios(_estimate(r), _estimate(phi), G, 2 * n)
+    return GradientRatios(_estimate(r), _estimate(phi), G, 2 * n)
 
 
 def _weights(*errors: float) -> tuple[float, ...]:

@@ -185,7 +185,8 @@ def base_of(console: Console, what: Wanted, root: Path, quiet: bool) -> Base:
     """The measurements of the base model, and half way through the baseline's run, from their file or made now."""
     place, config = pilot_store.file_of(root, what.pair, "base"), what.base_config()
     found = _stored(console, place, Base, config)
-    check(has_llm() or (found is not None and bool(found.midway or not what.midway)), f"a pilot {NEEDS_LLM}")
+    whole = found is not None and (found.midway is not None or not what.midway)
+    check(whole or has_llm(), f"a pilot {NEEDS_LLM}")
     if found is None:
         run = start_at(what.pair, "llm")
         found = base_from(what.pair, in_a_process(console, "base model", quiet, work_probe, (run, what.probe)))

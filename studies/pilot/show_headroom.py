@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from rftlab.studies.pilot.gradient import ENOUGH, BaseRatios
+from rftlab.studies.pilot.gradient import ENOUGH, GradientRatios
 from rftlab.studies.pilot.headroom import GROUP, Headroom, RateAt, RewardCorrelation
 from rftlab.studies.pilot.pilot import EARLY, Base, PilotRun
 
@@ -33,7 +33,7 @@ def headroom_table(base: Base, runs: tuple[PilotRun, ...]) -> Table | None:
     return table
 
 
-def _ratio_rows(found: BaseRatios | None, where: str) -> Iterator[tuple[str, ...]]:
+def _ratio_rows(found: GradientRatios | None, where: str) -> Iterator[tuple[str, ...]]:
     if found is not None:
         for name, one in (("r of the effective batch", found.between), ("phi of a baseline", found.gain)):
             value = f"{one.value:.3f} ± {one.error:.3f}"
@@ -102,7 +102,7 @@ def sentences(base: Base, runs: tuple[PilotRun, ...]) -> list[str]:
     return [*said, *_of_silence(found, runs)]
 
 
-def _of_ratio(found: BaseRatios) -> str:
+def _of_ratio(found: GradientRatios) -> str:
     r = found.between
     if r.low <= 0:
         said = "r is not told from 0: as far as this pilot knows, another rollout is as good as another prompt."

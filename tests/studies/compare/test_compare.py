@@ -222,7 +222,8 @@ def test_a_language_model_without_runs_is_named_with_the_command_that_makes_them
 def test_levels_know_how_their_numbers_were_measured(tmp_path):
     tiny, smol, reported = load_all(tmp_path, "llm:tiny-mix97", "llm:smollm2-words", "published:qwen-math")
     assert tiny.responses == {"train": 500, "test": 500} and tiny.seeds == 3 and len(tiny.cells) == 25
-    assert smol.responses == {"train": 400, "test": 400} and smol.seeds == 2 and len(smol.cells) == 3
+    assert smol.responses == {"train": 400, "test": 400} and smol.seeds == 3 and len(smol.cells) == 3
+    assert ", 3 seeds of 600 rounds" in tiny.source and ", 2 to 3 seeds of 20 rounds" in smol.source
     assert (
         reported.responses == {"train": 7500, "test": 5000} and len(reported.cells) == 8 and reported.rounding == 0.01
     )

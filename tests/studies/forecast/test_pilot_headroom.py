@@ -14,7 +14,7 @@ from rftlab.studies.law.noise import MeasuredNoise, measured, of_base
 from rftlab.studies.pilot import run as pilot_run
 from rftlab.studies.pilot import store
 from rftlab.studies.pilot.figures import headroom_figure
-from rftlab.studies.pilot.gradient import BaseRatios, RatioEstimate
+from rftlab.studies.pilot.gradient import GradientRatios, RatioEstimate
 from rftlab.studies.pilot.headroom import TRIES, VOTES, Headroom, RateAt, RewardCorrelation
 from rftlab.studies.pilot.pilot import PilotMeasurements, early_silence, pilot_from
 from rftlab.studies.pilot.run import wanted
@@ -46,7 +46,7 @@ HEADROOM = Headroom(
     RewardCorrelation(0.3, math.nan, 4),
     RateAt(8.0, 0.6, 0.02, 20, 16),
 )
-RATIOS = BaseRatios(RatioEstimate(0.08, 0.01, 0.06, 0.1), RatioEstimate(0.9, 0.05, 0.8, 1.0), 512, 16)
+RATIOS = GradientRatios(RatioEstimate(0.08, 0.01, 0.06, 0.1), RatioEstimate(0.9, 0.05, 0.8, 1.0), 512, 16)
 EARLY_SILENT = RateAt(8.0, 0.4, 0.05, 160, 8)
 
 
