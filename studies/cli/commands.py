@@ -239,7 +239,7 @@ class Theory:
     tier: Literal["all", "fast", "slow"] = "all"
     """Only the fast or only the slow ones."""
     mutants: bool = False
-    """Run each check's mutant instead, a wrong estimator on which it must FAIL."""
+    """Run each check's mutants instead, wrong estimators on which its claims must FAIL."""
     quiet: bool = False
     """No progress bars (for logs)."""
 

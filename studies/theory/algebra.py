@@ -8,7 +8,7 @@ from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, sampled
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -34,25 +34,29 @@ FOUR_ARMS = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1])
 """A softmax over four arms, two of them correct; its greedy arm is wrong."""
 
 
-def unbiased(mutant: bool) -> list[MeasuredValue]:
-    """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean."""
+def unbiased(mutant: int) -> list[MeasuredValue]:
+    """T1. ReMax's baseline, the greedy response's reward, enters as a baseline set of that mean.
+
+    Mutant 2 has the scores e_a in place of e_a - pi.
+    """
+    policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 2 else FOUR_ARMS
     greedy = FOUR_ARMS.correct[FOUR_ARMS.probs.argmax()]
     cases = {
         "raw": (RAW, None, 1),
-        "RLOO": (MEAN if mutant else RLOO, None, 2),
+        "RLOO": (MEAN if mutant == 1 else RLOO, None, 2),
         "ReMax": (MEAN, constant(greedy), 1),
         "baseline 1": (MEAN, constant(1.0), 1),
     }
     found, rest = [], 0.0
     for name, (advantage, baseline, smallest) in cases.items():
         for size in range(smallest, 6):
-            factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size, baseline)[0])
+            factor, across = factor_of(FOUR_ARMS, moments(policy, advantage, size, baseline)[0])
             found.append(exact(f"W of {name}, K={size}", 1.0, factor))
             rest = max(rest, across)
     for advantage in (RLOO, MEAN, zscore(1), zscore(0)):
         size, p = 5, FOUR_ARMS.pass_rate
         right, wrong = (size * column for column in weights(advantage, groups_by_count(size)).T[[0, -1]])
-        master = binomial(size - 1, p) @ (right[1:] - wrong[:-1])
+        master = binomial(size - 1, p) @ ((right[:-1] if mutant == 3 else right[1:]) - wrong[:-1])
         factor, across = factor_of(FOUR_ARMS, moments(FOUR_ARMS, advantage, size)[0])
         found.append(
             exact(
@@ -63,7 +67,7 @@ def unbiased(mutant: bool) -> list[MeasuredValue]:
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
 
-def group_mean(mutant: bool) -> list[MeasuredValue]:
+def group_mean(mutant: int) -> list[MeasuredValue]:
     """T2."""
     own, batch = (RLOO, MEAN) if mutant else (MEAN, Advantage("batch_mean"))
     found = [
@@ -95,25 +99,25 @@ def batch_factors(advantage: Advantage, rates: tuple[float, ...], size: int) -> 
     return list(total.reshape(len(rates), size).sum(axis=1) / (np.array(rates) * (1 - np.array(rates))))
 
 
-def group_std(mutant: bool) -> list[MeasuredValue]:
+def group_std(mutant: int) -> list[MeasuredValue]:
     """T3. K <= 5 by enumeration of all groups of a four-arm softmax, more by counts; K -> inf by extrapolation."""
     found, p, u = [], FOUR_ARMS.pass_rate, FOUR_ARMS.pass_rate * (1 - FOUR_ARMS.pass_rate)
     closed = {2: 1.0, 3: np.sqrt(2), 4: np.sqrt(3) - (2 * np.sqrt(3) - 3) * u, 5: float(zscore_factor(5, p, 0))}
     for size, factor in closed.items():
         for ddof in (0, 1):
-            measured = factor_of(FOUR_ARMS, moments(FOUR_ARMS, zscore(1 - ddof if mutant else ddof), size)[0])[0]
+            measured = factor_of(FOUR_ARMS, moments(FOUR_ARMS, zscore(1 - ddof if mutant == 1 else ddof), size)[0])[0]
             found.append(exact(f"W, K={size}, ddof {ddof}", factor * np.sqrt((size - ddof) / size), measured))
     for size, p in ((8, 0.05), (8, 0.2), (8, 0.5), (64, 0.05)):
         found.append(
             exact(
                 f"W({p}), K={size}, ddof 1",
                 float(zscore_factor(size, p)),
-                float(measured_factor(zscore(0 if mutant else 1), size, p)),
+                float(measured_factor(zscore(0 if mutant == 1 else 1), size, p)),
             )
         )
     nodes, chances = np.polynomial.legendre.leggauss(10)
     nodes = 0.5 + 0.4 * nodes
-    limit = limit_factor(zscore(1), nodes)
+    limit = measured_factor(zscore(1), 128, nodes) if mutant == 2 else limit_factor(zscore(1), nodes)
     found += [
         exact(f"W({p:.3f}), K -> inf", 1 / np.sqrt(p * (1 - p)), float(w), 1e-3)
         for p, w in zip(nodes[::3], limit[::3], strict=True)
@@ -129,14 +133,15 @@ def group_std(mutant: bool) -> list[MeasuredValue]:
     ]
 
 
-def std_direction(mutant: bool) -> list[MeasuredValue]:
+def std_direction(mutant: int) -> list[MeasuredValue]:
     """T4."""
     ratio = {2: 1.0, 3: 1.0, **{size: float(zscore_factor(size, 0.05) / zscore_factor(size, 0.5)) for size in (4, 8)}}
     found = []
     for size, expected in ratio.items():
-        low, high = measured_factor(MEAN if mutant else zscore(1), size, [0.05, 0.5])
+        advantage, rates = MEAN if mutant == 1 else zscore(1), [0.05, 0.5]
+        low, high = limit_factor(advantage, rates) if mutant == 2 else measured_factor(advantage, size, rates)
         found.append(exact(f"W(.05)/W(.5), K={size}", expected, float(low / high)))
-    single = weights(MEAN if mutant else Advantage("group_mean", "group_std"), np.ones((1, 1)))[0, 0]
+    single = weights(MEAN if mutant == 1 else Advantage("group_mean", "group_std"), np.ones((1, 1)))[0, 0]
     return [*found, exact("advantage of reward 1 at K=1", 1 / (1 + 1e-6), float(single))]
 
 
@@ -145,10 +150,10 @@ def silent_chance(advantage: Advantage, size: int, p) -> np.ndarray:
     return binomial(size, p) @ (by_count(advantage, size).squares == 0.0)
 
 
-def zero_signal(mutant: bool) -> list[MeasuredValue]:
+def zero_signal(mutant: int) -> list[MeasuredValue]:
     """T5. Beta-distributed pass rates by Gauss-Jacobi quadrature, which is exact here."""
     advantage = RAW if mutant else Advantage("group_mean", "group_std")
-    found = [exact("p=.05, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.05)))]
+    found = [exact("p=.95, K=8", 0.05**8 + 0.95**8, float(silent_chance(advantage, 8, 0.95)))]
     for a, b, size in ((0.5, 1.5, 8), (0.2, 0.6, 64)):
         rates, expected = beta_rates(a, b), (beta(a + size, b) + beta(a, b + size)) / beta(a, b)
         found.append(
@@ -161,7 +166,7 @@ def zero_signal(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def batch_std(mutant: bool) -> list[MeasuredValue]:
+def batch_std(mutant: int) -> list[MeasuredValue]:
     """T6. 40 batches of 5000 contexts with uniform pass rates. Over the batch's deviation of rewards (LitePPO), or of
     advantages (whitened).
 
@@ -205,7 +210,11 @@ CHECKS = (
             "(2310.10505); the master formula is derived here"
         ),
         kind="exact",
-        mutant="RLOO's baseline includes the response itself",
+        mutants=(
+            Mutant("RLOO's baseline includes the response itself", r"^W of RLOO"),
+            Mutant("scores without the softmax's normaliser", r"^W of (raw|ReMax|baseline)|^largest"),
+            Mutant("S' counts the response itself", r"^master"),
+        ),
         experiment=unbiased,
     ),
     Check(
@@ -217,7 +226,7 @@ CHECKS = (
         latex=r"W = \frac{K-1}{K}, \qquad W_{\mathrm{batch}} = 1 - \frac{1}{N}",
         source="Liu et al. 2025 (2503.20783); the factor is derived here",
         kind="exact",
-        mutant="leaves the response out of its group's mean; the group's mean in place of the batch's",
+        mutants=(Mutant("leaves the response out of its group's mean; the group's mean in place of the batch's"),),
         experiment=group_mean,
     ),
     Check(
@@ -234,7 +243,10 @@ CHECKS = (
         ),
         source="derived here; K→∞: Davis & Recht 2025 (2510.13651)",
         kind="exact",
-        mutant="population std where the sample std is meant, and the reverse",
+        mutants=(
+            Mutant("population std where the sample std is meant, and the reverse", r"^W, K=|ddof 1$"),
+            Mutant("K = 128 taken for K → ∞", r"inf|integral"),
+        ),
         experiment=group_std,
     ),
     Check(
@@ -246,7 +258,10 @@ CHECKS = (
         latex=r"\frac{W_K(.05)}{W_K(.5)} = 1 \;(K = 2, 3), \quad 1.058 \;(K = 4), \quad 1.333 \;(K = 8)",
         source="derived here",
         kind="exact",
-        mutant="no division by the std",
+        mutants=(
+            Mutant("no division by the std", r"K=[48]|^advantage"),
+            Mutant("the std of endless groups", r"^W\("),
+        ),
         experiment=std_direction,
     ),
     Check(
@@ -260,7 +275,7 @@ CHECKS = (
         ),
         source="elementary; the Beta average is derived here",
         kind="exact",
-        mutant="the raw reward, which has a signal where all responses are right",
+        mutants=(Mutant("the raw reward, which has a signal where all responses are right"),),
         experiment=zero_signal,
     ),
     Check(
@@ -279,7 +294,7 @@ CHECKS = (
         ),
         source="derived here, for the rules of Liu et al. 2025 (2508.08221) and Hu et al. 2025 (2501.03262)",
         kind="sampled",
-        mutant="divides by the group's std first",
+        mutants=(Mutant("divides by the group's std first"),),
         experiment=batch_std,
     ),
 )

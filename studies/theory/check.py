@@ -1,12 +1,13 @@
 """What a theory check is: a statement, a formula, an experiment, and the rule that turns numbers into PASS, FAIL or
 INCONCLUSIVE.
 
-A check is an experiment that returns one or more comparisons. It also runs on its mutant, a named wrong estimator (or
-wrong formula),
-on which it must FAIL: a check that cannot fail proves nothing.
+A check is an experiment that returns one or more comparisons, its claims. It also runs on its mutants, named wrong
+estimators (or wrong formulas), and every claim must FAIL on at least one of them: a claim that cannot fail proves
+nothing.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -89,6 +90,19 @@ def slope_of(x: np.ndarray, samples: np.ndarray, seed: int = 0, resamples: int =
     return float(np.polyfit(logs, np.log(samples.mean(axis=0)), 1)[0]), float(low), float(high)
 
 
+class Mutant(NamedTuple):
+    """A wrong estimator, formula or procedure on which a check must FAIL."""
+
+    text: str
+    """What is wrong, in a few words."""
+    breaks: str = ""
+    """Regular expression: every claim in whose name it is found must FAIL on this mutant. By default every claim."""
+
+    def named(self, comparisons: Iterable[MeasuredValue]) -> list[MeasuredValue]:
+        """The comparisons that must FAIL on this mutant."""
+        return [comparison for comparison in comparisons if re.search(self.breaks, comparison.name)]
+
+
 @dataclass(frozen=True)
 class Check:
     """A statement of the theory of RFT estimators, and the experiment that decides it."""
@@ -103,10 +117,10 @@ class Check:
     source: str
     """Paper (authors, year, arXiv id), or `derived here`."""
     kind: Literal["exact", "sampled", "rate", "inequality"]
-    mutant: str
-    """What is wrong in the mutant, in a few words."""
-    experiment: Callable[[bool], list[MeasuredValue]]
-    """experiment(False) runs the check, experiment(True) its mutant."""
+    mutants: tuple[Mutant, ...]
+    """Between them they break every claim."""
+    experiment: Callable[[int], list[MeasuredValue]]
+    """experiment(0) runs the check, experiment(n) its n-th mutant; the claims have the same names in each."""
     tier: Tier = "fast"
     corrects: str = ""
     """What the literature says otherwise, with the numbers; empty where it does not."""
@@ -118,3 +132,16 @@ def verdict_of(comparisons: list[MeasuredValue]) -> str:
     return next(
         (verdict for verdict in (FAIL, INCONCLUSIVE) if verdict in verdicts), PASS if comparisons else INCONCLUSIVE
     )
+
+
+def verdict_on_mutant(mutant: Mutant, comparisons: list[MeasuredValue]) -> str:
+    """FAIL where every comparison that the mutant names fails, else the verdict of the first that does not."""
+    named = mutant.named(comparisons)
+    return next((c.verdict for c in named if c.verdict != FAIL), FAIL if named else INCONCLUSIVE)
+
+
+def untouched(runs: Iterable[list[MeasuredValue]]) -> list[str]:
+    """Names of the claims of a check that pass, or are inconclusive, on each of its mutants' `runs`."""
+    runs = list(runs)
+    broken = {c.name for comparisons in runs for c in comparisons if c.verdict == FAIL}
+    return list(dict.fromkeys(c.name for comparisons in runs for c in comparisons if c.name not in broken))

@@ -17,7 +17,16 @@ from rftlab.shared.callbacks import noop
 from rftlab.shared.errors import check as require
 from rftlab.studies.console.bar import Bar
 from rftlab.studies.theory import GROUPS
-from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check, MeasuredValue, verdict_of
+from rftlab.studies.theory.check import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Check,
+    MeasuredValue,
+    untouched,
+    verdict_of,
+    verdict_on_mutant,
+)
 
 COLOURS = {PASS: "green", FAIL: "red", INCONCLUSIVE: "yellow"}
 CAUGHT = {FAIL: "green", PASS: "red", INCONCLUSIVE: "red"}
@@ -27,29 +36,38 @@ SLOW = 8
 
 
 class Result(NamedTuple):
-    """What came of a check or of its mutant."""
+    """What came of a check or of one of its mutants."""
 
     check: Check
     comparisons: list[MeasuredValue]
     verdict: str
+    """Of a mutant: FAIL where every claim that it must break fails."""
     seconds: float
+    mutant: int = 0
+    """Which of the check's mutants ran, from 1; 0 is the check itself."""
+
+    @property
+    def named(self) -> list[MeasuredValue]:
+        """The comparisons that decide: all of a check's, and those that a mutant must break."""
+        return self.check.mutants[self.mutant - 1].named(self.comparisons) if self.mutant else self.comparisons
 
 
-def run(check: Check, mutant: bool = False) -> Result:
-    """Run one check, or its mutant."""
+def run(check: Check, mutant: int = 0) -> Result:
+    """Run one check, or its n-th mutant."""
     began = time.perf_counter()
     comparisons = check.experiment(mutant)
-    return Result(check, comparisons, verdict_of(comparisons), time.perf_counter() - began)
+    verdict = verdict_on_mutant(check.mutants[mutant - 1], comparisons) if mutant else verdict_of(comparisons)
+    return Result(check, comparisons, verdict, time.perf_counter() - began, mutant)
 
 
 def run_all(
     checks: Iterable[Check], mutants: bool = False, tell: Callable[[Check, bool], object] = noop
 ) -> list[Result]:
-    """Run checks, or their mutants, in order; `tell` hears of each before and after."""
+    """Run checks, or all their mutants, in order; `tell` hears of each check before and after."""
     results = []
     for check in checks:
         tell(check, False)
-        results.append(run(check, mutants))
+        results += [run(check, number) for number in (range(1, len(check.mutants) + 1) if mutants else (0,))]
         tell(check, True)
     return results
 
@@ -71,16 +89,16 @@ def selected(ids: tuple[str, ...], tier: Literal["fast", "slow", "all"] = "all")
 
 def grouped(results: list[Result]) -> dict[str, list[Result]]:
     """Results by the title of their group, in the order of the groups; empty groups are left out."""
-    by_id = {result.check.id: result for result in results}
-    groups = {title: [by_id[check.id] for check in checks if check.id in by_id] for title, checks in GROUPS.items()}
+    groups = {
+        title: [result for check in checks for result in results if result.check.id == check.id]
+        for title, checks in GROUPS.items()
+    }
     return {title: found for title, found in groups.items() if found}
 
 
 def headline(result: Result) -> MeasuredValue | None:
-    """The comparison that decides: the first that did not pass, else the first."""
-    return next(
-        (c for c in result.comparisons if c.verdict == result.verdict != PASS), next(iter(result.comparisons), None)
-    )
+    """The comparison that decides: the first with the verdict of all."""
+    return next((c for c in result.named if c.verdict == result.verdict), None)
 
 
 def number(value: float) -> str:
@@ -134,7 +152,8 @@ def _show_check(console: Console, result: Result, whole: bool) -> None:
     if check.corrects:
         lines.append(Text(f"corrects the literature: {check.corrects}", style="magenta"))
     if whole:
-        lines.append(Text(f"{check.source}; {check.kind}, {check.tier}; mutant: {check.mutant}", style="dim"))
+        mutants = "; ".join(mutant.text for mutant in check.mutants)
+        lines.append(Text(f"{check.source}; {check.kind}, {check.tier}; mutants: {mutants}", style="dim"))
     console.print(lines[0])
     for line in lines[1:]:
         console.print(Padding(line, (0, 0, 0, 4)))
@@ -158,9 +177,8 @@ def _mutant_table(results: list[Result]) -> Table:
     for result in results:
         c = headline(result)
         numbers = (Text(c.name), expected_text(c), number(c.measured)) if c else ("", "", "")
-        table.add_row(
-            result.check.id, Text(result.check.mutant), *numbers, Text(result.verdict, style=CAUGHT[result.verdict])
-        )
+        text = Text(result.check.mutants[result.mutant - 1].text)
+        table.add_row(result.check.id, text, *numbers, Text(result.verdict, style=CAUGHT[result.verdict]))
     return table
 
 
@@ -180,18 +198,26 @@ def _run_shown(console: Console, checks: list[Check], mutants: bool, quiet: bool
         def tell(check: Check, done: bool) -> None:
             bar.update(
                 task,
-                description=f"{'mutant of ' if mutants else ''}{check.id}",
+                description=f"{'mutants of ' if mutants else ''}{check.id}",
                 advance=(SLOW if check.tier == "slow" else 1) * done,
             )
 
         return run_all(checks, mutants, tell)
 
 
+def _left(results: list[Result]) -> list[str]:
+    """Claims that none of their check's mutants breaks, each after the check's id."""
+    runs: dict[str, list[list[MeasuredValue]]] = {}
+    for result in results:
+        runs.setdefault(result.check.id, []).append(result.comparisons)
+    return [f"{name}: {claim}" for name, found in runs.items() for claim in untouched(found)]
+
+
 def theory(
     console: Console, ids: tuple[str, ...], tier: Literal["fast", "slow", "all"], mutants: bool, quiet: bool
 ) -> int:
-    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not. Named checks
-    show every comparison."""
+    """Run checks and print them; status 1 where one FAILs, or with `mutants` where a mutant does not break a claim that
+    it must break, or a claim is broken by no mutant. Named checks show every comparison."""
     results = _run_shown(console, selected(ids, tier), mutants, quiet)
     for title, found in grouped(results).items():
         console.print(Text(title, style="bold underline"))
@@ -205,6 +231,9 @@ def theory(
         line = f"{len(results)} mutants: {len(results) - len(missed)} FAIL as they must" + (
             f", not so {', '.join(missed)}" if missed else ""
         )
+        left = _left(results)
+        line += f"; claims that no mutant breaks: {', '.join(left) or 'none'}"
+        missed += left
     else:
         missed, line = [result.check.id for result in results if result.verdict == FAIL], counts_of(results)
     console.print(line, style="red" if missed else "green", markup=False, highlight=False)

@@ -15,7 +15,7 @@ from rftlab.shared.config.kl import KL, KLKind, KLPlace
 from rftlab.shared.estimator import Estimator
 from rftlab.sim.config import Optimizer, OptimizerKind
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, rate, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, rate, sampled
 from rftlab.studies.theory.learners import (
     GROUP_MEAN,
     GRPO,
@@ -55,10 +55,11 @@ def grpo_time(k: int, p0: float, p1: float = 0.5) -> float:
     return float(quad(lambda p: 1 / (zscore_weight(k, p) * (p * (1 - p)) ** 2), p0, p1, epsabs=0, epsrel=1e-12)[0])
 
 
-def time_of_learning(mutant: bool) -> list[MeasuredValue]:
+def time_of_learning(mutant: int) -> list[MeasuredValue]:
     """T19. Exact expected flows from .01, in the one-logit model and with four arms; simulated learners from .05."""
-    limit, finite = (GROUP_MEAN, GROUP_MEAN) if mutant else (GRPO_POPULATION, GRPO)
-    raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (reinforce_clock, grpo_clock, logit))
+    limit, finite = (GROUP_MEAN, GROUP_MEAN) if mutant == 1 else (GRPO_POPULATION, GRPO)
+    slow, fast = (logit, reinforce_clock) if mutant == 2 else (reinforce_clock, logit)
+    raw, grpo, natural = (clock(0.5) - clock(0.01) for clock in (slow, grpo_clock, fast))
     speeds = {
         "REINFORCE": (raw, partial(expected_step, RAW, 1)),
         "GRPO, K = ∞": (grpo, partial(expected_step, limit, np.inf)),
@@ -70,7 +71,7 @@ def time_of_learning(mutant: bool) -> list[MeasuredValue]:
     found = [
         exact(f"{name}, .01 → .5", expected, time_to_learn(speed, 0.01)) for name, (expected, speed) in speeds.items()
     ]
-    from_raw = reinforce_clock(0.5) - reinforce_clock(0.05)
+    from_raw = slow(0.5) - slow(0.05)
     for name, estimator, expected in (
         ("raw", RAW, from_raw),
         ("group mean", GROUP_MEAN, from_raw * 8 / 7),
@@ -88,17 +89,20 @@ def time_of_learning(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def plateau_times(p0: np.ndarray, mutant: bool = False) -> dict[str, np.ndarray]:
+def plateau_times(p0: np.ndarray, mutant: int = 0) -> dict[str, np.ndarray]:
     """Time to learn from each base pass rate p0 (m,) to .5, by estimator, from exact expected flows."""
     order = np.argsort(p0)[::-1]
     theta = logit(np.concatenate([[0.5], np.asarray(p0, dtype=np.float64)[order]]))
-    grpo, limit = (GROUP_MEAN, GROUP_MEAN) if mutant else (GRPO, GRPO_POPULATION)
+    grpo, limit = (GROUP_MEAN, GROUP_MEAN) if mutant == 1 else (GRPO, GRPO_POPULATION)
     speeds = {
         "raw": partial(expected_step, RAW, 1),
         "GRPO, K = 8": partial(expected_step, grpo, 8),
         "GRPO, K = ∞": partial(expected_step, limit, np.inf),
         "natural gradient": partial(arms_speed, estimator=RAW, arms=2, natural=True),
     }
+    if mutant == 2:
+        speeds |= {"raw": speeds["natural gradient"], "natural gradient": speeds["raw"]}
+        speeds["GRPO, K = 8"] = speeds["GRPO, K = ∞"]
     times = {}
     for name, speed in speeds.items():
         times[name] = np.empty(order.size)
@@ -106,7 +110,7 @@ def plateau_times(p0: np.ndarray, mutant: bool = False) -> dict[str, np.ndarray]
     return times
 
 
-def plateau(mutant: bool) -> list[MeasuredValue]:
+def plateau(mutant: int) -> list[MeasuredValue]:
     """T20. Exponents and prefactors between base pass rates of 1e-6 and 1e-5, from exact expected flows."""
     p0 = np.array([1e-6, 1e-5])
     times = plateau_times(p0, mutant)
@@ -121,14 +125,15 @@ def plateau(mutant: bool) -> list[MeasuredValue]:
     ]
 
 
-def end_phase(mutant: bool) -> list[MeasuredValue]:
+def end_phase(mutant: int) -> list[MeasuredValue]:
     """T21. Exact expected flows from .5 to q = 1e-6, and simulated learners at eta t = 2000."""
-    q, k = 1e-6, 8 if mutant else np.inf
+    q, k = 1e-6, 8 if mutant == 1 else np.inf
+    first, last = ((GRPO_POPULATION, np.inf), (RAW, 1)) if mutant == 2 else ((RAW, 1), (GRPO, 8))
     raw, limit, finite = (
         time_to_learn(partial(expected_step, estimator, size), 0.5, 1 - q)
-        for estimator, size in ((RAW, 1), (GRPO_POPULATION, k), (GRPO, 8))
+        for estimator, size in (first, (GRPO_POPULATION, k), last)
     )
-    learners = Learners(*two_arms(0.5, 100), RAW, 1, rate=0.5)
+    learners = Learners(*two_arms(0.5, 100), *((GROUP_MEAN, 8) if mutant == 2 else (RAW, 1)), rate=0.5)
     learners.advance(2000)
     return [
         exact("raw: q t", 1.0, q * raw, 1e-4),
@@ -160,7 +165,7 @@ def sparse_drift(kind: OptimizerKind, chance: float, n: int = 200, rounds: int =
     return (theta - start) / (rounds - 500)
 
 
-def adam(mutant: bool) -> list[MeasuredValue]:
+def adam(mutant: int) -> list[MeasuredValue]:
     """T22. Learners whose gradients differ by a constant factor; single spikes; sparse gradients."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
     finals = []
@@ -207,9 +212,13 @@ def forward_kl_point(beta: float, p0: float) -> float:
     return float(((1 - beta) + np.sqrt((1 - beta) ** 2 + 4 * beta * p0)) / 2)
 
 
-def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
+KINDS: tuple[KLKind, KLKind, KLKind] = ("k1", "k2", "k3")
+
+
+def kl_fixed_points(mutant: int) -> list[MeasuredValue]:
     """T23. Roots of exact expected updates, gradients of the KL estimators, and simulated learners at rest."""
-    kind: KLKind = "k3" if mutant else "k2"
+    k1, k2, k3 = KINDS[1:] + KINDS[:1] if mutant == 2 else KINDS
+    kind: KLKind = "k3" if mutant == 1 else "k2"
     start = float(logit(0.2))
     shifts = {
         "raw": (RAW, 1, 1.0),
@@ -225,16 +234,17 @@ def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
         exact(
             "raw, KL in the reward",
             float(expit(start + 1 / 0.3)),
-            fixed_point(with_kl("k1", 0.3, place="reward"), 1, 0.2),
+            fixed_point(with_kl(k1, 0.3, place="reward"), 1, 0.2),
         )
     )
     root = brentq(lambda theta: theta - start - zscore_weight(8, expit(theta)), start, start + 10, xtol=1e-13)
     found.append(exact("GRPO, K = 8, β = 1", float(expit(root)), fixed_point(with_kl(kind, 1.0, GRPO), 8, 0.2)))
     found += [
-        exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl("k3", beta), 1, 0.2))
+        exact(f"k3, β = {beta}", forward_kl_point(beta, 0.2), fixed_point(with_kl(k3, beta), 1, 0.2))
         for beta in (0.1, 0.3)
     ]
-    found.append(exact("k3 held at 10, β = .001: ceiling", 1.0, fixed_point(with_kl("k3", 0.001), 1, 0.2)))
+    ceiling = forward_kl_point(0.001, 0.2) if mutant == 3 else 1.0
+    found.append(exact("k3 held at 10, β = .001: ceiling", ceiling, fixed_point(with_kl("k3", 0.001), 1, 0.2)))
     base = np.array([0.1, 0.2, 0.3, 0.4])
     best = base * np.exp(np.array([1, 0, 0, 1]) / 0.3)
     rest = expected_gradient(
@@ -242,13 +252,13 @@ def kl_fixed_points(mutant: bool) -> list[MeasuredValue]:
     )
     found.append(exact("4 arms: gradient at π_ref exp(r/β)", 0.0, float(np.abs(rest).max())))
     theta, u = 0.4, expit(0.4) * expit(-0.4)
-    penalty: dict[KLKind, float] = {"k1": 0.0, "k2": u * (theta - start), "k3": expit(theta) - 0.2}
-    for name, slope in penalty.items():
+    slopes = 0.0, u * (theta - start), expit(theta) - 0.2
+    for name, slope, used in zip(KINDS, slopes, (k1, k2, k3), strict=True):
         found.append(
             exact(
                 f"gradient of {name}",
                 slope,
-                (expected_step(RAW, 1, theta) - expected_step(with_kl(name, 1.0), 1, theta, start))[0],
+                (expected_step(RAW, 1, theta) - expected_step(with_kl(used, 1.0), 1, theta, start))[0],
             )
         )
     learners = Learners(*two_arms(0.2, 200), with_kl(kind, 0.3, GROUP_MEAN), 2, rate=0.1 / 2)
@@ -275,7 +285,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="exact",
-        mutant="GRPO without the standard deviation",
+        mutants=(
+            Mutant("GRPO without the standard deviation", r"GRPO"),
+            Mutant("REINFORCE and the natural gradient exchanged", r"REINFORCE|natural|^raw|^group"),
+        ),
         experiment=time_of_learning,
     ),
     Check(
@@ -293,7 +306,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="rate",
-        mutant="GRPO without the standard deviation",
+        mutants=(
+            Mutant("GRPO without the standard deviation", r"K = ∞"),
+            Mutant("REINFORCE and the natural gradient exchanged, endless groups for K = 8", r"raw|natural|K = 8"),
+        ),
         experiment=plateau,
     ),
     Check(
@@ -306,7 +322,10 @@ CHECKS: tuple[Check, ...] = (
         latex=r"q\,\eta t \to 1, \quad q\,(\eta t)^2 \to 4, \quad q\,\eta t \to \frac{\sqrt{K}}{K-1}",
         source="Mei et al. 2020 (2005.06392) for the raw rate; GRPO derived here",
         kind="exact",
-        mutant="GRPO with K = 8 taken for K = ∞",
+        mutants=(
+            Mutant("GRPO with K = 8 taken for K = ∞", r"K = ∞"),
+            Mutant("the raw reward for GRPO with K = 8, another estimator for it", r"raw|K = 8"),
+        ),
         experiment=end_phase,
     ),
     Check(
@@ -321,7 +340,7 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
         kind="sampled",
-        mutant="SGD in place of Adam",
+        mutants=(Mutant("SGD in place of Adam"),),
         experiment=adam,
     ),
     Check(
@@ -337,7 +356,11 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="Tang & Munos 2025 (2506.09477), Liu et al. 2025 (2510.01555); fixed points derived here",
         kind="exact",
-        mutant="k3 taken for the reverse KL",
+        mutants=(
+            Mutant("k3 taken for the reverse KL", r"β = .3$|β = 1|arms|simulated"),
+            Mutant("k1, k2 and k3 exchanged", r"reward|^k3, |^gradient"),
+            Mutant("k3 without its bound", r"^k3 held"),
+        ),
         experiment=kl_fixed_points,
         corrects="GRPO (2402.03300) adds k3 to the loss as an unbiased estimator of the reverse KL; its "
         "gradient is that of the forward KL. At β = .3 and "

@@ -24,7 +24,7 @@ from rftlab.sim.environments import build
 from rftlab.sim.round.optimizer import ascend, optimizer_rule
 from rftlab.sim.run import simulate
 from rftlab.sim.world import World
-from rftlab.studies.theory.check import Check, MeasuredValue, estimated, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, estimated, exact, positive, sampled
 from rftlab.studies.theory.learners import RAW as RAW_LEARNER
 from rftlab.studies.theory.models import MEAN, RAW, RLOO, PassRates, all_groups, beta_rates, binomial, by_count, weights
 from rftlab.studies.theory.replay import replayed
@@ -51,7 +51,7 @@ def enumerated_noise(batch_size: int, size: int) -> float:
     return float(second - mean**2)
 
 
-def noise_of_a_round(mutant: bool) -> list[MeasuredValue]:
+def noise_of_a_round(mutant: int) -> list[MeasuredValue]:
     """D31. r and the noise within come from K = 1 and 2, all else from enumeration. The mutant counts responses."""
     one, two = enumerated_noise(1, 1), enumerated_noise(1, 2)
     within, between = 2 * (one - two), 2 * two - one
@@ -77,7 +77,7 @@ def set_noise(rates: PassRates, trained: int, others: int, replay: bool = False)
     return trained * noise / (signal / rates.mean(lambda p, q: p * q)) ** 2
 
 
-def price_of_a_baseline(mutant: bool) -> list[MeasuredValue]:
+def price_of_a_baseline(mutant: int) -> list[MeasuredValue]:
     """D32. The mutant forgets the price."""
     found, gain = [], RATES.mean(lambda p, q: p * q) / RATES.mean(lambda p, q: p)
     for name, trained, others, replay in (
@@ -110,18 +110,18 @@ def searched(rates: PassRates, style: float, costs: Costs, baseline: bool, most:
     return int(few[noise.argmin()]), float(noise.min())
 
 
-def spending(mutant: bool) -> list[MeasuredValue]:
-    """D33. The mutant takes the noise between prompts for what responses average away."""
+def spending(mutant: int) -> list[MeasuredValue]:
+    """D33. Mutant 1 takes the noise between prompts for what responses average away."""
     found, rates = [], beta_rates(1, 3)
     between = rates.mean(lambda p, q: (p * q) ** 2) - rates.mean(lambda p, q: p * q) ** 2
     for style in (0.5, 2.0):
         raw, centred = style * rates.mean(lambda p, q: p), style * rates.mean(lambda p, q: p * q)
-        noise = NoiseRatios(raw / between if mutant else between / raw, centred / raw)
+        noise = NoiseRatios(raw / between if mutant == 1 else between / raw, centred / raw)
         for dear in (0.0, 4.0, 12.0):
             for baseline in (False, True):
                 costs = Costs(dear, 1.0)
-                ideal, budget = best_rollouts(noise, costs, baseline), 1e9
-                split = best_split(noise, costs, budget, baseline)
+                used, budget = baseline != (mutant == 2), 1e9
+                ideal, split = best_rollouts(noise, costs, used), best_split(noise, costs, budget, used)
                 best, least = searched(rates, style, costs, baseline)
                 case = f"{'leave-one-out' if baseline else 'raw'}, prompt = {dear:g} rollouts, ν²={style:g}"
                 found.append(exact(f"K, {case}", split.rollouts, best))
@@ -153,7 +153,7 @@ def drift_per_round(ratio: float, batch: float, parts: int = 1, epochs: int = 1)
     return epochs * parts * ratio / sqrt(ratio**2 + parts / batch)
 
 
-def drift_in_noise(mutant: bool) -> list[MeasuredValue]:
+def drift_in_noise(mutant: int) -> list[MeasuredValue]:
     """D34. Signal over noise of a response is .01; the mutant is SGD."""
     kind: OptimizerKind = "sgd" if mutant else "adam"
     found = []
@@ -164,7 +164,7 @@ def drift_in_noise(mutant: bool) -> list[MeasuredValue]:
     return [*found, exact("twice as far with four times B_eff", 2.0, high / low, 0.05)]
 
 
-def drift_over_updates(mutant: bool) -> list[MeasuredValue]:
+def drift_over_updates(mutant: int) -> list[MeasuredValue]:
     """D35. The mutant counts rounds."""
     found = []
     for parts, epochs in ((4, 1), (1, 4), (4, 2)):
@@ -195,8 +195,8 @@ def ends(world: World, batch_size: int, rounds: int, rate: float, seeds: int = 1
     return np.array([simulate(run, world).curve.test_pass_at_1[-1] for run in runs])
 
 
-def equal_tau(mutant: bool) -> list[MeasuredValue]:
-    """D36. The mutant compares at equal rollouts."""
+def equal_tau(mutant: int) -> list[MeasuredValue]:
+    """D36. The mutant compares at equal rollouts, and keeps to short steps throughout."""
     world, found = build(WORLD), []
     large = ends(world, 256, 200, 0.005)
     for batch_size in (64, 16):
@@ -205,14 +205,14 @@ def equal_tau(mutant: bool) -> list[MeasuredValue]:
         error = sqrt((small.var(ddof=1) + large.var(ddof=1)) / small.size)
         name = f"Pass@1 of B = {batch_size} against B = 256 at equal τ"
         found.append(estimated(name, float(large.mean()), float(small.mean()), error, slack=0.01))
-    far, near = (ends(world, batch_size, rounds, 0.02) for batch_size, rounds in ((256, 200), (16, 800)))
+    far, near = (large, small) if mutant else (ends(world, 256, 200, 0.02), ends(world, 16, 800, 0.02))
     error = sqrt((far.var(ddof=1) + near.var(ddof=1)) / far.size)
     found.append(positive("steps four times as long: B = 256 less B = 16", float(far.mean() - near.mean()), error))
     return found
 
 
-def equal_distance(mutant: bool) -> list[MeasuredValue]:
-    """D37. The mutant compares at equal rounds."""
+def equal_distance(mutant: int) -> list[MeasuredValue]:
+    """D37. The mutant compares at equal rounds, and has no steps that are too long."""
     world, found = build(WORLD), []
     middle = ends(world, 64, 400, 0.005)
     for times in (0.5, 2.0):
@@ -220,7 +220,7 @@ def equal_distance(mutant: bool) -> list[MeasuredValue]:
         error = sqrt((other.var(ddof=1) + middle.var(ddof=1)) / other.size)
         name = f"Pass@1 at {times:g} of the learning rate, at equal rate x rounds"
         found.append(estimated(name, float(middle.mean()), float(other.mean()), error, slack=0.01))
-    far = ends(world, 64, 50, 0.04)
+    far = other if mutant else ends(world, 64, 50, 0.04)
     error = sqrt((far.var(ddof=1) + middle.var(ddof=1)) / far.size)
     found.append(positive("what steps eight times as long lose", float(middle.mean() - far.mean()), error))
     return found
@@ -236,7 +236,7 @@ CHECKS = (
         r"B_{\mathrm{eff}} = \frac{B}{r + 1/K}, \qquad r = \frac{\sigma_b^2}{\sigma_w^2}",
         source="random effects; the gradient noise scale of McCandlish et al. 2018 (1812.06162)",
         kind="exact",
-        mutant="r left out: responses are counted",
+        mutants=(Mutant("r left out: responses are counted"),),
         experiment=noise_of_a_round,
     ),
     Check(
@@ -249,7 +249,7 @@ CHECKS = (
         r"\varphi = \frac{\mathbb{E}[pq]}{\mathbb{E}[p]}",
         source="derived here",
         kind="exact",
-        mutant="no price: f = φ",
+        mutants=(Mutant("no price: f = φ"),),
         experiment=price_of_a_baseline,
     ),
     Check(
@@ -261,7 +261,10 @@ CHECKS = (
         r"K^*_{\text{baseline}} = 1 + \sqrt{\left(\frac{c_p}{c_r} + 1\right)\frac{\varphi}{r}}",
         source="two-stage sampling (Cochran 1977); with a baseline derived here",
         kind="exact",
-        mutant="1/r in place of r",
+        mutants=(
+            Mutant("1/r in place of r", r"leave-one-out|prompt = (4|12)"),
+            Mutant("the best K without a baseline and with one exchanged", r"raw, prompt = 0"),
+        ),
         experiment=spending,
     ),
     Check(
@@ -272,7 +275,7 @@ CHECKS = (
         latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{s}{\sqrt{s^2 + 1/B_{\mathrm{eff}}}}",
         source="derived here for Adam (Kingma & Ba 2015, 1412.6980)",
         kind="sampled",
-        mutant="SGD in place of Adam",
+        mutants=(Mutant("SGD in place of Adam"),),
         experiment=drift_in_noise,
     ),
     Check(
@@ -283,7 +286,7 @@ CHECKS = (
         latex=r"\frac{\mathbb{E}[\Delta\theta]}{\eta} = \frac{E\,m\,s}{\sqrt{s^2 + m/B_{\mathrm{eff}}}}",
         source="derived here for Adam",
         kind="sampled",
-        mutant="rounds are counted",
+        mutants=(Mutant("rounds are counted"),),
         experiment=drift_over_updates,
     ),
     Check(
@@ -294,7 +297,7 @@ CHECKS = (
         latex=r"\mathrm{Pass@1} = P(\tau), \qquad \tau = t\,\sqrt{B_{\mathrm{eff}}/B_{\mathrm{ref}}}",
         source="derived here",
         kind="sampled",
-        mutant="equal rollouts in place of equal τ",
+        mutants=(Mutant("equal rollouts in place of equal τ, all with short steps"),),
         experiment=equal_tau,
     ),
     Check(
@@ -305,7 +308,7 @@ CHECKS = (
         latex=r"\mathrm{Pass@1} = P(\eta\,\tau)",
         source="derived here",
         kind="sampled",
-        mutant="equal rounds in place of equal rate x rounds",
+        mutants=(Mutant("equal rounds in place of equal rate x rounds"),),
         experiment=equal_distance,
     ),
 )

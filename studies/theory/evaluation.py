@@ -8,7 +8,7 @@ from rftlab.shared.evalstats import fixed_set_error, pass_at_k, sampling_error
 from rftlab.sim.round.evaluation import pass_at_1
 from rftlab.sim.world import Contexts
 from rftlab.studies.results.evalstats import expected_maximum, power, seeds_needed, winners_curse
-from rftlab.studies.theory.check import Check, MeasuredValue, estimated, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, estimated, exact, positive, sampled
 from rftlab.studies.theory.learners import RAW, Learners, two_arms
 
 
@@ -35,21 +35,21 @@ def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:
     return estimated(name, expected, float(deviation), float(deviation * np.sqrt((fourth - 1) / (4 * values.size))))
 
 
-def pass_at_1_error(mutant: bool) -> list[MeasuredValue]:
+def pass_at_1_error(mutant: int) -> list[MeasuredValue]:
     """S1. The simulator's sampled Pass@1, on new questions each time and on one fixed set; rates Beta(.5, .5), so
     mean .5."""
     n, sets = 24, 5600
     rng = np.random.default_rng(0)
     rates = rng.beta(0.5, 0.5, n)
     alike = np.full_like(rates, rates.mean())
+    exchanged = mutant == 2
     fixed = evaluations(rates, sets)
     other = evaluations(rates, sets, first=sets)
-    error = fixed_set_error(alike if mutant else rates)
+    error = fixed_set_error(alike if mutant == 1 else rates)
+    new = np.tile(rates, sets) if exchanged else rng.beta(0.5, 0.5, n * sets)
     return [
-        sampled("mean of sampled Pass@1 is the exact one", float(rates.mean()), fixed),
-        spread(
-            "new questions each time", float(sampling_error(0.5, n)), new_questions(rng.beta(0.5, 0.5, n * sets), n)
-        ),
+        sampled("mean of sampled Pass@1 is the exact one", 0.5 if exchanged else float(rates.mean()), fixed),
+        spread("new questions each time", float(sampling_error(0.5, n)), new_questions(new, n)),
         spread("fixed questions", error, fixed),
         spread("difference of two, fixed questions", error * np.sqrt(2), fixed - other),
     ]
@@ -60,9 +60,9 @@ def plug_in(n: int, correct: np.ndarray, k: int) -> np.ndarray:
     return 1 - (1 - correct / n) ** k
 
 
-def unbiased_pass_at_k(mutant: bool) -> list[MeasuredValue]:
+def unbiased_pass_at_k(mutant: int) -> list[MeasuredValue]:
     """S2. Expectation over the counts of n responses, and rewards of the simulator."""
-    estimate, found = plug_in if mutant else pass_at_k, []
+    estimate, found = plug_in if mutant == 1 else pass_at_k, []
     for n, k, p in ((8, 4, 0.1), (8, 8, 0.1), (16, 4, 0.5), (64, 16, 0.01)):
         counts = np.arange(n + 1)
         found.append(
@@ -78,11 +78,10 @@ def unbiased_pass_at_k(mutant: bool) -> list[MeasuredValue]:
         )
     )
     counts = np.arange(9)
+    biased = plug_in(10, counts + 1, 4) if mutant == 2 else plug_in(8, counts, 4)
     return [
         *found,
-        positive(
-            "bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ plug_in(8, counts, 4))
-        ),
+        positive("bias of the plug-in, downwards", 1 - 0.9**4 - float(binom.pmf(counts, 8, 0.1) @ biased)),
     ]
 
 
@@ -107,10 +106,10 @@ def normal_power(seeds: int, effect: float, paired: bool) -> float:
     return float(stats.norm.cdf(effect * np.sqrt(seeds if paired else seeds / 2) - stats.norm.ppf(0.975)))
 
 
-def seeds_for_power(mutant: bool) -> list[MeasuredValue]:
+def seeds_for_power(mutant: int) -> list[MeasuredValue]:
     """S3. Seeds asked for, and power found by t tests on normal samples with so many seeds and with one fewer."""
     cases = ((0.01, False, 6), (0.015, False, 10), (0.02, False, 17), (0.025, False, 26), (0.02, True, 10))
-    ask, chance = (normal_seeds, normal_power) if mutant else (seeds_needed, power)
+    ask, chance = (normal_seeds, normal_power) if mutant == 1 else (seeds_needed, power)
     found = []
     for sigma, paired, seeds in cases:
         name = f"paired, σ_d = {sigma}" if paired else f"σ = {sigma}"
@@ -119,24 +118,24 @@ def seeds_for_power(mutant: bool) -> list[MeasuredValue]:
             found.append(
                 sampled(
                     f"{name}: power of {count} seeds",
-                    chance(count, 0.02 / sigma, paired),
+                    chance(count, 0.02 / sigma, paired != (mutant == 2)),
                     found_by_t_test(count, 0.02 / sigma, paired),
                 )
             )
     return found
 
 
-def best_of(cells: int, tau: float, mutant: bool, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
-    """Of the cell that measures best: its measured (in the mutant: measured anew) value less its true one, and its
-    true one; errors are 1."""
+def best_of(cells: int, tau: float, mutant: int, runs: int = 9000) -> tuple[np.ndarray, np.ndarray]:
+    """Of the cell that measures best: its measured (in mutant 1: measured anew) value less its true one, and its
+    true one; errors are 1. Mutant 2 takes the first cell."""
     rng = np.random.default_rng(cells)
     truth, first, second = tau * rng.standard_normal((runs, cells)), *rng.standard_normal((2, runs, cells))
-    best = (truth + first).argmax(axis=1)[:, None]
+    best = (truth + first).argmax(axis=1)[:, None] * (mutant != 2)
     true = np.take_along_axis(truth, best, axis=1)[:, 0]
-    return np.take_along_axis(second if mutant else first, best, axis=1)[:, 0], true
+    return np.take_along_axis(second if mutant == 1 else first, best, axis=1)[:, 0], true
 
 
-def best_cell(mutant: bool) -> list[MeasuredValue]:
+def best_cell(mutant: int) -> list[MeasuredValue]:
     """S4. Best of several normal cells, equal and unequal ones, and best of nine equal cells by the simulator's
     sampled Pass@1."""
     found = [
@@ -176,7 +175,10 @@ CHECKS: tuple[Check, ...] = (
         latex=r"SE = \sqrt{\frac{pq}{n}}, \quad SE^2_{fixed} = \frac{1}{n^2} \sum_i p_i q_i",
         source="textbook",
         kind="sampled",
-        mutant="the fixed set taken for questions of equal pass rate",
+        mutants=(
+            Mutant("the fixed set taken for questions of equal pass rate", r"fixed"),
+            Mutant("the questions of a set taken for new ones, and the reverse", r"^mean|^new"),
+        ),
         experiment=pass_at_1_error,
     ),
     Check(
@@ -188,7 +190,10 @@ CHECKS: tuple[Check, ...] = (
         latex=r"1-(1-p)^k = \mathbb{E}\left[1 - \frac{\binom{n-c}{k}}{\binom{n}{k}}\right]",
         source="Chen et al. 2021 (2107.03374)",
         kind="exact",
-        mutant="the plug-in 1 - (1-c/n)^k",
+        mutants=(
+            Mutant("the plug-in 1 - (1-c/n)^k", r"^n = "),
+            Mutant("the plug-in of Laplace's estimate (c+1)/(n+2)", r"^bias"),
+        ),
         experiment=unbiased_pass_at_k,
     ),
     Check(
@@ -206,7 +211,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="textbook",
         kind="sampled",
-        mutant="the normal approximation in place of the t test",
+        mutants=(
+            Mutant("the normal approximation in place of the t test", r": seeds$|0.01: |0.015: |σ = 0.02: |paired"),
+            Mutant("a paired test taken for an unpaired one, and the reverse", r"power"),
+        ),
         experiment=seeds_for_power,
         corrects="The usual n = 7.84 σ_d²/δ² is the normal approximation and one to three seeds short: 8 for "
         "σ_d = δ where the t test needs 10; unpaired it "
@@ -225,7 +233,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="order statistics; unequal cells derived here",
         kind="sampled",
-        mutant="the winner measured anew",
+        mutants=(
+            Mutant("the winner measured anew", r"E\[max|excess|simulated"),
+            Mutant("a cell that was chosen before it was measured"),
+        ),
         experiment=best_cell,
     ),
 )

@@ -5,6 +5,7 @@ A policy over A arms is a softmax (scores e_a - pi) or has one logit (arms wrong
 `shared`; p = pass rate, q = 1-p, u = pq, S = number of successes in a group of K, G = |grad p|^2.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -147,6 +148,7 @@ class Counted(NamedTuple):
     """Sum of their squares: what a unit of reward-irrelevant score adds to the squared norm."""
 
 
+@cache
 def by_count(advantage: Advantage, size: int) -> Counted:
     """The weights that `shared` gives to groups of `size` responses, by number of successes."""
     rewards = groups_by_count(size)

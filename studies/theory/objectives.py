@@ -9,7 +9,7 @@ from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.studies.cards import preset
 from rftlab.studies.theory.algebra import FOUR_ARMS
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -28,10 +28,10 @@ P, SLOPE = np.array([0.5, 0.05]), np.array([1.0, -4.5])
 """T7: two contexts share theta; at theta = 0 context A has logit theta, context B logit -4.5 theta - ln 19."""
 
 
-def downhill(mutant: bool) -> list[MeasuredValue]:
+def downhill(mutant: int) -> list[MeasuredValue]:
     """T7."""
-    advantage, push = MEAN if mutant else zscore(1), SLOPE * P * (1 - P)
-    true = float(push @ measured_factor(RAW, 4, P))
+    advantage, push = MEAN if mutant == 1 else zscore(1), SLOPE * P * (1 - P)
+    true = float(push @ measured_factor(zscore(1) if mutant == 2 else RAW, 8, P))
     found = [exact("dJ/dtheta", 1 * 0.5 * 0.5 - 4.5 * 0.05 * 0.95, true)]
     steps = {size: float(push @ measured_factor(advantage, size, P)) for size in (4, 8, 64)}
     found += [
@@ -59,34 +59,38 @@ def pkpo(k: int, loo: bool = False) -> Advantage:
 BEST_MINUS_SECOND = Advantage("second_best")
 
 
-def pass_at_k(mutant: bool) -> list[MeasuredValue]:
-    """T8. J_k by complex step. The mutant credits right responses alone, k times their reward."""
-    found, p, rest = [], FOUR_ARMS.pass_rate, 0.0
+def pass_at_k(mutant: int) -> list[MeasuredValue]:
+    """T8. J_k by complex step. Mutant 1 credits right responses alone, k times their reward."""
+    found, p, rest, missed = [], FOUR_ARMS.pass_rate, 0.0, mutant == 3
+    policy = FOUR_ARMS._replace(scores=np.eye(4)) if mutant == 4 else FOUR_ARMS
     steps = np.log(FOUR_ARMS.probs) + 1e-30j * np.eye(4)
     shifted = np.exp(steps) @ FOUR_ARMS.correct / np.exp(steps).sum(axis=1)
     for n, k in ((3, 2), (5, 2), (5, 4), (5, 5)):
-        factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** k).imag / 1e-30)
-        found.append(exact(f"grad pass@{k} over grad p", k * (1 - p) ** (k - 1), factor))
         arms = all_groups(4, n)
         for name, spec in (("PKPO", pkpo(k)), ("PKPO less the others'", pkpo(k, loo=True))):
-            credit = k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant else weights(spec, FOUR_ARMS.correct[arms])
-            factor, more = factor_of(FOUR_ARMS, weighted_moments(FOUR_ARMS, arms, credit)[0])
+            credit = (
+                k * weights(RAW, FOUR_ARMS.correct[arms]) if mutant == 1 else weights(spec, FOUR_ARMS.correct[arms])
+            )
+            factor, across = factor_of(FOUR_ARMS, weighted_moments(policy, arms, credit)[0])
             found.append(exact(f"W of {name}, pass@{k} from {n}", k * (1 - p) ** (k - 1), factor))
-            rest = max(rest, across, more)
+            rest = max(rest, across)
     for size in (2, 4, 5):
-        arms = all_groups(4, size)
-        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(BEST_MINUS_SECOND, FOUR_ARMS.correct[arms]))
+        factor, across = factor_of(FOUR_ARMS, (1 - (1 - shifted) ** size).imag / 1e-30)
+        found.append(exact(f"grad pass@{size} over grad p", size * (1 - p) ** (size - 1 + missed), factor))
+        rest, arms = max(rest, across), all_groups(4, size)
+        best = RAW if mutant == 2 else BEST_MINUS_SECOND
+        mean, _ = weighted_moments(FOUR_ARMS, arms, weights(best, FOUR_ARMS.correct[arms]))
         found.append(
             exact(
                 f"W of best minus second best, group mean, K={size}",
-                (1 - p) ** (size - 1),
+                (1 - p) ** (size - 1 + missed),
                 factor_of(FOUR_ARMS, mean)[0],
             )
         )
     return [*found, exact("largest part off the direction of grad p", 0.0, rest)]
 
 
-def minimalist(mutant: bool) -> list[MeasuredValue]:
+def minimalist(mutant: int) -> list[MeasuredValue]:
     """T9. Groups of two, one right and one wrong, over a range of ratios."""
     ratio, high = np.linspace(0.05, 3.0, 60), 0.2
     plain = replace(estimator_of(MEAN if mutant else RAW), surrogate=preset("minimalist").surrogate)
@@ -113,9 +117,11 @@ def minimalist(mutant: bool) -> list[MeasuredValue]:
     ]
 
 
-def ceiling(mutant: bool) -> list[MeasuredValue]:
+def ceiling(mutant: int) -> list[MeasuredValue]:
     """D3. The bounds on a grid of pass rates, and how nearly they are reached at its two ends."""
-    found, p, advantage = [], np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant else 0)
+    found, p, advantage = [], np.geomspace(1e-6, 0.5, 60), zscore(1 if mutant == 1 else 0)
+    if mutant == 2:
+        advantage = replace(advantage, baseline="leave_one_out")
     for size in (4, 8, 64):
         factor = measured_factor(advantage, size, p)
         bound = np.minimum(np.sqrt(size - 1), np.sqrt((size - 1) / (size * p * (1 - p))))
@@ -149,7 +155,10 @@ CHECKS = (
         ),
         source="derived here",
         kind="exact",
-        mutant="no division by the std",
+        mutants=(
+            Mutant("no division by the std", r"^step|^fall"),
+            Mutant("GRPO's step taken for the slope of the pass rate", r"^dJ|^fall"),
+        ),
         experiment=downhill,
         corrects="GRPO's std is described as a rescaling of each question's step that leaves the direction an "
         "ascent direction. Here the slope of the "
@@ -167,7 +176,12 @@ CHECKS = (
         r"\frac{C(n-1-c,\,k-1)}{C(n-1,\,k-1)}\right) \;\text{(wrong)}",
         source="Walder & Karkhanis 2025 (2505.15201); the mean of best minus second best is derived here",
         kind="exact",
-        mutant="wrong responses get no credit for right ones among the others",
+        mutants=(
+            Mutant("wrong responses get no credit for right ones among the others", r"^W of PKPO"),
+            Mutant("the second best is not taken off", r"^W of best"),
+            Mutant("q^k in place of q^(k−1)", r"^grad|^W of best"),
+            Mutant("scores without the softmax's normaliser", r"^largest"),
+        ),
         experiment=pass_at_k,
     ),
     Check(
@@ -181,7 +195,7 @@ CHECKS = (
         ),
         source="elementary",
         kind="exact",
-        mutant="the group mean as baseline, so wrong answers push down",
+        mutants=(Mutant("the group mean as baseline, so wrong answers push down"),),
         experiment=minimalist,
     ),
     Check(
@@ -197,7 +211,10 @@ CHECKS = (
         r"W_K(p) = \frac{1}{\sqrt{p q}}\left(1 - \frac{1}{8 K p q} + \dots\right)",
         source="derived here",
         kind="inequality",
-        mutant="sample std where the population std is meant",
+        mutants=(
+            Mutant("sample std where the population std is meant", r"^W|^gap"),
+            Mutant("leave-one-out mean over the group's std", r"^smallest"),
+        ),
         experiment=ceiling,
     ),
 )

@@ -18,7 +18,7 @@ from rftlab.studies.theory.bandits import (
     missed,
     worst_regret,
 )
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, rate, sampled, slope_of
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, rate, sampled, slope_of
 
 HORIZONS = np.logspace(4, 12, 9)
 DIMENSIONS = 5
@@ -41,7 +41,7 @@ def _worst_regrets(grid, horizons, batches, power: int = 1, runs: int = 800) -> 
     )
 
 
-def _minimax(mutant: bool) -> list[MeasuredValue]:
+def _minimax(mutant: int) -> list[MeasuredValue]:
     grid, found = equal_grid if mutant else minimax_grid, []
     for batches in (2, 3, 4, 5):
         log = 1.0 if batches == 2 else np.sqrt(np.log(2 * HORIZONS))
@@ -50,7 +50,7 @@ def _minimax(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def _geometric(mutant: bool) -> list[MeasuredValue]:
+def _geometric(mutant: int) -> list[MeasuredValue]:
     grid, found = minimax_grid if mutant else geometric_grid, []
     for batches in (3, 4):
         samples = _worst_regrets(grid, HORIZONS, batches, power=2) / np.log(2 * HORIZONS)
@@ -58,21 +58,22 @@ def _geometric(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def _few_batches(mutant: bool) -> list[MeasuredValue]:
+def _few_batches(mutant: int) -> list[MeasuredValue]:
     horizon, found, rng = 1e12, [], np.random.default_rng(28)
+    growing, same = (equal_grid, minimax_grid) if mutant == 2 else (minimax_grid, equal_grid)
     for batches in (2, 3, 4, 5, 6):
-        ends = minimax_grid(horizon, batches)
-        worst, gap = worst_regret(ends)
-        regret = eliminated_regret(np.array([gap]), ends, 6000, rng, counted=2.0 if mutant else 1.0)
+        worst, gap = worst_regret(minimax_grid(horizon, batches))
+        ends = growing(horizon, batches)
+        regret = eliminated_regret(np.array([gap]), ends, 6000, rng, counted=2.0 if mutant == 1 else 1.0)
         found.append(
             sampled(f"worst R/√T, M = {batches}, T = 1e12", worst / horizon**0.5, regret / horizon**0.5, slack=1e-9)
         )
     enough = np.ceil(np.log2(1 + np.log2(HORIZONS) / 2)).astype(int)
-    samples = _worst_regrets(minimax_grid, HORIZONS, enough) / np.sqrt(np.log(2 * HORIZONS))
+    samples = _worst_regrets(growing, HORIZONS, enough) / np.sqrt(np.log(2 * HORIZONS))
     found.append(rate("exponent, M = ⌈log₂(1 + ½ log₂ T)⌉ = 3 to 5", 0.5, *slope_of(HORIZONS, samples)))
     for batches in (4, 16):
         gaps = gaps_of(horizon, 60)
-        regret = eliminated_regret(gaps, equal_grid(horizon, batches), 100, rng)
+        regret = eliminated_regret(gaps, same(horizon, batches), 100, rng)
         found.append(
             exact(
                 f"smallest R/(gap T/2M) of a run, equal batches, M = {batches}",
@@ -80,21 +81,22 @@ def _few_batches(mutant: bool) -> list[MeasuredValue]:
                 (regret / gaps).min() * 2 * batches / horizon,
             )
         )
-    equal = _worst_regrets(equal_grid, HORIZONS, 4)
+    equal = _worst_regrets(same, HORIZONS, 4)
     return [*found, rate("exponent, 4 equal batches", 1.0, *slope_of(HORIZONS, equal))]
 
 
-def _contextual(mutant: bool) -> list[MeasuredValue]:
+def _contextual(mutant: int) -> list[MeasuredValue]:
     horizons, rng, found = np.logspace(4, 9, 6), np.random.default_rng(29), []
+    grid = equal_grid if mutant == 2 else minimax_grid
     for batches in (1, 2, 3, 4, 5):
         columns = []
         for horizon in horizons:
-            norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant else 1.0, 24)
-            columns.append(worst_of(guessed_regret(norms, minimax_grid(horizon, batches), DIMENSIONS, 1200, rng)))
+            norms = np.geomspace(horizon**-0.5, horizon**-0.25 if mutant == 1 else 1.0, 24)
+            columns.append(worst_of(guessed_regret(norms, grid(horizon, batches), DIMENSIONS, 1200, rng)))
         found.append(rate(f"exponent, M = {batches}", exponent(batches), *slope_of(horizons, np.column_stack(columns))))
     ends, norm = np.array([100.0, 300.0]), 0.3
     expected = exploited_regret(np.array([norm]), ends, DIMENSIONS, lost=DIMENSIONS + 1)[0]
-    drawn = drawn_regret(norm, ends, DIMENSIONS, 2600, rng)
+    drawn = drawn_regret(norm, equal_grid(300.0, 2) if mutant == 2 else ends, DIMENSIONS, 2600, rng)
     return [*found, sampled("regret with every context drawn, |θ| = 0.3, batches to 100 and 300", expected, drawn)]
 
 
@@ -125,8 +127,8 @@ def fitted(
 REFERENCE, REWARDS, BETA = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.8, 0.5, 0.3, 0.1]), 0.3
 
 
-def _regularised(mutant: bool) -> list[MeasuredValue]:
-    rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant else REFERENCE
+def _regularised(mutant: int) -> list[MeasuredValue]:
+    rng, base = np.random.default_rng(30), np.full(4, 0.25) if mutant == 1 else REFERENCE
     best, other = tilted(base, REWARDS, BETA), rng.dirichlet(np.ones(4))
     gap = sum(p * r for p, r in zip(best - other, REWARDS, strict=True))
     for policy, sign in ((best, -1), (other, 1)):
@@ -145,15 +147,16 @@ def _regularised(mutant: bool) -> list[MeasuredValue]:
         gaps.append(top - objective(policy, REFERENCE, REWARDS, BETA))
     found.append(rate("exponent of n, regularised", -1.0, *slope_of(sizes, np.column_stack(gaps))))
     found.append(sampled("n gap, n = 1e6", limit_gap(best, REFERENCE, REWARDS, BETA), sizes[-1] * gaps[-1]))
-    arms = np.geomspace(1e-4, 1, 32)
+    arms = np.geomspace(1e-4, 1e-4 if mutant == 2 else 1, 32)
     wrong = [worst_of(arms * (arms + np.sqrt(2 / n) * rng.standard_normal((12000, 32)) < 0)) for n in sizes]
     return [*found, rate("exponent of n, worst case without KL", -0.5, *slope_of(sizes, np.column_stack(wrong)))]
 
 
-def _constant_batch(mutant: bool) -> list[MeasuredValue]:
+def _constant_batch(mutant: int) -> list[MeasuredValue]:
     horizon, rng, regrets = 4096, np.random.default_rng(31), {}
     for size in (8, 64, 256, 512, 1024):
-        ends = (minimax_grid if mutant else equal_grid)(horizon, horizon // size)
+        length = 1024 if mutant == 2 and size in (64, 256) else size
+        ends = (minimax_grid if mutant == 1 else equal_grid)(horizon, horizon // length)
         regrets[size] = worst_of(eliminated_regret(np.geomspace(0.03, 1, 16), ends, 1600, rng))
     found = [sampled(f"worst R, b = {size}", size / 2, regrets[size], slack=1e-9) for size in (512, 1024)]
     free = regrets[8] * 1.15
@@ -165,12 +168,12 @@ def _constant_batch(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def _price_of_batches(mutant: bool) -> list[MeasuredValue]:
+def _price_of_batches(mutant: int) -> list[MeasuredValue]:
     horizon, norm, found = 2000.0, np.array([0.4]), []
     regret = {}
     for b in (1, 20, 400):
-        ends = equal_grid(horizon, int(horizon / b))
-        regret[b] = guessed_regret(norm, ends, DIMENSIONS, 4000, np.random.default_rng(32), peeks=mutant)[:, 0]
+        ends = equal_grid(horizon, int(horizon / (4 * b if mutant == 2 and b > 1 else b)))
+        regret[b] = guessed_regret(norm, ends, DIMENSIONS, 4000, np.random.default_rng(32), peeks=mutant == 1)[:, 0]
     unit = norm[0] / np.sqrt(np.pi) * (1 - missed(norm * np.sqrt(horizon), DIMENSIONS)[0])
     for b in (20, 400):
         price = (regret[b] - regret[1]) / unit
@@ -180,7 +183,7 @@ def _price_of_batches(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def _sampler(mutant: bool) -> list[MeasuredValue]:
+def _sampler(mutant: int) -> list[MeasuredValue]:
     reference, rewards, beta, n = np.array([0.01, 0.19, 0.3, 0.5]), np.array([0.9, 0.5, 0.3, 0.1]), 0.15, 400_000
     rng, best = np.random.default_rng(33), tilted(reference, rewards, beta)
     top = objective(best, reference, rewards, beta)
@@ -212,7 +215,7 @@ CHECKS: tuple[Check, ...] = (
         latex=r"\max_\Delta R \sim T^{1/(2-2^{1-M})} \sqrt{\log 2T}",
         source=GRID_PAPER,
         kind="rate",
-        mutant="batches of equal size",
+        mutants=(Mutant("batches of equal size"),),
         experiment=_minimax,
     ),
     Check(
@@ -222,7 +225,7 @@ CHECKS: tuple[Check, ...] = (
         latex=r"\max_\Delta \Delta R \sim T^{1/M} \log 2T",
         source=GRID_PAPER,
         kind="rate",
-        mutant="the minimax grid instead",
+        mutants=(Mutant("the minimax grid instead"),),
         experiment=_geometric,
     ),
     Check(
@@ -236,7 +239,10 @@ CHECKS: tuple[Check, ...] = (
         r"t_m = \frac{m T}{M} \Rightarrow R \ge \frac{\Delta T}{2M}",
         source=f"{GRID_PAPER}; the numbers by an exact recursion over batches, derived here",
         kind="sampled",
-        mutant="the threshold counts the pulls of both arms",
+        mutants=(
+            Mutant("the threshold counts the pulls of both arms", r"M = [3-6], T"),
+            Mutant("growing and equal grids exchanged"),
+        ),
         experiment=_few_batches,
     ),
     Check(
@@ -252,7 +258,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="Han et al. 2020, arXiv 2004.06321; the cost of a step is derived here",
         kind="rate",
-        mutant="the worst case looked for among |θ| ≤ T^(−1/4) only",
+        mutants=(
+            Mutant("the worst case looked for among |θ| ≤ T^(−1/4) only", r"M = 1"),
+            Mutant("batches of equal size", r"M = [2-5]|drawn"),
+        ),
         experiment=_contextual,
     ),
     Check(
@@ -265,7 +274,10 @@ CHECKS: tuple[Check, ...] = (
         r"n \operatorname{gap} \to \frac{1}{2\beta} \sum_a \frac{\pi^* (1-\pi^*) r (1-r)}{\pi_{\operatorname{ref}}}",
         source="the rate: Zhao et al. 2024, arXiv 2411.04625; the constant is derived here",
         kind="rate",
-        mutant="the policy exp(r/β) without π_ref",
+        mutants=(
+            Mutant("the policy exp(r/β) without π_ref", r"random|regularised|n gap"),
+            Mutant("the worst case looked for among gaps up to 10⁻⁴ only", r"without KL"),
+        ),
         experiment=_regularised,
     ),
     Check(
@@ -278,7 +290,10 @@ CHECKS: tuple[Check, ...] = (
         latex=r"\max_\Delta R_b \approx \max(b/2, R_1)",
         source="derived here",
         kind="inequality",
-        mutant="the minimax grid with as many batches",
+        mutants=(
+            Mutant("the minimax grid with as many batches", r"b = (512|1024)$"),
+            Mutant("batches of 1024 in place of 64 and 256", r"^1.15"),
+        ),
         experiment=_constant_batch,
     ),
     Check(
@@ -293,7 +308,10 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="inequality",
-        mutant="a batch acts on its own rewards",
+        mutants=(
+            Mutant("a batch acts on its own rewards", r"R_1./F −"),
+            Mutant("batches four times as large", r"b − 1/2"),
+        ),
         experiment=_price_of_batches,
     ),
     Check(
@@ -309,7 +327,7 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="sampled",
-        mutant="both halves from π_ref",
+        mutants=(Mutant("both halves from π_ref"),),
         experiment=_sampler,
     ),
 )

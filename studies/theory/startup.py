@@ -10,7 +10,7 @@ from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
 from rftlab.sim.world import World, contexts_of
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
 from rftlab.studies.theory.learners import GROUP_MEAN, GRPO, RAW, RLOO, Learners, expected_step, two_arms
 
 
@@ -66,25 +66,30 @@ def falls(estimator: Estimator, n_correct: int, rollouts: int, rounds: int = 60,
     return float(max(0.0, -np.diff(rates, axis=0).min()))
 
 
-def start(mutant: bool) -> list[MeasuredValue]:
-    """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update."""
+def start(mutant: int) -> list[MeasuredValue]:
+    """T24. Replicated starts in the simulator, and the largest fall of a pass rate at one update: of the raw reward
+    with one and with two correct arms, and of the group mean with support rollouts."""
     replicas, batch_size, rollouts, rounds, p0 = 16000, 4, 2, 4, 0.02
     successes, _ = events(p0, RAW, batch_size, rollouts, rounds, replicas)
-    singles, moves = events(0.2, RAW, 4, 1, 16, 8000)
+    exchanged = mutant == 2
+    singles, moves = events(0.2, GROUP_MEAN if exchanged else RAW, 4, 1, 16, 8000, support=exchanged)
+    one, two, supported = falls(RAW, 1, 1), falls(RAW, 2, 1), falls(GROUP_MEAN, 1, 1, support=7)
+    if exchanged:
+        one, two, supported = supported, falls(GROUP_MEAN, 2, 4), one
     first = np.where(moves.any(axis=0), moves.argmax(axis=0) + 1.0, np.inf)
-    trials = batch_size * rounds * (1 if mutant else rollouts)
+    trials = batch_size * rounds * (1 if mutant == 1 else rollouts)
     found = [
         sampled("E[successes]", trials * p0, successes.sum(axis=0)),
         sampled("P(none)", (1 - p0) ** trials, successes.sum(axis=0) == 0),
         sampled("E[first round], K = 1", 1 / (1 - (1 - 0.2) ** 4), first),
         exact("raw: updates without a success", 0.0, float(moves[singles == 0].sum())),
-        positive("raw, two correct arms: largest fall of p", falls(RAW, 2, 1)),
-        positive(
-            "group mean with support rollouts, one correct arm: largest fall of p", falls(GROUP_MEAN, 1, 1, support=7)
-        ),
-        exact("raw, one correct arm: largest fall of p", 0.0, falls(RAW, 1, 1)),
+        positive("raw, two correct arms: largest fall of p", two),
+        positive("group mean with support rollouts, one correct arm: largest fall of p", supported),
+        exact("raw, one correct arm: largest fall of p", 0.0, one),
     ]
-    centred = {name: RAW if mutant else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))}
+    centred = {
+        name: RAW if mutant == 1 else estimator for name, estimator in (("group mean", GROUP_MEAN), ("GRPO", GRPO))
+    }
     return found + [
         exact(f"{name}, two correct arms: largest fall of p", 0.0, falls(estimator, 2, 4))
         for name, estimator in centred.items()
@@ -121,8 +126,8 @@ def beta_moment(a: float, b: float, power: int) -> float:
     return float(np.exp(betaln(a + power, b + power) - betaln(a, b)))
 
 
-def learnability(mutant: bool) -> list[MeasuredValue]:
-    """T25. Exact expected updates over Beta distributions of equal mean, and the simulator's gradients."""
+def learnability(mutant: int) -> list[MeasuredValue]:
+    """T25. Exact expected updates over Beta distributions of mean .25, and the simulator's gradients."""
     found, learned = [], {}
     for size in (0.02, 2.0, 100.0):
         a, b = size / 4, size * 3 / 4
@@ -131,7 +136,6 @@ def learnability(mutant: bool) -> list[MeasuredValue]:
         step = expected_step(RLOO, 4, logit(p))
         learned[size] = weight @ step
         found += [
-            exact(f"Pass@1, a+b = {size:g}", 0.25, float(weight @ p)),
             exact(f"shared direction E[pq], a+b = {size:g}", 0.1875 * size / (size + 1), float(learned[size])),
             exact(f"tabular E[p²q²], a+b = {size:g}", beta_moment(a, b, 2), float(weight @ (p * (1 - p) * step))),
         ]
@@ -148,11 +152,11 @@ def learnability(mutant: bool) -> list[MeasuredValue]:
     ]
 
 
-def planning(mutant: bool) -> list[MeasuredValue]:
+def planning(mutant: int) -> list[MeasuredValue]:
     """D24. Replicated starts with support rollouts, and contexts whose pass rates are Beta."""
     p0, batch_size, support, replicas, delta = 0.1, 2, 2, 16000, 0.5
-    trained = 1 + support if mutant else 1
-    plan = rounds_for_first_success(p0, batch_size, trained, delta)
+    trained, counted = 1 + support if mutant == 1 else 1, 0 if mutant == 2 else support
+    plan = rounds_for_first_success(p0, batch_size, trained, delta) + (mutant == 2)
     successes, moves = events(p0, GRPO, batch_size, 1, plan, replicas, support)
     none, still = successes.sum(axis=0) == 0, ~moves[:1].any(axis=0)
     before = successes[:-1].sum(axis=0) == 0
@@ -161,10 +165,10 @@ def planning(mutant: bool) -> list[MeasuredValue]:
         sampled("P(no trained success) after the planned rounds", (1 - p0) ** (batch_size * trained * plan), none),
         positive("the plan suffices: δ - P(none)", delta - none.mean(), none.std() / np.sqrt(replicas)),
         positive("one round less does not: P(none) - δ", before.mean() - delta, before.std() / np.sqrt(replicas)),
-        sampled("P(no update) in a round", ((1 - p0) ** (1 + support) + p0 ** (1 + support)) ** batch_size, still),
+        sampled("P(no update) in a round", ((1 - p0) ** (1 + counted) + p0 ** (1 + counted)) ** batch_size, still),
         sampled(
             "never solved in 16 rollouts, Beta(.5, 1.5)",
-            (1 - 0.25) ** 16 if mutant else never_solved(0.5, 1.5, 16),
+            (1 - 0.25) ** 16 if mutant == 1 else never_solved(0.5, 1.5, 16),
             unsolved,
         ),
     ]
@@ -181,7 +185,13 @@ CHECKS: tuple[Check, ...] = (
         latex=r"\mathbb{E}[S] = B K T p_0, \quad P(S=0) = (1-p_0)^{BKT}, \quad \mathbb{E}[t_1] = \frac{1}{1-(1-p_0)^B}",
         source="derived here",
         kind="sampled",
-        mutant="contexts counted in place of rollouts, and no centring",
+        mutants=(
+            Mutant(
+                "contexts counted in place of rollouts, and no centring",
+                r"successes\]|none|centred|^group mean, two|^GRPO",
+            ),
+            Mutant("raw and centred exchanged", r"first|raw|support"),
+        ),
         experiment=start,
     ),
     Check(
@@ -198,7 +208,7 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="exact",
-        mutant="every context at the mean pass rate",
+        mutants=(Mutant("every context at the mean pass rate"),),
         experiment=learnability,
         corrects="A pair that starts at .25 and never moves is not explained by 'base pass rate near 0': it is "
         "bimodal. Beta(.005, .015) has Pass@1 .25 and "
@@ -220,7 +230,15 @@ CHECKS: tuple[Check, ...] = (
         ),
         source="derived here",
         kind="sampled",
-        mutant="support rollouts counted as trained ones, contexts at the mean pass rate",
+        mutants=(
+            Mutant(
+                "support rollouts counted as trained ones, contexts at the mean pass rate",
+                r"^P.no trained|suffices|never",
+            ),
+            Mutant(
+                "one round too many, support rollouts left out of the chance of an update", r"one round less|no update"
+            ),
+        ),
         experiment=planning,
     ),
 )

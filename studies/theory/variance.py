@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.sim.run import batches
-from rftlab.studies.theory.check import Check, MeasuredValue, exact, positive, sampled
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, sampled
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -43,7 +43,7 @@ def best_baseline(policy: ExactPolicy) -> float:
     return 0.5 - (one - none) / (2 * bend)
 
 
-def optimal_baseline(mutant: bool) -> list[MeasuredValue]:
+def optimal_baseline(mutant: int) -> list[MeasuredValue]:
     """T10. The mutant divides by E[r], as a survey prints it."""
     policy, found = softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), []
     norm = (policy.scores**2).sum(axis=1)
@@ -59,9 +59,9 @@ def optimal_baseline(mutant: bool) -> list[MeasuredValue]:
     return found
 
 
-def value_baseline(mutant: bool) -> list[MeasuredValue]:
-    """T11. The greedy response is right at p = .7, so ReMax's baseline is 1. The mutant's baseline is 1-p."""
-    found, base = [], (lambda p: 1 - p) if mutant else (lambda p: p)
+def value_baseline(mutant: int) -> list[MeasuredValue]:
+    """T11. The greedy response is right at p = .7, so ReMax's baseline is 1."""
+    found, base = [], (lambda p: 1 - p) if mutant == 1 else (lambda p: p)
     for arms in (2, 3, 5, 10):
 
         def harm(p: float, arms: int = arms) -> float:
@@ -70,11 +70,15 @@ def value_baseline(mutant: bool) -> list[MeasuredValue]:
         limit = crossing(harm)
         found.append(exact(f"pass rate above which the value baseline hurts, A={arms}", (arms + 2) / (3 * arms), limit))
     for p in (0.3, 0.7):
-        q, policy, remax = 1 - p, one_logit(p), float(p > 0.5)
-        found.append(exact(f"V without baseline, p={p}", p * q**3, spread(policy, 0.0)))
-        found.append(exact(f"V of the value baseline, p={p}", p * q * (1 - 2 * p) ** 2, spread(policy, base(p))))
-        found.append(exact(f"V of ReMax, p={p}", p**3 * q if remax else p * q**3, spread(policy, remax)))
-        found.append(exact(f"V of baseline 1-p, p={p}", 0.0, spread(policy, q)))
+        q, policy, remax = 1 - p, one_logit(p), p > 0.5
+        squared = float(policy.gradient @ policy.gradient) if mutant == 3 else 0.0
+        for name, expected, baseline in (
+            ("without baseline", p * q**3, 0.0),
+            ("of the value baseline", p * q * (1 - 2 * p) ** 2, base(p)),
+            ("of ReMax", p**3 * q if remax else p * q**3, float(remax != (mutant == 2))),
+            ("of baseline 1-p", 0.0, q),
+        ):
+            found.append(exact(f"V {name}, p={p}", expected, spread(policy, baseline) + squared))
     return found
 
 
@@ -87,7 +91,7 @@ def crossing(difference: Callable[[float], float], low: float = 0.02, high: floa
     )
 
 
-def leave_one_out(mutant: bool) -> list[MeasuredValue]:
+def leave_one_out(mutant: int) -> list[MeasuredValue]:
     """T12."""
     found, advantage = [], MEAN if mutant else RLOO
     for policy in (softmax([0.3, -0.2, 0.9, 0.1], [1, 0, 0, 1]), softmax([1.2, 0.4, -0.7], [0, 0, 1])):
@@ -118,11 +122,14 @@ def variance(counted, p: float) -> float:
     return float(second - mean**2)
 
 
-def total_variance(advantage: Advantage, size: int, rates: PassRates, rho: float, nuisance: float) -> float:
+def total_variance(
+    advantage: Advantage, size: int, rates: PassRates, rho: float, nuisance: float, between: bool = True
+) -> float:
     """N V with i.i.d. contexts: K times E|g|^2 - |E g|^2 of a context's gradient g, `nuisance` the squared norm of
-    its style score."""
+    its style score. Without `between`, the noise between contexts is left out."""
     mean, second, style = logit_moments(by_count(advantage, size), rates.values)
-    return size * float(rates.chances @ (second + nuisance * style) - rho * (rates.chances @ mean) ** 2)
+    common = rho * (rates.chances @ mean) ** 2 if between else rates.chances @ mean**2
+    return size * float(rates.chances @ (second + nuisance * style) - common)
 
 
 def budget_terms(rates: PassRates, rho: float, nuisance: float) -> tuple[float, float, float, float]:
@@ -151,14 +158,13 @@ def best_size(measured: dict[int, float]) -> float:
 SIZES = (1, 2, 4, 8, 16)
 
 
-def split(
-    mutant: bool, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]
-) -> list[MeasuredValue]:
+def split(mutant: int, cases: dict[str, tuple[PassRates, float, float]], drawn: tuple[int, ...]) -> list[MeasuredValue]:
     """T13 and T14: every case (pass rates, rho, nuisance) exactly, the last one also in drawn batches of N = 48 at
     the K of `drawn`."""
-    found, advantage = [], MEAN if mutant else RLOO
+    found, advantage, between = [], MEAN if mutant == 1 else RLOO, mutant != 2
     for name, case in cases.items():
-        terms, measured = budget_terms(*case), {size: total_variance(advantage, size, *case) for size in SIZES}
+        terms = budget_terms(*case)
+        measured = {size: total_variance(advantage, size, *case, between) for size in SIZES}
         found += [exact(f"N V, {name}, K={size}", predicted(size, terms), value) for size, value in measured.items()]
         found.append(exact(f"K*, {name}", 1 + np.sqrt(terms[2] / terms[0]), best_size(measured)))
     rates, _, style = case
@@ -167,27 +173,34 @@ def split(
             sampled(
                 f"N V in batches of 48, {name}, K={size}",
                 predicted(size, terms),
-                drawn_deviations(advantage, size, rates, style),
+                drawn_deviations(advantage, size, rates, style, between=between),
             )
         )
     return found
 
 
 def drawn_deviations(
-    advantage: Advantage, size: int, rates: PassRates, nuisance: float, n: int = 28_000, budget: int = 48
+    advantage: Advantage,
+    size: int,
+    rates: PassRates,
+    nuisance: float,
+    n: int = 28_000,
+    budget: int = 48,
+    between: bool = True,
 ) -> np.ndarray:
     """N |g - E g|^2 of n batches of `budget` rollouts on i.i.d. contexts with one feature: the parts along the logit
-    and along the style."""
+    and along the style. Without `between`, E g is that of the contexts drawn."""
     rng = np.random.default_rng(size)
     p = rng.choice(rates.values, p=rates.chances, size=(n * budget // size, 1))
     rewards = (rng.random((p.size, size)) < p).astype(np.float64)
     weight = weights(advantage, rewards)
     along = (weight * (rewards - p)).sum(axis=1).reshape(n, -1).mean(axis=1)
     style = np.sqrt(nuisance * (weight**2).sum(axis=1)) * rng.standard_normal(p.size) if nuisance else np.zeros(p.size)
-    return budget * ((along - rates.mean(lambda p, q: p * q)) ** 2 + style.reshape(n, -1).mean(axis=1) ** 2)
+    expected = rates.mean(lambda p, q: p * q) if between else (p * (1 - p)).reshape(n, -1).mean(axis=1)
+    return budget * ((along - expected) ** 2 + style.reshape(n, -1).mean(axis=1) ** 2)
 
 
-def budget(mutant: bool) -> list[MeasuredValue]:
+def budget(mutant: int) -> list[MeasuredValue]:
     """T13."""
     some, uniform = beta_rates(8, 24), beta_rates(1, 1)
     return split(
@@ -201,22 +214,36 @@ def budget(mutant: bool) -> list[MeasuredValue]:
     )
 
 
-def nuisance(mutant: bool) -> list[MeasuredValue]:
-    """T14."""
-    rates, advantage = beta_rates(1, 3), MEAN if mutant else RLOO
+def nuisance(mutant: int) -> list[MeasuredValue]:
+    """T14. The best and the worst K of the statement, of Beta(1, 3) and of the histograms of D1, by enumeration."""
+    rates, advantage, between = beta_rates(1, 3), MEAN if mutant == 1 else RLOO, mutant != 2
     found = split(
         mutant, {"Beta(1, 3), ρ=1, ν²=4": (rates, 1.0, 4.0), "Beta(1, 3), ρ=1, ν²=1": (rates, 1.0, 1.0)}, (2, 8)
     )
-    for style in (1.0, 4.0):
-        pair, *others = (total_variance(advantage, size, rates, 1.0, style) for size in (2, 1, 4, 8, 16))
-        found.append(positive(f"N V at K=2 less the largest at K = 1, 4, 8, 16, ν²={style:g}", pair - max(others)))
+    for name, levels in EXTREMES.items():
+        rates = HISTOGRAMS.get(name, rates)
+        for style, (best, worst) in levels.items():
+            level = 0.0 if mutant == 3 else style
+            measured = {k: total_variance(advantage, k, rates, 1.0, level, between) for k in range(1, 65)}
+            found.append(exact(f"best K, {name}, ν²={style:g}", best, min(measured, key=measured.__getitem__)))
+            found.append(exact(f"worst K of five, {name}, ν²={style:g}", worst, max(SIZES, key=measured.__getitem__)))
     return found
+
+
+EXTREMES = {
+    "Beta(1, 3)": {1.0: (7, 2), 4.0: (11, 2)},
+    "weak base": {1.0: (1, 16), 4.0: (8, 2)},
+    "bimodal": {1.0: (4, 1), 4.0: (7, 1)},
+    "medium": {1.0: (8, 1), 4.0: (14, 1)},
+    "strong": {1.0: (5, 1), 4.0: (8, 1)},
+}
+"""T14: by distribution of pass rates and nuisance, the best K of 1 to 64 and the worst of 1, 2, 4, 8, 16."""
 
 
 POPULATION = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 0.6])
 
 
-def without_replacement(mutant: bool) -> list[MeasuredValue]:
+def without_replacement(mutant: int) -> list[MeasuredValue]:
     """T15. All batches of seven contexts, and the order in which the simulator visits them. The mutant draws
     contexts anew each time."""
     found, n = [], POPULATION.size
@@ -254,20 +281,22 @@ HISTOGRAMS = {
 }
 
 
-def best_split(mutant: bool) -> list[MeasuredValue]:
+def best_split(mutant: int) -> list[MeasuredValue]:
     """D1. Every K from 1 to 64 by enumeration, for four histograms of pass rates and three levels of nuisance."""
     found, sizes = [], range(2, 65)
     for name, rates in HISTOGRAMS.items():
         for style in (0.0, 1.0, 4.0):
             terms, case = budget_terms(rates, 1.0, style), f"{name}, ν²={style:g}"
-            measured = [total_variance(MEAN if mutant else RLOO, size, rates, 1.0, style) for size in sizes]
+            between, advantage = mutant != 2, MEAN if mutant == 1 else RLOO
+            measured = [total_variance(advantage, size, rates, 1.0, style, between) for size in sizes]
             found.append(exact(f"best K ≥ 2, {case}", integer_best(terms), sizes[int(np.argmin(measured))]))
             lead = (
                 style * rates.mean(lambda p, q: p * p)
                 + rates.mean(lambda p, q: p * p * q * (2 - 3 * p))
                 - 2 * np.sqrt(terms[0] * terms[2])
             )
-            gap = total_variance(RLOO, 1, rates, 1.0, style) - (2 * np.sqrt(terms[0] * terms[2]) + terms[0] + terms[1])
+            single = total_variance(RLOO, 1, rates, 1.0, style, between)
+            gap = single - (2 * np.sqrt(terms[0] * terms[2]) + terms[0] + terms[1])
             found.append(exact(f"N V of raw K=1 less that of RLOO at K*, {case}", lead, gap, 1e-9))
     return found
 
@@ -288,7 +317,7 @@ CHECKS = (
         ),
         source="Greensmith, Bartlett & Baxter 2004; the closed form is derived here",
         kind="exact",
-        mutant="E[r] in the denominator",
+        mutants=(Mutant("E[r] in the denominator"),),
         experiment=optimal_baseline,
         corrects="A survey prints E[r|s|²]/E[r]. With one correct arm of two and p = .1 that is 1.62, above "
         "every reward, "
@@ -307,7 +336,11 @@ CHECKS = (
         ),
         source="derived here; ReMax: Li et al. 2023 (2310.10505)",
         kind="exact",
-        mutant="1−p in place of the value",
+        mutants=(
+            Mutant("1−p in place of the value", r"^pass rate|of the value"),
+            Mutant("the least likely response in place of the greedy one", r"ReMax"),
+            Mutant("the second moment in place of the variance", r"^V"),
+        ),
         experiment=value_baseline,
         corrects="ReMax is presented as a variance reduction, and the value as the natural baseline. With one "
         "logit at p = .7 the variance is .0189 without "
@@ -329,7 +362,7 @@ CHECKS = (
         ),
         source="derived here",
         kind="exact",
-        mutant="the group mean, which includes the response itself",
+        mutants=(Mutant("the group mean, which includes the response itself"),),
         experiment=leave_one_out,
     ),
     Check(
@@ -345,14 +378,18 @@ CHECKS = (
         r"K^* = 1 + \sqrt{\frac{2\mathbb{E}[u^2]}{\sigma_b^2}}",
         source="derived here",
         kind="exact",
-        mutant="the group mean, which includes the response itself",
+        mutants=(
+            Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*"),
+            Mutant("no noise between contexts"),
+        ),
         experiment=budget,
     ),
     Check(
         id="T14",
-        statement="Score directions that no reward depends on add their own noise, which larger groups reduce: "
-        "that, not the noise of the reward, "
-        "puts the best K between 7 and 11, and makes K = 2 the worst choice.",
+        statement="Score directions that no reward depends on add their own noise, which larger groups reduce, so they "
+        "raise the best K. With pass rates from Beta(1, 3) and ρ = 1 it is 7 at ν² = 1 and 11 at ν² = 4, and K = 2 is "
+        "the worst of 1, 2, 4, 8 and 16. Neither holds in general: of the four histograms of D1 at the same two levels "
+        "the best K is 1, 4, 5 or 14 in four of eight cases, and the worst is K = 1 (raw reward) in six, K = 2 in one.",
         formula="N V gains ν² E[u] K/(K−1) for K ≥ 2, ν² E[p] for raw K = 1; K* = 1 + √((2E[u²] + ν²E[u])/σ_b²)",
         latex=(
             r"N V \mathrel{+}= \nu^2\,\mathbb{E}[u]\,\frac{K}{K-1}, \qquad K^* = 1 + "
@@ -360,7 +397,11 @@ CHECKS = (
         ),
         source="derived here",
         kind="exact",
-        mutant="the group mean, which includes the response itself",
+        mutants=(
+            Mutant("the group mean, which includes the response itself", r"K=([248]|16)$|K\*|^best"),
+            Mutant("no noise between contexts", r"^N V.*K=([148]|16)$|^best|^worst.*weak base, ν²=1"),
+            Mutant("no nuisance", r"^worst.*(Beta|bimodal|medium|strong|ν²=4)"),
+        ),
         experiment=nuisance,
     ),
     Check(
@@ -372,7 +413,7 @@ CHECKS = (
         latex=r"\operatorname{Var} = \frac{\sigma_b^2}{B}\cdot\frac{N_c-B}{N_c-1}",
         source="classical (sampling from a finite population)",
         kind="exact",
-        mutant="contexts drawn with replacement",
+        mutants=(Mutant("contexts drawn with replacement"),),
         experiment=without_replacement,
     ),
     Check(
@@ -390,7 +431,10 @@ CHECKS = (
         r"\nu^2\mathbb{E}[p^2] + \mathbb{E}[p^2 q(2-3p)] < 2\sigma_b\sqrt{2\mathbb{E}[u^2] + \nu^2\mathbb{E}[u]}",
         source="derived here",
         kind="exact",
-        mutant="the group mean, which includes the response itself",
+        mutants=(
+            Mutant("the group mean, which includes the response itself", r"^best"),
+            Mutant("no noise between contexts", r"^N V"),
+        ),
         experiment=best_split,
     ),
 )

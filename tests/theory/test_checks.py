@@ -1,5 +1,8 @@
-"""Every theory check passes, its mutant fails, both always the same; and the protocol that turns numbers into
+"""Every theory check passes, every claim of it fails on one of its mutants; and the protocol that turns numbers into
 verdicts."""
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,29 +12,69 @@ from rftlab.studies.theory.check import (
     FAIL,
     INCONCLUSIVE,
     PASS,
+    Mutant,
     estimated,
     exact,
     positive,
     rate,
     sampled,
     slope_of,
+    untouched,
     verdict_of,
+    verdict_on_mutant,
 )
+from tests.support.theory import BY_ID, measured
 
 DERIVED = ("D1", "D2", "D3", "D24", "D28", "D29", "D30", *(f"D{i}" for i in range(31, 38)))
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)
-def test_check_passes_and_its_mutant_fails(check):
-    found = check.experiment(False)
+def test_check_passes(check):
+    found = measured(check.id)
     assert verdict_of(found) == PASS, [c for c in found if c.verdict != PASS]
-    assert verdict_of(check.experiment(True)) == FAIL
-    assert found == check.experiment(False)
+    names = [c.name for c in found]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)
+def test_mutants_break_what_they_name_and_leave_no_claim_untouched(check):
+    runs = [measured(check.id, number) for number in range(1, len(check.mutants) + 1)]
+    for mutant, run in zip(check.mutants, runs, strict=True):
+        assert [c.name for c in run] == [c.name for c in measured(check.id)]
+        assert verdict_on_mutant(mutant, run) == FAIL, [c for c in mutant.named(run) if c.verdict != FAIL]
+    assert untouched(runs) == []
+
+
+@pytest.mark.parametrize("check_id", ["T6", "T22", "D2", "D24", "D30", "D34", "S2"])
+def test_sampled_checks_are_the_same_each_time(check_id):
+    assert measured(check_id) == tuple(BY_ID[check_id].experiment(0))
+
+
+def test_every_generator_of_the_theory_has_a_seed():
+    import rftlab.studies.theory as theory
+
+    texts = [path.read_text() for path in Path(theory.__file__).parent.glob("*.py")]
+    assert sum("default_rng(" in text for text in texts) > 5
+    assert not any(re.search(r"default_rng\(\)|np\.random\.(?!default_rng|Generator)", text) for text in texts)
+
+
+def test_a_mutant_must_break_every_claim_that_it_names():
+    good, bad, unsure = exact("a 1", 1.0, 1.0), exact("a 2", 1.0, 2.0), estimated("b", 1.0, 1.0, 0.5)
+    for breaks, verdict in (("", PASS), ("a", PASS), ("2$", FAIL), ("b|2", INCONCLUSIVE), ("c", INCONCLUSIVE)):
+        assert verdict_on_mutant(Mutant("", breaks), [good, bad, unsure]) == verdict
+
+
+def test_a_claim_is_untouched_where_it_fails_on_no_mutant():
+    good, bad, unsure = exact("a", 1.0, 1.0), exact("a", 1.0, 2.0), estimated("b", 1.0, 1.0, 0.5)
+    assert untouched([[good, unsure], [bad, unsure]]) == ["b"]
+    assert untouched([[good, unsure]]) == ["a", "b"]
+    assert untouched([]) == []
 
 
 @pytest.mark.parametrize("check", ALL_CHECKS, ids=lambda check: check.id)
 def test_declarations_are_complete(check):
-    assert all((check.statement, check.formula, check.latex, check.source, check.mutant))
+    assert all((check.statement, check.formula, check.latex, check.source, check.mutants))
+    assert all(mutant.text for mutant in check.mutants)
 
 
 def test_every_statement_is_there_once():

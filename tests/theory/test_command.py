@@ -71,7 +71,13 @@ def test_named_checks_show_everything(groups):
     assert status == 0 and "T1 " not in text
     assert all(
         word in text
-        for word in ("first", "second", "somebody 2020", "mutant: a wrong b", "corrects the literature: a book says c")
+        for word in (
+            "first",
+            "second",
+            "somebody 2020",
+            "mutants: a wrong b; a wrong a",
+            "corrects the literature: a book says c",
+        )
     )
 
 
@@ -93,10 +99,18 @@ def test_tiers_select(groups):
 def test_mutants_must_fail(groups):
     groups(Algebra=[made("T1")])
     status, text = shown(mutants=True)
-    assert status == 0 and "a wrong b" in text and "1 mutants: 1 FAIL as they must" in text and "0.75" in text
+    assert status == 0 and "a wrong b" in text and "a wrong a" in text and "0.75" in text
+    assert "2 mutants: 2 FAIL as they must; claims that no mutant breaks: none" in text
     groups(Algebra=[made("T1"), made("T2", caught=False)])
     status, text = shown(mutants=True)
-    assert status == 1 and "not so T2" in text
+    assert status == 1 and "4 mutants: 3 FAIL as they must, not so T2" in text
+    assert "claims that no mutant breaks: T2: second" in text
+
+
+def test_a_claim_that_no_mutant_breaks_is_a_failure(groups):
+    groups(Algebra=[replace(made("T1"), mutants=made("T1").mutants[:1])])
+    status, text = shown(mutants=True)
+    assert status == 1 and "1 mutants: 1 FAIL as they must; claims that no mutant breaks: T1: first" in text
 
 
 def test_an_inconclusive_mutant_is_not_caught(groups):

@@ -85,7 +85,7 @@ def test_every_formula_of_the_theory_is_mathml():
         converted = str(mathml(check))
         Balance(converted)
         assert "\\" not in converted, check.id
-        for text in (check.statement, check.source, check.mutant, check.corrects):
+        for text in (check.statement, check.source, check.corrects, *(m.text for m in check.mutants)):
             Balance(str(scripts(text)))
 
 

@@ -34,9 +34,7 @@ from rftlab.studies.theory.variance import (
     spread,
     total_variance,
 )
-
-CHECKS = variance.CHECKS + replay.CHECKS
-
+from tests.support.theory import expected
 
 PRINTED = {
     "uniform": (beta_rates(1, 1), 0.0, (0.0556, 0.1111, 0.0778, 0.0873, 0.1267)),
@@ -162,14 +160,14 @@ def test_variance_curves():
 
 
 def test_printed_replay_numbers():
-    found = {c.name: c.expected for check in replay.CHECKS[:1] for c in check.experiment(False)}
+    found = expected("T16")
     assert found["W, group mean, p=0.5, p_old=.1, w=7"] == 0.875
     assert found["W with std, p=0.5, p_old=.1, w=7"] == pytest.approx(2.1774, abs=5.01e-5)
     assert found["W with std, p=.5, p_old=.5, w=7"] == pytest.approx(1.7358, abs=5.01e-5)
 
 
 def test_printed_stale_gradient_numbers():
-    found = {c.name: c.expected for c in replay.CHECKS[2].experiment(False)}
+    found = expected("T18")
     names = ("no weights", "importance weights", "effective share of samples", "its bias")
     assert [found[f"{name}, p=0.6, p_o=0.8"] for name in names] == pytest.approx([0.16, 0.24, 0.8, -0.08])
 
