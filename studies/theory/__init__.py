@@ -6,12 +6,12 @@ do; it also runs on its mutant, a wrong estimator, on which it must fail. Ids T 
 those that were derived for it.
 """
 
-from rftlab.studies.theory import algebra, dynamics, effective, evaluation, objectives, regret, replay, variance
+from rftlab.studies.theory import algebra, dynamics, effective, evaluation, objectives, regret, replay, splits, variance
 from rftlab.studies.theory.check import Check
 
 _FOUND = {
     "Estimator algebra": algebra.CHECKS + objectives.CHECKS,
-    "Variance": variance.CHECKS + replay.CHECKS + effective.CHECKS,
+    "Variance": variance.CHECKS + splits.CHECKS + replay.CHECKS + effective.CHECKS,
     "Dynamics": dynamics.CHECKS,
     "Batched regret": regret.CHECKS,
     "Statistics of the evaluation": evaluation.CHECKS,

@@ -7,7 +7,7 @@ from rftlab.studies.theory.bandits import equal_grid, minimax_grid, worst_regret
 from rftlab.studies.theory.dynamics import plateau_times
 from rftlab.studies.theory.models import RLOO, beta_rates, measured_factor, zscore
 from rftlab.studies.theory.replay import measured_error, old_rates
-from rftlab.studies.theory.variance import budget_terms, total_variance
+from rftlab.studies.theory.splits import budget_terms, total_variance
 
 
 def curves_plateau(points: int = 61) -> pd.DataFrame:

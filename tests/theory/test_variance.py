@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rftlab.sim.run import batches
-from rftlab.studies.theory import replay, variance
+from rftlab.studies.theory import replay, splits
 from rftlab.studies.theory.curves import curves_replay, curves_variance
 from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
 from rftlab.studies.theory.replay import (
@@ -22,18 +22,16 @@ from rftlab.studies.theory.replay import (
     window_error,
     worth,
 )
-from rftlab.studies.theory.variance import (
+from rftlab.studies.theory.splits import (
     HISTOGRAMS,
-    best_baseline,
     best_size,
     budget_terms,
-    crossing,
     drawn_deviations,
     integer_best,
     predicted,
-    spread,
     total_variance,
 )
+from rftlab.studies.theory.variance import best_baseline, crossing, spread
 from tests.support.theory import expected
 
 PRINTED = {
@@ -91,7 +89,7 @@ def test_crossing_finds_a_root_and_says_where_there_is_none():
 def test_total_variance_agrees_with_enumeration_of_one_context():
     """One context, nothing but its own noise: N V = K Var of a group."""
     for p in (0.2, 0.6):
-        rates = variance.PassRates(np.array([p]), np.array([1.0]))
+        rates = splits.PassRates(np.array([p]), np.array([1.0]))
         assert total_variance(RLOO, 4, rates, 1.0, 0.0) == pytest.approx(
             4 * moments(one_logit(p), RLOO, 4)[1], rel=1e-11
         )
@@ -140,7 +138,7 @@ def test_a_whole_epoch_in_one_batch_has_no_noise_between_contexts():
 def test_without_replacement_every_split_gains_nearly_the_same():
     """N times the noise between contexts of all batches of N/K of 7 is still a straight line in K, 7/6 as steep as
     with replacement."""
-    means, budget = variance.POPULATION, 12
+    means, budget = splits.POPULATION, 12
     sizes = np.array([2, 3, 4, 6])
     noise = [
         budget * means[np.array(list(combinations(range(7), budget // size)))].mean(axis=1).var() for size in sizes
