@@ -1,7 +1,6 @@
 """Configurations of trainers in files: YAML, TOML, JSON, training_args.bin, or the script that started the run.
 Nothing in them is run."""
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,49 +8,20 @@ from typing import Any
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import read_json
 from rftlab.studies.logs.formats.trl_state import frozen_values
+from rftlab.studies.logs.launch import Settings, shell_settings
+from rftlab.studies.logs.python_file import python_settings
 from rftlab.studies.logs.text import check_file, encoding_of
 
-LARGEST = 1 << 20
+LARGEST, SCRIPT = 1 << 20, 1 << 18
+"""Bytes of a file, and of a script."""
+ENTRIES, LEVELS = 50_000, 100
+"""Keys and values of a YAML file, and how deep they are inside each other."""
+CHARACTERS = 10_000
+"""Of a value that may be a number."""
 ALLOWED = (
     "verl's config.yaml or command line, TRL's arguments (YAML, JSON, training_args.bin, script), "
     "slime's or OpenRLHF's flags, prime-rl's TOML, tinker-cookbook's config.json"
 )
-_VERL = re.compile(
-    r"(?:^|[\s\"'+])((?:data|actor_rollout_ref|algorithm|trainer|critic)\.[\w.]{1,100})=[\"']?([^\s\"'\\]{1,200})"
-)
-_TRL = re.compile(
-    r"\b(per_device_train_batch_size|gradient_accumulation_steps|num_generations|num_iterations|steps_per_generation|generation_batch_size|learning_rate"
-    r"|scale_rewards|loss_type|beta|epsilon|epsilon_high|temperature|max_completion_length|model_name_or_path|num_processes)"
-    r"(?:\s*[=:]\s*|\s+)[\"']?([\w.+/${}-]{1,200}+(?:\s*[*%(\[][^,\n]{0,80}|\s+(?:/|if\b|or\b)[^,\n]{0,80})?)"
-)
-"""With the rest of an expression, which is no number."""
-_OPENRLHF = re.compile(
-    r"--(rollout_batch_size|n_samples_per_prompt|train_batch_size|max_epochs|advantage_estimator|no_advantage_std_norm"
-    r"|actor_learning_rate|eps_clip|eps_clip_low_high|init_kl_coef|temperature|generate_max_len|pretrain"
-    r"|dynamic_filtering)(?:[ =]+[\"']?([^\s\"'\\-][^\s\"'\\]{0,199}))?(?=\s|\\|$|[\"'])"
-)
-_ASSIGNED = re.compile(
-    r"^[ \t]*(?:export +)?([A-Za-z_]\w{0,60})[ \t]*=[ \t]*[\"']?([\w.+/-]{1,200})[\"']?,?[ \t]*$", re.MULTILINE
-)
-_VARIABLE = re.compile(r"\$?\{?([A-Za-z_]\w{0,60})\}?")
-
-_SLIME = (
-    "rollout-batch-size",
-    "n-samples-per-prompt",
-    "global-batch-size",
-    "num-steps-per-rollout",
-    "advantage-estimator",
-    "lr",
-    "eps-clip",
-    "eps-clip-high",
-    "kl-loss-coef",
-    "kl-coef",
-    "rollout-temperature",
-    "rollout-max-response-len",
-    "hf-checkpoint",
-)
-_SLIME_SWITCHES = ("use-kl-loss", "disable-grpo-std-normalization", "calculate-per-token-loss")
-_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]{1,60})(?:[ =]+[\"']?([^\s\"'\\)-][^\s\"'\\)]{0,199}))?")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -70,7 +40,7 @@ def read_config(path: Path) -> dict[str, Any]:
             f"{path} cannot be read as a configuration: {type(error).__name__}: {str(error)[:200]}; allowed: {ALLOWED}"
         ) from None
     check(isinstance(found, dict) and bool(found), f"{path} holds no configuration; allowed: {ALLOWED}")
-    return {str(key): value for key, value in found.items()}
+    return found if isinstance(found, Settings) else {str(key): value for key, value in found.items()}
 
 
 def _parsed(path: Path, data: bytes, encoding: str) -> Any:
@@ -81,44 +51,46 @@ def _parsed(path: Path, data: bytes, encoding: str) -> Any:
         return tomllib.loads(text)
     if path.suffix in (".yaml", ".yml"):
         return _yaml(text)
-    return read_json(path) if text.lstrip("\ufeff \r\n\t").startswith("{") else _script(text)
+    if text.lstrip("\ufeff \r\n\t").startswith("{"):
+        return read_json(path)
+    _check_small("bytes, which is too long for a script", len(data), SCRIPT)
+    return python_settings(text) if path.suffix == ".py" else shell_settings(text)
 
 
 def _yaml(text: str) -> Any:
+    """A YAML document. Its events are counted before anything is built of them: building takes long, and libyaml
+    ends the process where nodes are too deep."""
     import yaml
 
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Merges (<<) inside each other could double the entries each time."""
+            for key, value in node.value:
+                if key.tag == "tag:yaml.org,2002:merge" and isinstance(value, yaml.SequenceNode):
+                    for part in value.value:
+                        self.flatten_mapping(part)
+                    _check_small("entries", sum(len(part.value) for part in value.value), ENTRIES)
+            super().flatten_mapping(node)
+            self.merged += len(node.value)
+            _check_small("entries", self.merged, ENTRIES)
+
     try:
-        return yaml.safe_load(text)
+        depth = 0
+        for number, event in enumerate(yaml.parse(text, base)):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            _check_small("entries", number, ENTRIES)
+            _check_small("levels", depth, LEVELS)
+            plain = isinstance(event, yaml.ScalarEvent) and not event.style
+            _check_small("characters without quotes in a value", len(event.value) if plain else 0, CHARACTERS)
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def _script(text: str) -> dict[str, str]:
-    """Settings of a command line or of a Python call, by the names that trainers have; the last where one is set
-    twice."""
-    lines = "\n".join(line.partition(" #")[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
-    found = dict(_VERL.findall(lines)) or _slime(lines) or _openrlhf(lines) or dict(_TRL.findall(lines))
-    assigned = _ASSIGNED.findall(lines)
-    return {name: _valued(value, assigned) for name, value in found.items()}
-
-
-def _valued(text: str, assigned: list[tuple[str, str]]) -> str:
-    """A setting; one that names a variable has its value, if that is set once, to a plain value."""
-    name = _VARIABLE.fullmatch(text)
-    values = [value for own, value in assigned if name and own == name[1]]
-    return values[0] if len(values) == 1 else text
-
-
-def _openrlhf(text: str) -> dict[str, str]:
-    """OpenRLHF's flags; {} of a script of something else."""
-    found = {name: value or "true" for name, value in _OPENRLHF.findall(text)} if "openrlhf" in text.lower() else {}
-    return found if {"rollout_batch_size", "n_samples_per_prompt"} & set(found) else {}
-
-
-def _slime(text: str) -> dict[str, str]:
-    """slime's flags; {} of a script without its two sizes."""
-    flags = _FLAG.findall(text)
-    found = {name: value for name, value in flags if name in _SLIME and value}
-    return (
-        found | {name: "true" for name, _ in flags if name in _SLIME_SWITCHES} if set(_SLIME[:2]) <= set(found) else {}
-    )
+def _check_small(what: str, number: int, most: int) -> None:
+    if number > most:
+        raise ValueError(f"it has more than {most} {what}")

@@ -1,8 +1,11 @@
 """From the configuration of a trainer to what we call a design: prompts B, rollouts K, updates a round, and the
 rest."""
 
+from dataclasses import replace
+
 from rftlab.shared.errors import plain
 from rftlab.studies.logs.designs import openrlhf, ours, prime_rl, slime, tinker, trl, verl
+from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
 _READERS = {
@@ -30,5 +33,6 @@ def design_of(config: dict, tool: str, processes: int | None) -> tuple[KnownDesi
             "the configuration is of no trainer that is known: verl, OpenRLHF, slime, TRL, prime-rl, tinker-cookbook, "
             "rftlab"
         ]
-    design, notes = _READERS[found].design(config, processes)
-    return design, [plain(note) for note in notes]
+    reader = Reader(config)
+    design = _READERS[found].known_of(reader, processes)
+    return replace(design, assumed=tuple(map(plain, reader.assumed))), [plain(note) for note in reader.notes]

@@ -4,7 +4,7 @@ train_batch_size; max_epochs passes.
 Source: openrlhf/cli/train_ppo_ray.py at 021d1b0, trainer/ppo_utils/experience_maker.py.
 """
 
-from rftlab.studies.logs.designs.values import at, count, real, truth, word
+from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
 _DEFAULTS = {"rollout_batch_size": 1024, "n_samples_per_prompt": 1, "train_batch_size": 128, "max_epochs": 1}
@@ -24,44 +24,36 @@ def recognise(config: dict) -> bool:
     )
 
 
-def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of OpenRLHF's arguments."""
-    assumed: list[str] = []
-    prompts, rollouts, batch, passes = (_size(config, name, assumed) for name in _DEFAULTS)
-    updates, notes = None, []
+    prompts, rollouts, batch, passes = (
+        config.stated_or("count", name, value, "OpenRLHF (021d1b0)") for name, value in _DEFAULTS.items()
+    )
+    updates = None
     if prompts and rollouts and batch and passes:
         whole = prompts * rollouts % batch == 0
         updates = prompts * rollouts // batch * passes if whole else None
-        notes += [] if whole else [f"train_batch_size = {batch} does not divide {prompts * rollouts} responses a round"]
-    if truth(at(config, "dynamic_filtering")):
-        notes.append("dynamic filtering: prompts are sampled until as many have signal")
-    clip = None if at(config, "eps_clip_low_high") is not None else real(at(config, "eps_clip"))
-    known = KnownDesign(
+        if not whole:
+            config.notes.append(f"train_batch_size = {batch} does not divide {prompts * rollouts} responses a round")
+    if config.truth("dynamic_filtering"):
+        config.notes.append("dynamic filtering: prompts are sampled until as many have signal")
+    clip = None if config.stated("eps_clip_low_high") else config.real("eps_clip")
+    return KnownDesign(
         prompts=prompts,
         rollouts=rollouts,
         updates_per_round=updates,
-        learning_rate=real(at(config, "actor_learning_rate")),
+        learning_rate=config.real("actor_learning_rate"),
         advantage=_advantage(config),
         loss=None if clip is None else f"clip {clip:g}",
-        kl_coefficient=real(at(config, "init_kl_coef")),
-        temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "generate_max_len")),
-        model=word(at(config, "pretrain")),
-        assumed=tuple(assumed),
+        kl_coefficient=config.real("init_kl_coef"),
+        temperature=config.real("temperature"),
+        response_limit=config.count("generate_max_len"),
+        model=config.word("pretrain"),
     )
-    return known, notes
 
 
-def _size(config: dict, name: str, assumed: list[str]) -> int | None:
-    """An argument, or OpenRLHF's default of it, which is said; None of one that cannot be read."""
-    if at(config, name) is not None:
-        return count(at(config, name))
-    assumed.append(f"{name} is not stated; OpenRLHF's default is {_DEFAULTS[name]}")
-    return _DEFAULTS[name]
-
-
-def _advantage(config: dict) -> str | None:
-    name = word(at(config, "advantage_estimator"))
-    if truth(at(config, "no_advantage_std_norm")) and name in ("reinforce", "reinforce_baseline"):
+def _advantage(config: Reader) -> str | None:
+    name = config.word("advantage_estimator")
+    if name in ("reinforce", "reinforce_baseline") and config.truth("no_advantage_std_norm"):
         return {"reinforce": "batch_mean", "reinforce_baseline": "group_mean, batch_mean"}[name]
     return _ADVANTAGES.get(name, name) if name else None

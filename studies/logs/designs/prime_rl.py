@@ -4,9 +4,10 @@ group_size was called rollouts_per_example, and before that rollouts_per_prompt.
 packages/prime-rl-configs/src/prime_rl/configs at 559b447.
 """
 
-from rftlab.studies.logs.designs.values import at, count, real, word
+from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
+PRIME = "prime-rl (559b447)"
 _GROUPS = ("group_size", "rollouts_per_example", "rollouts_per_prompt")
 _ADVANTAGES = {"grpo": "group_mean", "max_rl": "max_rl", "rae": "rae"}
 
@@ -21,35 +22,35 @@ def recognise(config: dict) -> bool:
     )
 
 
-def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of a configuration."""
-    own = config["orchestrator"] if isinstance(config.get("orchestrator"), dict) else config
-    assumed, notes = (
-        [],
-        ["prime-rl samples asynchronously: responses may come from an older policy than the one they train"],
+    own = "orchestrator." if isinstance(config.config.get("orchestrator"), dict) else ""
+    config.notes.append(
+        "prime-rl samples asynchronously: responses may come from an older policy than the one they train"
     )
-    rollouts = next((found for name in _GROUPS if (found := count(at(own, name)))), None)
-    if rollouts is None:
-        rollouts = 1
-        assumed.append("rollouts: group_size is not stated; prime-rl's default is 1")
-    batch = count(at(own, "batch_size"))
-    if batch is None and at(own, "token_batch_size") is None:
-        batch = 128
-        assumed.append("prompts: batch_size is not stated; prime-rl's default is 128 responses")
-    if batch is None:
-        notes.append("prompts: a batch is a number of tokens (token_batch_size), so it differs from step to step")
-    elif batch % rollouts:
-        notes.append(f"batch_size = {batch} is no multiple of the group size {rollouts}; prime-rl refuses that")
-    known = KnownDesign(
-        prompts=batch // rollouts if batch and batch % rollouts == 0 else None,
+    named = next((name for name in _GROUPS if config.stated(own + name)), None)
+    rollouts = config.stated_or("count", own + (named or _GROUPS[0]), 1, PRIME)
+    tokens, stated = config.stated(f"{own}token_batch_size"), config.stated(f"{own}batch_size")
+    batch = config.count(f"{own}batch_size") if stated else None
+    if tokens and batch is None:
+        config.notes.append(
+            "prompts: a batch is a number of tokens (token_batch_size), so it differs from step to step"
+        )
+    elif not stated:
+        batch = config.stated_or("count", f"{own}batch_size", 128, PRIME)
+    whole = bool(batch and rollouts and batch % rollouts == 0)
+    if batch and rollouts and not whole:
+        config.notes.append(f"batch_size = {batch} is no multiple of the group size {rollouts}; prime-rl refuses that")
+    advantage = config.word(f"{own}algo.type")
+    return KnownDesign(
+        prompts=batch // rollouts if whole and batch and rollouts else None,
         rollouts=rollouts,
         updates_per_round=1,
-        learning_rate=real(at(config, "trainer.optim.lr")),
-        advantage=_ADVANTAGES.get(word(at(own, "algo.type")) or "", word(at(own, "algo.type"))),
-        loss=word(at(config, "trainer.loss.type")),
-        temperature=real(at(own, "train.sampling.temperature")) or real(at(own, "sampling.temperature")),
-        response_limit=count(at(own, "train.sampling.max_completion_tokens")) or count(at(own, "sampling.max_tokens")),
-        model=word(at(config, "model.name")) or word(at(own, "model.name")),
-        assumed=tuple(assumed),
+        learning_rate=config.real("trainer.optim.lr"),
+        advantage=_ADVANTAGES.get(advantage or "", advantage),
+        loss=config.word("trainer.loss.type"),
+        temperature=config.real(f"{own}train.sampling.temperature") or config.real(f"{own}sampling.temperature"),
+        response_limit=config.count(f"{own}train.sampling.max_completion_tokens")
+        or config.count(f"{own}sampling.max_tokens"),
+        model=config.word("model.name") or config.word(f"{own}model.name"),
     )
-    return known, notes

@@ -3,11 +3,10 @@
 Source: slime/utils/arguments.py (num_steps_per_rollout sets the global batch) and docs/en/get_started/usage.md.
 """
 
-from typing import Any
-
-from rftlab.studies.logs.designs.values import at, count, real, truth, word
+from rftlab.studies.logs.designs.values import Reader, undashed
 from rftlab.studies.logs.run import KnownDesign
 
+SLIME = "slime (624b824)"
 _ADVANTAGES = {
     "gspo": "group_zscore",
     "reinforce_plus_plus": "batch_zscore",
@@ -18,61 +17,57 @@ _ADVANTAGES = {
 
 def recognise(config: dict) -> bool:
     """Whether a configuration has slime's arguments."""
-    return "rollout_batch_size" in _plain(config) and "n_samples_per_prompt" in _plain(config)
+    return {"rollout_batch_size", "n_samples_per_prompt"} <= set(undashed(config))
 
 
-def _plain(config: dict) -> dict[str, Any]:
-    """Arguments by the names that slime's own object has: --lr is lr, --eps-clip is eps_clip."""
-    return {str(name).lstrip("-").replace("-", "_"): value for name, value in config.items()}
-
-
-def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of slime's arguments."""
-    config, assumed = _plain(config), list[str]()
-    prompts, rollouts = count(at(config, "rollout_batch_size")), count(at(config, "n_samples_per_prompt"))
-    updates, notes = _updates(config, prompts, rollouts)
-    low, high = real(at(config, "eps_clip")), real(at(config, "eps_clip_high"))
+    config.config = undashed(config.config)
+    prompts, rollouts = config.count("rollout_batch_size"), config.count("n_samples_per_prompt")
+    low = config.real("eps_clip")
+    high = None if low is None else config.real("eps_clip_high")
     clip = None if low is None else f"clip {low:g}" if high is None else f"clip {low:g}/{high:g}"
-    by_token = truth(at(config, "calculate_per_token_loss"))
-    known = KnownDesign(
+    by_token = config.truth("calculate_per_token_loss")
+    return KnownDesign(
         prompts=prompts,
         rollouts=rollouts,
-        updates_per_round=updates,
-        learning_rate=real(at(config, "lr")),
-        advantage=_advantage(config, assumed),
+        updates_per_round=_updates(config, prompts, rollouts),
+        learning_rate=config.real("lr"),
+        advantage=_advantage(config),
         loss=", ".join(filter(None, (clip, "mean over tokens" if by_token else None))) or None,
         kl_coefficient=_kl(config),
-        temperature=real(at(config, "rollout_temperature")),
-        response_limit=count(at(config, "rollout_max_response_len")),
-        model=word(at(config, "hf_checkpoint")),
-        assumed=tuple(assumed),
+        temperature=config.real("rollout_temperature"),
+        response_limit=config.count("rollout_max_response_len"),
+        model=config.word("hf_checkpoint"),
     )
-    return known, notes
 
 
-def _updates(config: dict, prompts: int | None, rollouts: int | None) -> tuple[int | None, list[str]]:
+def _updates(config: Reader, prompts: int | None, rollouts: int | None) -> int | None:
     """Updates a round: as told, or responses by those of an update."""
-    given, batch = count(at(config, "num_steps_per_rollout")), count(at(config, "global_batch_size"))
-    if given is not None or batch is None or prompts is None or rollouts is None:
-        return given, []
+    if config.stated("num_steps_per_rollout"):
+        return config.count("num_steps_per_rollout")
+    batch = config.count("global_batch_size")
+    if batch is None or prompts is None or rollouts is None:
+        return None
     if prompts * rollouts % batch:
-        return None, [f"global_batch_size = {batch} does not divide {prompts * rollouts} responses of a round"]
-    return prompts * rollouts // batch, []
+        config.notes.append(f"global_batch_size = {batch} does not divide {prompts * rollouts} responses of a round")
+        return None
+    return prompts * rollouts // batch
 
 
-def _advantage(config: dict, assumed: list[str]) -> str:
-    name = word(at(config, "advantage_estimator"))
-    if name is None:
-        assumed.append("advantage_estimator is not stated; slime's default is grpo")
-    if name in (None, "grpo"):
-        scaled = truth(at(config, "grpo_std_normalization"))
-        off = truth(at(config, "disable_grpo_std_normalization"))
-        return "group_mean" if scaled is False or off else "group_zscore"
-    return _ADVANTAGES.get(name, name)
+def _advantage(config: Reader) -> str | None:
+    name = config.stated_or("word", "advantage_estimator", "grpo", SLIME)
+    if name == "grpo":
+        scaled = config.truth("grpo_std_normalization")
+        known = scaled is not None or not config.stated("grpo_std_normalization")
+        off = scaled is False or config.truth("disable_grpo_std_normalization")
+        return "group_mean" if off else "group_zscore" if known else None
+    return _ADVANTAGES.get(name, name) if name else None
 
 
-def _kl(config: dict) -> float | None:
+def _kl(config: Reader) -> float | None:
     """The coefficient that is in force: of the loss, or of the reward."""
-    if truth(at(config, "use_kl_loss")):
-        return real(at(config, "kl_loss_coef"))
-    return real(at(config, "kl_coef"))
+    in_loss = config.truth("use_kl_loss")
+    if in_loss is None and config.stated("use_kl_loss"):
+        return None
+    return config.real("kl_loss_coef" if in_loss else "kl_coef")

@@ -5,7 +5,7 @@ Advantages are rewards less their group's mean, not divided (rl/data_processing.
 tinker_cookbook/rl/train.py at 9dfcc3a.
 """
 
-from rftlab.studies.logs.designs.values import at, count, real, word
+from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
 
@@ -14,26 +14,18 @@ def recognise(config: dict) -> bool:
     return "dataset_builder" in config or "groups_per_batch" in config or "num_substeps" in config
 
 
-def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of a configuration."""
-    builder = config["dataset_builder"] if isinstance(config.get("dataset_builder"), dict) else config
-    substeps, assumed = count(at(config, "num_substeps")), []
-    if substeps is None:
-        substeps = 1
-        assumed.append("updates a round: num_substeps is not stated; tinker-cookbook's default is 1")
-    known = KnownDesign(
-        prompts=next(
-            (found for name in ("groups_per_batch", "batch_size") if (found := count(at(builder, name)))), None
-        ),
-        rollouts=count(at(builder, "group_size")),
-        updates_per_round=substeps,
-        learning_rate=real(at(config, "learning_rate")),
+    builder = "dataset_builder." if isinstance(config.config.get("dataset_builder"), dict) else ""
+    return KnownDesign(
+        prompts=config.count(f"{builder}groups_per_batch") or config.count(f"{builder}batch_size"),
+        rollouts=config.count(f"{builder}group_size"),
+        updates_per_round=config.stated_or("count", "num_substeps", 1, "tinker-cookbook (9dfcc3a)"),
+        learning_rate=config.real("learning_rate"),
         advantage="group_mean",
-        loss=word(at(config, "loss_fn")),
-        kl_coefficient=real(at(config, "kl_penalty_coef")),
-        temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "max_tokens")),
-        model=word(at(config, "model_name")),
-        assumed=tuple(assumed),
+        loss=config.word("loss_fn"),
+        kl_coefficient=config.real("kl_penalty_coef"),
+        temperature=config.real("temperature"),
+        response_limit=config.count("max_tokens"),
+        model=config.word("model_name"),
     )
-    return known, []

@@ -11,9 +11,10 @@ grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask
 Arguments of our own trainer (`studies/adapters/trl.py`) have entries `rftlab_...`, which say what its estimator does.
 """
 
-from rftlab.studies.logs.designs.values import at, count, real, word
+from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
+TRL = "TRL 1.16"
 _SCALES = {
     "group": "group_zscore",
     "true": "group_zscore",
@@ -42,102 +43,77 @@ def recognise(config: dict) -> bool:
     return any(name in config for name in _MARKS)
 
 
-def design(config: dict, processes: int | None) -> tuple[KnownDesign, list[str]]:
+def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of TRL's arguments. processes: the world size, which no argument holds."""
-    unread = [name for name in (*_DEFAULTS, *_SIZES) if at(config, name) is not None and not count(at(config, name))]
-    notes = [f"{name} is {at(config, name)!r}, which is no number that can be read here" for name in unread]
-    assumed: list[str] = []
-    sizes = {name: _stated(config, name, assumed) for name in _DEFAULTS if name not in unread}
-    batch, updates = (
-        (None, None) if unread else _sizes(config, processes or count(at(config, "num_processes")), sizes, notes)
-    )
-    generations = sizes.get("num_generations")
-    known = KnownDesign(
-        prompts=_divided(batch, generations, "the generation batch", notes) if batch and generations else None,
-        rollouts=generations - (count(at(config, "rftlab_support")) or 0) if generations else None,
+    sizes = {name: config.stated_or("count", name, value, TRL) for name, value in _DEFAULTS.items()}
+    batch, updates = _sizes(config, processes or config.count("num_processes"), sizes)
+    generations = sizes["num_generations"]
+    support = config.count("rftlab_support", 0) or 0
+    return KnownDesign(
+        prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
+        rollouts=generations - support if generations else None,
         updates_per_round=updates,
-        learning_rate=_rate(config, assumed),
-        advantage=word(at(config, "rftlab_advantage")) or _advantage(config, assumed),
-        loss=word(at(config, "rftlab_loss")) or _loss(config),
-        kl_coefficient=real(at(config, "beta")),
-        temperature=real(at(config, "temperature")),
-        response_limit=count(at(config, "max_completion_length")),
-        model=word(at(config, "model_name_or_path")),
-        assumed=tuple(assumed),
+        learning_rate=config.stated_or("real", "learning_rate", 1e-6, TRL),
+        advantage=config.word("rftlab_advantage") or _advantage(config),
+        loss=config.word("rftlab_loss") or _loss(config),
+        kl_coefficient=config.real("beta"),
+        temperature=config.real("temperature"),
+        response_limit=config.count("max_completion_length"),
+        model=config.word("model_name_or_path"),
     )
-    return known, notes
 
 
-def _sizes(
-    config: dict, processes: int | None, sizes: dict[str, int], notes: list[str]
-) -> tuple[int | None, int | None]:
+def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
     """Responses of a generation batch, and updates a round."""
     device, accumulated, generations, iterations = (sizes[name] for name in _DEFAULTS)
-    batch, steps = (count(at(config, name)) for name in _SIZES)
-    processes, more = _processes(device, steps, batch, processes)
-    notes += more
-    if steps is None and batch is None:
+    batch, steps = (config.count(name) for name in _SIZES)
+    unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
+    processes = _processes(device, steps, batch, processes, config)
+    if steps is None and batch is None and not unread:
         steps = accumulated
-    if batch is None and processes is not None and steps is not None:
+    if batch is None and not unread and device and processes and steps:
         batch = device * processes * steps
-    if steps is None and batch is not None and processes is not None:
-        steps = _divided(batch, device * processes, "generation_batch_size", notes)
-    if batch is None and steps is not None:
+    if steps is None and not unread and batch and device and processes:
+        steps = _divided(batch, device * processes, "generation_batch_size", config)
+    if batch is None and not unread and steps and device and generations:
         each = device * steps
         prompts = f"{each // generations}" if each % generations == 0 else f"{each}/{generations}"
-        notes.append(
+        config.notes.append(
             f"prompts: {prompts} x the number of processes ({each} responses a process and round); --processes "
             "tells (the world size)"
         )
-    of = "steps_per_generation x num_iterations"
-    return batch, _divided(steps * iterations, accumulated, of, notes) if steps else None
+    if not (steps and iterations and accumulated):
+        return batch, None
+    return batch, _divided(steps * iterations, accumulated, "steps_per_generation x num_iterations", config)
 
 
-def _stated(config: dict, name: str, assumed: list[str]) -> int:
-    """An argument, or TRL's default of it, which is said."""
-    found = count(at(config, name))
-    if found is None:
-        found = _DEFAULTS[name]
-        assumed.append(f"{name} is not stated; TRL's default is {found}")
+def _processes(
+    device: int | None, steps: int | None, batch: int | None, given: int | None, config: Reader
+) -> int | None:
+    """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
+    if not device or not steps or not batch or batch % (device * steps):
+        return given
+    found = batch // (device * steps)
+    if given not in (None, found):
+        config.notes.append(f"--processes {given}: the arguments say {found}, which is taken")
     return found
 
 
-def _processes(device: int, steps: int | None, batch: int | None, given: int | None) -> tuple[int | None, list[str]]:
-    """The world size: told, or worked out where arguments were written after TRL filled both sizes in."""
-    if not steps or not batch or batch % (device * steps):
-        return given, []
-    found = batch // (device * steps)
-    return found, [] if given in (None, found) else [f"--processes {given}: the arguments say {found}, which is taken"]
-
-
-def _divided(total: int, by: int, name: str, notes: list[str]) -> int | None:
+def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
     if total % by:
-        notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
+        config.notes.append(f"{name} = {total} is no multiple of {by}; TRL refuses that")
         return None
     return total // by
 
 
-def _advantage(config: dict, assumed: list[str]) -> str | None:
+def _advantage(config: Reader) -> str | None:
     """What rewards are divided by says it, for TRL always takes the group's mean off."""
-    scale = at(config, "scale_rewards")
-    if scale is None:
-        assumed.append("scale_rewards is not stated; TRL's default is to divide by the group's deviation")
-    return _SCALES.get("group" if scale is None else str(scale).lower())
+    return _SCALES.get((config.stated_or("word", "scale_rewards", "group", TRL) or "").lower())
 
 
-def _rate(config: dict, assumed: list[str]) -> float | None:
-    if at(config, "learning_rate") is not None:
-        return real(at(config, "learning_rate"))
-    assumed.append("learning_rate is not stated; the default of TRL's GRPO is 1e-6")
-    return 1e-6
-
-
-def _loss(config: dict) -> str | None:
+def _loss(config: Reader) -> str | None:
     """loss_type, its clip and the level of its ratio; the parts that are stated."""
-    low, high = real(at(config, "epsilon")), real(at(config, "epsilon_high"))
+    low, high = config.real("epsilon"), config.real("epsilon_high")
     clip = None if low is None else f"clip {low:g}/{high:g}" if high is not None else f"clip {low:g}"
-    level = word(at(config, "importance_sampling_level"))
-    return (
-        ", ".join(part for part in (word(at(config, "loss_type")), clip, level and f"ratio of a {level}") if part)
-        or None
-    )
+    level = config.word("importance_sampling_level")
+    return ", ".join(part for part in (config.word("loss_type"), clip, level and f"ratio of a {level}") if part) or None

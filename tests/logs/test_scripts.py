@@ -1,0 +1,293 @@
+"""Launch scripts: a value is taken only where the script says it plainly; of another one no default takes the place."""
+
+import time
+
+import pytest
+
+from rftlab.shared.errors import UserError
+from rftlab.studies.logs.config_file import read_config
+from rftlab.studies.logs.designs import design_of
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo data.train_batch_size=64 actor_rollout_ref.rollout.n={n} "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_epochs=1"
+)
+
+
+def told(tmp_path, text: str, name: str = "run.sh"):
+    (tmp_path / name).write_text(text)
+    return design_of(read_config(tmp_path / name), "", 1)
+
+
+KNOWN = {
+    "plain": "N=16\n" + VERL.format(n="${N}"),
+    "without braces": "N=16\n" + VERL.format(n="$N"),
+    "double quotes": 'N="16"\n' + VERL.format(n='"$N"'),
+    "single quotes": "N='16'\n" + VERL.format(n="${N}"),
+    "quoted as a whole": "N=16\npython -m verl.trainer.main_ppo 'data.train_batch_size=64' "
+    '"actor_rollout_ref.rollout.n=$N"',
+    "exported": "export N=16\n" + VERL.format(n="$N"),
+    "read only": "readonly N=16 M=3\n" + VERL.format(n="$N"),
+    "declared": "declare -i N=16\n" + VERL.format(n="$N"),
+    "several on a line": "B=4 N=16; M=3\n" + VERL.format(n="$N"),
+    "one from another": "M=16\nN=$M\n" + VERL.format(n="$N"),
+    "with a default that is not needed": "N=16\n" + VERL.format(n="${N:-8}"),
+    "required and there": "N=16\n" + VERL.format(n="${N:?say N}"),
+    "a comment behind it": "N=16 # not 32\n# N=64\n" + VERL.format(n="$N"),
+    "a comment with a default": VERL.format(n="16 # actor_rollout_ref.rollout.n=$N"),
+    "continued lines": "N=16\npython -m verl.trainer.main_ppo \\\n  data.train_batch_size=64 "
+    "\\\r\n  actor_rollout_ref.rollout.n=$N",
+    "blanks behind a backslash": "python -m verl.trainer.main_ppo data.train_batch_size=64 "
+    "\\  \n  actor_rollout_ref.rollout.n=16",
+    "an array": 'N=16\nARGS=(\n  data.train_batch_size=64  # prompts\n  actor_rollout_ref.rollout.n="$N"\n)\n'
+    'python -m verl.trainer.main_ppo "${ARGS[@]}"',
+    "an array that grows": "ARGS=(data.train_batch_size=64)\nARGS+=(actor_rollout_ref.rollout.n=16)\n"
+    'python -m verl.trainer.main_ppo "${ARGS[@]}" trainer.nnodes=1',
+    "a text of arguments": 'ARGS="data.train_batch_size=64 actor_rollout_ref.rollout.n=16"\n'
+    "python -m verl.trainer.main_ppo $ARGS",
+    "a shell inside": 'N=16\nbash -c "' + VERL.format(n="$N") + '"',
+    "in an if": "N=16\nif true; then\n  " + VERL.format(n="$N") + "\nfi",
+    "after a file that is read": "source ./env.sh\nN=16\n" + VERL.format(n="$N"),
+    "an environment of packages": "N=16\nsource .venv/bin/activate\n" + VERL.format(n="$N"),
+    "the same in two commands": VERL.format(n="16") + "\n" + VERL.format(n="16") + " trainer.nnodes=2",
+    "a here-document of something else": "cat > x.txt <<EOF\nN=32\n$(date)\nEOF\nN=16\n" + VERL.format(n="$N"),
+    "output elsewhere": "N=16\n" + VERL.format(n="$N") + " > log.txt 2>&1 | tee $LOG",
+    "other commands": "set -euo pipefail\ncd /x && ls\nray stop --force\nN=16\n" + VERL.format(n="$N"),
+    "stated twice": VERL.format(n="8") + " actor_rollout_ref.rollout.n=16",
+    "an addition": VERL.format(n="8").replace("actor_rollout_ref.rollout.n=8", "++actor_rollout_ref.rollout.n=16"),
+    "arguments of the script": "N=16\n" + VERL.format(n="$N") + ' "$@"',
+}
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_what_a_script_says_plainly_is_taken(case, tmp_path):
+    design, notes = told(tmp_path, KNOWN[case])
+    assert (design.prompts, design.rollouts) == (64, 16), notes
+    assert not any("rollout.n" in text for text in (*notes, *design.assumed))
+
+
+UNLESS = {
+    "where it is used": (VERL.format(n="${N:-16}"), "unless N is set in the environment"),
+    "by itself": ("N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
+    "without a colon": (VERL.format(n="${N-16}"), "unless N is set in the environment"),
+    "that is kept": (": ${N:=16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
+    "kept where it is used": (VERL.format(n='"${N:=16}"'), "unless N is set in the environment"),
+    "exported": ("export N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
+    "of a default": (VERL.format(n="${N:-${M:-16}}"), "M is set in the environment"),
+    "of a variable": ("M=16\n" + VERL.format(n="${N:-$M}"), "unless N is set in the environment"),
+    "of an argument": ("N=${1:-16}\n" + VERL.format(n="$N"), "unless the script's argument 1 is given"),
+    "quoted": (VERL.format(n='"${N:-"16"}"'), "unless N is set in the environment"),
+}
+
+
+@pytest.mark.parametrize("case", UNLESS)
+def test_a_default_of_the_script_is_taken_and_said(case, tmp_path):
+    text, said = UNLESS[case]
+    design, notes = told(tmp_path, text)
+    assert design.rollouts == 16 and any("rollout.n: 16 unless" in line and said in line for line in design.assumed)
+    assert not notes
+
+
+UNKNOWN = {
+    "set twice": "N=16\nN=32\n" + VERL.format(n="${N}"),
+    "from the environment": VERL.format(n="${N}"),
+    "without braces": VERL.format(n="$N"),
+    "an argument": "N=$1\n" + VERL.format(n="$N"),
+    "an argument at once": VERL.format(n="$1"),
+    "computed": "N=$((8*2))\n" + VERL.format(n="$N"),
+    "computed where it is used": VERL.format(n="$((8*2))"),
+    "an output": "N=$(nproc)\n" + VERL.format(n="$N"),
+    "an output in backticks": "N=`nproc`\n" + VERL.format(n="$N"),
+    "if and else": "if [ $BIG ]; then\n  N=16\nelse\n  N=8\nfi\n" + VERL.format(n="$N"),
+    "an if alone": "if [ $BIG ]; then N=16; fi\n" + VERL.format(n="$N"),
+    "a default and an if": "N=8\nif [ $BIG ]; then N=16; fi\n" + VERL.format(n="${N:-4}"),
+    "a test": '[ "$BIG" ] && N=16\n' + VERL.format(n="$N"),
+    "an alternative": "test -f x || N=16\n" + VERL.format(n="$N"),
+    "a case": "case $1 in\n  big) N=16 ;;\n  *) N=8 ;;\nesac\n" + VERL.format(n="$N"),
+    "a loop": "for N in 8 16; do\n" + VERL.format(n="$N") + "\ndone",
+    "a while": "while read N; do\n" + VERL.format(n="$N") + "\ndone < sizes",
+    "in a function": "f() {\n  local N=16\n}\nf\n" + VERL.format(n="$N"),
+    "an argument of a function": "run() {\n" + VERL.format(n="${1:-16}") + "\n}\nrun 8",
+    "a subshell": "(N=16)\n" + VERL.format(n="$N"),
+    "a pipe": "echo 16 | read N\n" + VERL.format(n="$N"),
+    "read": "read -p 'N? ' N\n" + VERL.format(n="${N:-8}"),
+    "before a command": "N=16 " + VERL.format(n="$N"),
+    "env": "env N=16 " + VERL.format(n="$N"),
+    "afterwards": VERL.format(n="$N") + "\nN=16",
+    "a file that is read": "N=16\nsource ./env.sh\n" + VERL.format(n="$N"),
+    "a file that may set it": ". ./env.sh\n" + VERL.format(n="${N:-16}"),
+    "exported from a file": "export $(cat .env | xargs)\n" + VERL.format(n="${N:-16}"),
+    "evaluated": "N=16\neval $SETUP\n" + VERL.format(n="$N"),
+    "arithmetic": "N=16\n(( N *= 2 ))\n" + VERL.format(n="$N"),
+    "let": "N=8\nlet N=N*2\n" + VERL.format(n="$N"),
+    "unset": "N=16\nunset N\n" + VERL.format(n="$N"),
+    "appended": "N=1\nif x; then N+=6; fi\n" + VERL.format(n="$N"),
+    "printf": "printf -v N %d 16\n" + VERL.format(n="$N"),
+    "required": VERL.format(n="${N:?say N}"),
+    "in its place": "N=8\n" + VERL.format(n="${N:+$M}"),
+    "a part of it": "N=168\n" + VERL.format(n="${N:0:2}"),
+    "replaced": "N=1-6\n" + VERL.format(n="${N//-/}"),
+    "indirect": "M=16\nN=M\n" + VERL.format(n="${!N}"),
+    "an element": "A=(8 16)\n" + VERL.format(n="${A[1]}"),
+    "two together": "N=1\n" + VERL.format(n="$N$M"),
+    "in single quotes": "N=16\n" + VERL.format(n="'${N}'"),
+    "braces": VERL.format(n="{8,16}"),
+    "differing commands": VERL.format(n="8") + "\n" + VERL.format(n="16"),
+    "stated by one of two": VERL.format(n="8") + "\npython -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.lr=1",
+    "a text that differs": 'if x; then A="actor_rollout_ref.rollout.n=8"; else A=""; fi\n'
+    "python -m verl.trainer.main_ppo data.train_batch_size=64 $A",
+    "an array that may grow": "A=(data.train_batch_size=64)\n[ $X ] && A+=(actor_rollout_ref.rollout.n=8)\n"
+    'python -m verl.trainer.main_ppo data.train_batch_size=64 "${A[@]}"',
+    "arguments from elsewhere": "python -m verl.trainer.main_ppo data.train_batch_size=64 $EXTRA",
+    "arguments of a file": "python -m verl.trainer.main_ppo data.train_batch_size=64 $(cat args)",
+    "another configuration": "python -m verl.trainer.main_ppo --config-name mine data.train_batch_size=64",
+    "windows": "set N=16\r\n" + VERL.format(n="%N%"),
+    "make": "N ?= 16\nrun:\n\t" + VERL.format(n="$(N)"),
+    "a here-document": "bash <<EOF\n" + VERL.format(n="$N") + "\nEOF",
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_of_what_a_script_does_not_say_no_default_takes_the_place(case, tmp_path):
+    design, notes = told(tmp_path, UNKNOWN[case])
+    assert design.rollouts is None
+    assert any("actor_rollout_ref.rollout.n is " in note for note in notes), notes
+    assert not any("rollout.n" in line for line in design.assumed)
+
+
+def test_the_reason_names_the_variable(tmp_path):
+    _, notes = told(tmp_path, VERL.format(n="${ROLLOUT_N}"))
+    assert notes == ["actor_rollout_ref.rollout.n is ${ROLLOUT_N}, which the script does not set"]
+    _, notes = told(tmp_path, "ROLLOUT_N=8\nROLLOUT_N=16\n" + VERL.format(n="${ROLLOUT_N}"))
+    assert notes == ["actor_rollout_ref.rollout.n is ${ROLLOUT_N}, which the script sets more than once"]
+
+
+SLIME = """GRPO_ARGS=(
+   --advantage-estimator grpo
+   --use-kl-loss
+   --kl-loss-coef 0.00
+   --eps-clip 0.2
+)
+ROLLOUT_ARGS=(
+   --rollout-batch-size {b}
+   --n-samples-per-prompt 8
+   --global-batch-size 256
+)
+ray job submit --address="http://127.0.0.1:8265" -- python3 train.py ${{GRPO_ARGS[@]}} ${{ROLLOUT_ARGS[@]}} --lr 1e-6
+"""
+TRL = "accelerate launch --num_processes 2 grpo.py --per_device_train_batch_size {b} --num_generations 8 \\\n"
+TRL += "  --gradient_accumulation_steps 4 --learning_rate={lr}\n"
+OPENRLHF = "deepspeed --module openrlhf.cli.train_ppo_ray --rollout_batch_size {b} --n_samples_per_prompt 8 \\\n"
+OPENRLHF += "  --train_batch_size 128 --max_epochs 1\n"
+
+
+@pytest.mark.parametrize("script", [SLIME, TRL, OPENRLHF], ids=["slime", "TRL", "OpenRLHF"])
+def test_other_trainers_scripts(script, tmp_path):
+    plain = script.format(b=32, lr="1e-6")
+    design, notes = told(tmp_path, plain)
+    assert (design.prompts, design.rollouts) == ((16, 8) if script is TRL else (32, 8)) and not notes
+    design, _ = told(tmp_path, "B=32\n" + script.format(b="$B", lr="1e-6"))
+    assert design.prompts == (16 if script is TRL else 32)
+    for text in ("", "B=32\nB=64\n", "B=$1\n", "B=$((4*8))\n", "if x; then B=32; fi\n"):
+        design, notes = told(tmp_path, text + script.format(b="${B}", lr="1e-6"))
+        assert design.prompts is None and design.rollouts == 8 and any("batch_size is ${B}, " in note for note in notes)
+    design, notes = told(tmp_path, script.format(b="32", lr="$LR"))
+    assert design.learning_rate is None if script is not SLIME else design.learning_rate == 1e-6
+
+
+def test_a_script_that_starts_two_things_of_one_library(tmp_path):
+    first = "trl sft --per_device_train_batch_size 16 --learning_rate 2e-5\n"
+    design, _ = told(tmp_path, first + TRL.format(b=32, lr="1e-6"))
+    assert (design.prompts, design.learning_rate) == (16, 1e-6)
+
+
+PYTHON = "import os\n{before}\nargs = GRPOConfig(per_device_train_batch_size=8, num_generations={n})\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "rollouts"),
+    [
+        ("N = 16", "N", 16),
+        ("N: int = 16", "N", 16),
+        ("", "16", 16),
+        ("N = 16\nN = 8", "N", None),
+        ("if x:\n    N = 16", "N", None),
+        ("for N in (8, 16):\n    pass", "N", None),
+        ("def f(N=16):\n    pass", "N", None),
+        ("N = int(os.environ['N'])", "N", None),
+        ("", "int(os.environ['N'])", None),
+        ("N = 8 * 2", "N", None),
+        ("", "args.n", None),
+        ("", "N", None),
+        ("(N := 16)", "N", None),
+        ("N = 16\nN += 1", "N", None),
+        ("N, M = 16, 8", "N", None),
+    ],
+)
+def test_a_python_file(before, value, rollouts, tmp_path):
+    design, notes = told(tmp_path, PYTHON.format(before=before, n=value), "train.py")
+    assert design.rollouts == rollouts and (rollouts is not None or any("num_generations is " in n for n in notes))
+    assert not any("num_generations" in line for line in design.assumed)
+
+
+def test_a_python_files_other_ways(tmp_path):
+    text = PYTHON.format(before="", n='int(os.environ.get("N", 16))')
+    design, _ = told(tmp_path, text, "train.py")
+    assert design.rollouts == 16 and any("unless N is set in the environment" in line for line in design.assumed)
+    design, notes = told(tmp_path, "args = GRPOConfig(per_device_train_batch_size=8, **more)\n", "train.py")
+    assert design.rollouts is None and any("**more may state it" in note for note in notes)
+    changed = PYTHON.format(before="", n="16") + "args.num_generations = 8\n"
+    assert told(tmp_path, changed, "train.py")[0].rollouts is None
+    listed = 'run(["python", "actor_rollout_ref.rollout.n=8", f"data.train_batch_size={b}"])'
+    design, notes = told(tmp_path, listed, "train.py")
+    assert (design.rollouts, design.prompts) == (8, None) and any("train_batch_size is {b}" in note for note in notes)
+
+
+def test_a_reference_that_leads_nowhere_is_no_default(tmp_path):
+    text = "data: {train_batch_size: 64}\nactor_rollout_ref: {rollout: {n: '${rollout_n}'}}\n"
+    design, notes = told(tmp_path, text, "verl.yaml")
+    assert design.rollouts is None and any("'${rollout_n}'" in note for note in notes)
+    anchors = "base: &base {n: 16}\nactor_rollout_ref: {rollout: {<<: *base}}\ndata: {train_batch_size: 64}\n"
+    assert told(tmp_path, anchors, "verl.yaml")[0].rollouts == 16
+
+
+HOSTILE = {
+    "doubling.sh": "A0=xxxxxxxxxx\n" + "".join(f"A{i + 1}=$A{i}$A{i}\n" for i in range(60)) + VERL.format(n="$A60"),
+    "often.sh": "N=1\n" * 25_000 + "echo $N\n" * 20_000,
+    "deep.sh": "echo " + "${a:-" * 35_000,
+    "arrays.sh": "A=(" * 80_000,
+    "outputs.sh": "echo " + "$(" * 120_000,
+    "quotes.sh": 'echo "' + '\\"' * 120_000,
+    "parts.sh": "echo " + "a'b'" * 60_000,
+    "name.sh": "A" * 250_000,
+    "counted.sh": "((" + "A" * 250_000,
+    "blanks.sh": "\\" + " " * 250_000,
+    "backslashes.sh": "\\ " * 120_000,
+    "documents.sh": "cat <<E\n" * 30_000,
+    "sources.sh": "source x\n" * 14_000 + "echo $N\n" * 14_000,
+    "chain.sh": "".join(f"A{i}=${{A{i}:-$A{i - 1}}}\n" for i in range(1, 10_000)) + VERL.format(n="$A9999"),
+    "maybe.sh": "".join(f"A{i}=$A{i - 1}\nA{i}='--x $A{i - 1}'\n" for i in range(1, 7_000)) + VERL.format(n="8 $A6999"),
+    "flags.sh": "python x.py " + "--a " * 60_000,
+    "dots.sh": "data." + "a." * 120_000 + "=1",
+    "minus.py": "x = " + "-" * 250_000 + "1",
+    "brackets.py": "x = " + "[" * 250_000,
+    "attributes.py": "x" + ".a" * 120_000,
+    "sum.py": "x = " + "1+" * 120_000 + "1",
+    "calls.py": "GRPOConfig(num_generations=8)\n" * 8_000,
+    "keys.yaml": "a: 1\n" * 180_000,
+    "merges.yaml": "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40)),
+    "wide.yaml": "a: &a {" + ", ".join(f"k{i}: 1" for i in range(9000)) + "}\nb: {<<: [" + "*a, " * 20_000 + "]}",
+    "deep.yaml": "[" * 250_000,
+    "sixty.yaml": "a: " + "1:" * 200_000 + "1",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_takes_no_time(name, tmp_path):
+    (tmp_path / name).write_text(HOSTILE[name])
+    start = time.process_time()
+    try:
+        design_of(read_config(tmp_path / name), "", None)
+    except UserError as error:
+        assert name in str(error)
+    assert time.process_time() - start < 10
