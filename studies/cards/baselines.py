@@ -48,7 +48,7 @@ CARDS = (
             "Unbiased on-policy at γ = λ = 1, whatever the critic says. Even a perfect value raises the "
             "variance where pass rates are high."
         ),
-        checks=("T1", "T10", "T11"),
+        checks=("T1", "T10", "T11", "T32"),
         mirrors="verl and OpenRLHF (γ = λ = 1)",
         note=(
             "With one reward at the end and γ = λ = 1, A = r - V_t. The paper's continuous-control runs have "

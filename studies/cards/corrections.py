@@ -29,7 +29,7 @@ CARDS = (
         formula="w_t = min(π_old / π_sampler, 2) of the token, times GRPO's j",
         bias=SAME + "Weights remove the mismatch's bias up to the cap and per token, not per response; they cost "
         "effective samples.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="verl 0.9.1 and oat (cap 2)",
     ),
     _card(
@@ -41,7 +41,7 @@ CARDS = (
         bias=SAME
         + "Without the cap the weight of the response removes the whole bias; its variance grows exponentially "
         "with the length.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="TRL 1.x (`sequence_truncate`, cap of its recipe)",
     ),
     _card(
@@ -52,7 +52,7 @@ CARDS = (
         formula="w_t = π_old / π_sampler where it lies in 0.5 .. 5, else 0",
         bias=SAME
         + "Tokens on which the two disagree teach nothing: bounded variance, and a bias from what is dropped.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="OpenRLHF (`icepop`, 0.5 and 5)",
     ),
     _card(
@@ -63,7 +63,7 @@ CARDS = (
         formula="w_i = Π_t π_old / π_sampler where it lies in 0.5 .. 2, else 0, on every token",
         bias=SAME
         + "A response on which the two disagree is dropped as a whole; long responses are dropped more often.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="TRL 1.x (`sequence_mask`, bounds of its recipe)",
     ),
     _card(
@@ -75,7 +75,7 @@ CARDS = (
         bias=SAME
         + "The mean does not grow with the length, so long responses stay; it is not an importance weight, so "
         "a bias stays too.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         note="Left out: OpenRLHF's `seq-mask-tis`, which masks by this mean and weighs by token.",
     ),
     _card(

@@ -58,7 +58,7 @@ CARDS = (
             "W -> ((K-1)/K) / √(p̄ q̄), the same for every context: a learning rate instead of GRPO's change "
             "of objective."
         ),
-        checks=("T2", "T6"),
+        checks=("T2", "T6", "T31"),
         note="The deviation is that of the rewards, not of the centred ones (reinforce_pp_baseline). eps is ours.",
     ),
     _card(
@@ -155,9 +155,9 @@ CARDS = (
             "without signal are sampled again"
         ),
         bias=GRPO_BIAS
-        + " Replacing zero-signal groups multiplies the mean gradient by 1 over the share of the others: a "
+        + " Replacing zero-signal groups multiplies the mean gradient by 1 over the share of the others (T35): a "
         "learning rate, paid in rollouts.",
-        checks=("T3", "T4", "T5"),
+        checks=("T3", "T4", "T5", "T31", "T32", "T35"),
         mirrors="its scripts on verl (10 tries)",
         note=(
             "No KL. The penalty on long responses has the paper's limits, so it acts from 16,384 tokens on. "

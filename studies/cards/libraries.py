@@ -49,7 +49,7 @@ CARDS = (
         estimator=Estimator(Advantage("group_mean", "group_std"), Clip(dual=3.0), aggregation=TOKEN_MEAN),
         formula="A = (r - mean) / (std + 1e-6), ddof 1;  J = (1/T) Σ_it max(min(ρ A, clip(ρ) A), 3A where A < 0)",
         bias=GRPO_BIAS,
-        checks=("T3", "T4"),
+        checks=("T3", "T4", "T31"),
         mirrors="verl 0.9.1",
         note=(
             "A group of one keeps its raw reward. KL is off by default; where it is on, k3 with coefficient "
@@ -65,7 +65,7 @@ CARDS = (
         ),
         formula="A = (r - mean) / (std + 1e-4), ddof 1;  J = (1/T) Σ_it min(ρ A, clip(ρ) A)",
         bias=GRPO_BIAS,
-        checks=("T3", "T4"),
+        checks=("T3", "T4", "T31"),
         mirrors="TRL 1.16",
         note=(
             "Refuses groups of one; no reference model. With vLLM it also masks responses by importance "
@@ -84,7 +84,7 @@ CARDS = (
         ),
         formula="A = (r - β Σ_t k1 - mean) / (std + 1e-9), ddof 1;  J = (1/T) Σ_it min(ρ A, clip(ρ) A)",
         bias=GRPO_BIAS,
-        checks=("T3", "T4"),
+        checks=("T3", "T4", "T31"),
         mirrors="OpenRLHF",
         note=(
             "Refuses groups of one. Left out: it normalises the reward first and takes the KL of a token's "
@@ -103,7 +103,7 @@ CARDS = (
         ),
         formula="A = r - mean;  J = (1/T) Σ_it [min(ρ A, clip(ρ, 1-0.2, 1+0.272) A) - 0.05 k3]",
         bias="Unbiased up to the factor W = (K-1)/K of the group's mean.",
-        checks=("T2", "T5", "T23"),
+        checks=("T2", "T5", "T23", "T31"),
         mirrors="open-instruct",
         note=(
             "`standard` there divides by the population deviation + 1e-8. Left out: zero-signal groups leave "
@@ -139,7 +139,7 @@ CARDS = (
         ),
         formula="A = r - mean;  J = mean_i (1/L) Σ_t min(ρ A, clip(ρ) A), L the limit on responses",
         bias="Unbiased up to the factor W = (K-1)/K of the group's mean.",
-        checks=("T2", "T12"),
+        checks=("T2", "T12", "T31"),
         mirrors="oat",
         alias="dr_grpo",
         note=(
@@ -158,7 +158,7 @@ CARDS = (
             "A), 3A where A < 0)"
         ),
         bias="Whitening takes off the batch's mean, a factor 1-1/N, and divides by one deviation: a learning rate.",
-        checks=("T2", "T6", "T11"),
+        checks=("T2", "T6", "T11", "T32"),
         mirrors="verl 0.9.1",
         note="GAE's returns for the critic are those before whitening.",
     ),
@@ -177,7 +177,7 @@ CARDS = (
             "mean_t min(s_i A, clip(s_i) A)"
         ),
         bias="As gspo on responses with one advantage.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="verl 0.9.1",
         alias="gspo",
         note="eps of 1e-8 in the mean over tokens: equal to gspo within 1e-8.",

@@ -31,7 +31,7 @@ CARDS = (
             "GRPO's estimator (T3) without a few tokens, chosen for their advantage and probability: biased "
             "against what lowers the entropy most."
         ),
-        checks=("T3",),
+        checks=("T3", "T34"),
         mirrors="verl 0.9.1 and the authors' scripts (clip range 1)",
         note="Covariance of a token: (A - mean A)(log π - mean log π). verl's default clip range is 0.2.",
     ),
@@ -45,7 +45,7 @@ CARDS = (
             "GRPO's estimator (T3) without clip: off-policy an importance weight per token. The penalty holds "
             "the few tokens that lower the entropy most."
         ),
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T34"),
         mirrors="the authors' scripts (coefficient 1); verl 0.9.1 (|log ρ|)",
         note="The paper's fraction for 32B models; 2e-3 for 7B. verl's configuration has coefficient 0.1.",
     ),
@@ -101,7 +101,7 @@ CARDS = (
             "On-policy W = (K-1)/K. ρ k3, differentiated through ρ too, has the gradient of the reverse KL, "
             "where k3 alone has that of the forward KL."
         ),
-        checks=("T2", "T18", "T23"),
+        checks=("T2", "T18", "T23", "T31"),
         mirrors="TRL 1.x (`off_policy_mask_threshold`, `use_bias_correction_kl`)",
         note="The paper prints neither threshold nor coefficient: 0.5 and 0.001 are TRL's suggestions.",
     ),

@@ -30,7 +30,7 @@ CARDS = (
             "Unbiased on-policy, W = 1. Without a baseline the variance of a context is p q³ with one logit, "
             "least where pass rates are low."
         ),
-        checks=("T1", "T9", "T13", "T24"),
+        checks=("T1", "T9", "T13", "T24", "T32"),
         note="One rollout per query, raw 0/1 reward: wrong answers contribute nothing, and the clip is a cap.",
     ),
     _card(
@@ -40,7 +40,7 @@ CARDS = (
         estimator=Estimator(ZSCORE, Clip(), KL("k3", 0.04), Aggregation("seq_mean_token_mean")),
         formula="A = (r - mean) / (std + eps);  J = mean_i (1/|o_i|) Σ_t [min(ρ A, clip(ρ, 1-ε, 1+ε) A) - β k3]",
         bias=GRPO_BIAS + " With shared parameters the mean step can point downhill.",
-        checks=("T3", "T4", "T5", "T7", "D3"),
+        checks=("T3", "T4", "T5", "T7", "T31", "T32", "D3"),
         mirrors="verl (ddof, eps, group of one)",
         note=(
             "The KL coefficient is the paper's; it leaves deviation, eps and clip range open: sample "
@@ -59,7 +59,7 @@ CARDS = (
             "Unbiased up to the factor W = (K-1)/K, as the mean holds the response itself; K/(K-1) times it "
             "is RLOO, with RLOO's variance."
         ),
-        checks=("T2", "T12", "T22"),
+        checks=("T2", "T12", "T22", "T31", "T32"),
         note="No division by the deviation, none by the response's own length; Adam does not see the constants.",
     ),
     _card(
@@ -82,7 +82,7 @@ CARDS = (
         estimator=Estimator(ZSCORE, Clip(), PAPER_KL),
         formula="A = (r - mean) / (std + eps);  J = mean_i Σ_t [min(ρ A, clip(ρ, 1-ε, 1+ε) A) - β k3]",
         bias=GRPO_BIAS,
-        checks=("T3", "T4", "T5", "T16"),
+        checks=("T3", "T4", "T5", "T16", "T32"),
         note="Token sums, no dual clip.",
     ),
     _card(
@@ -92,7 +92,7 @@ CARDS = (
         estimator=Estimator(ZSCORE, Clip(dual=3.0), PAPER_KL, Aggregation("token_mean")),
         formula="A = (r - mean) / (std + eps);  J = (1/T) Σ_it [max(min(ρ A, clip(ρ) A), 3A where A < 0) - β k3]",
         bias=GRPO_BIAS + " Token means weigh responses by their length.",
-        checks=("T3", "T4", "T5", "T16"),
+        checks=("T3", "T4", "T5", "T16", "T31"),
         mirrors="verl 0.7.0.dev, the paper's fork",
         note=(
             "verl's defaults: token mean over the batch, dual clip 3. Experiment 2 adds support rollouts, 6 "

@@ -27,7 +27,7 @@ CARDS = (
         bias=ON_POLICY
         + "Off-policy the geometric mean of ratios is not the response's importance weight: less variance than "
         "the product, biased.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         note="The clip ranges are the paper's: one ratio per response hardly moves. No KL.",
     ),
     _card(
@@ -40,7 +40,7 @@ CARDS = (
             "clip(s_it, 1-ε, 1+ε) A_t)"
         ),
         bias=ON_POLICY + "Differs from GSPO only where advantages vary within a response.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         alias="gspo",
         note="Every token has the response's ratio, differentiated through its own log-probability alone.",
     ),
@@ -66,7 +66,7 @@ CARDS = (
         bias=ON_POLICY
         + "Clipped before the mean, where GSPO clips after it: one wild token loses its gradient, not the "
         "whole response.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         note="Ratios from e^-0.4 to e^0.4, as in the paper. No KL.",
     ),
     _card(
@@ -111,7 +111,7 @@ CARDS = (
         formula="j = φ(w) held fixed · A log π;  w = Π_t ρ_t,  φ = w^k exp(λ (1 - w))",
         bias=ON_POLICY
         + "φ(1) = 1. Off-policy the response's weight is bent towards w = k/λ, which bounds the variance and biases.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T33"),
         mirrors="TRL 1.16 (k 2 and 3, λ 3 and 2, eps 1e-4, log w from log 1e-8 to 20)",
         note="k and λ differ by the sign of A.",
     ),
@@ -139,7 +139,7 @@ CARDS = (
         estimator=Estimator(ZSCORE, Clip(dual=4.0), KL("k3", 0.001), TOKEN_MEAN),
         formula="j = min(min(ρ, δ) A, clip(ρ, 1-ε, 1+ε) A), δ = 4",
         bias=ON_POLICY + "Where A < 0 the objective stops at δ A, so a token whose ratio exploded no longer pushes.",
-        checks=("T3", "T18"),
+        checks=("T3", "T18", "T32"),
         mirrors="TRL 1.x (`delta`)",
         note="For δ > 1+ε it is the dual clip of arXiv 1912.09729. The mean over tokens is TRL's.",
     ),

@@ -1,12 +1,23 @@
 """Statements about RFT estimators, each with an experiment that decides it: algebra, variance, dynamics, batched
-regret, evaluation.
+regret, parts of published recipes, evaluation.
 
 A check (studies/theory/check.py) compares what a formula says with what the estimators of `shared` and the simulator
-do; it also runs on its mutant, a wrong estimator, on which it must fail. Ids T and S are the statements of the study, D
-those that were derived for it.
+do; it also runs on its mutants, wrong estimators, on which its claims must fail. Ids T and S are the statements of the
+study, D those that were derived for it.
 """
 
-from rftlab.studies.theory import algebra, dynamics, effective, evaluation, objectives, regret, replay, splits, variance
+from rftlab.studies.theory import (
+    algebra,
+    dynamics,
+    effective,
+    evaluation,
+    objectives,
+    recipes,
+    regret,
+    replay,
+    splits,
+    variance,
+)
 from rftlab.studies.theory.check import Check
 
 _FOUND = {
@@ -14,6 +25,7 @@ _FOUND = {
     "Variance": variance.CHECKS + splits.CHECKS + replay.CHECKS + effective.CHECKS,
     "Dynamics": dynamics.CHECKS,
     "Batched regret": regret.CHECKS,
+    "Parts of published recipes": recipes.CHECKS,
     "Statistics of the evaluation": evaluation.CHECKS,
 }
 

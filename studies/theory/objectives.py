@@ -1,15 +1,17 @@
-"""Estimator algebra, T7 to T9 and D3: which objective an estimator climbs, where it is not the pass rate."""
+"""Estimator algebra, T7 to T9, T31 and D3: which objective an estimator climbs, where it is not the pass rate."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.studies.cards import preset
 from rftlab.studies.theory.algebra import FOUR_ARMS
-from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,
@@ -18,6 +20,7 @@ from rftlab.studies.theory.models import (
     factor_of,
     limit_factor,
     measured_factor,
+    softmax,
     weighted_moments,
     weights,
     zscore,
@@ -138,6 +141,79 @@ def ceiling(mutant: int) -> list[MeasuredValue]:
     ]
 
 
+SPELLED, LENGTHS = softmax([0.4, -0.3, 0.2, 0.0], [1, 1, 0, 0]), np.array([2, 6, 3, 9])
+"""T31: a short and a long right answer, a short and a long wrong one, and their lengths in tokens."""
+SEQUENCE, CONSTANT = Aggregation("seq_mean_token_mean"), Aggregation("seq_mean_token_sum", length=9.0)
+"""Mean over responses of their mean over tokens (GRPO), and of their sums over a constant length (Dr. GRPO)."""
+
+
+def spelled_gradient(estimator: Estimator, arms: np.ndarray, size: int) -> np.ndarray:
+    """Gradient (d,) of one batch of responses (n,) in groups of `size`, each as long as its arm."""
+    starts = np.concatenate([[0], np.cumsum(LENGTHS[arms])])
+    logp = np.zeros(starts[-1])
+    logp[starts[:-1]] = np.log(SPELLED.probs[arms])
+    batch = prepare(estimator, SPELLED.correct[arms], np.arange(arms.size) // size, starts, logp)
+    return objective_and_weights(estimator, batch, logp).weight[starts[:-1]] @ SPELLED.scores[arms]
+
+
+def spelled_mean(estimator: Estimator, size: int) -> np.ndarray:
+    """Mean gradient (d,) of one group, over all that can come out."""
+    groups = all_groups(LENGTHS.size, size)
+    return SPELLED.probs[groups].prod(axis=1) @ [spelled_gradient(estimator, group, size) for group in groups]
+
+
+def length_bias(mutant: int) -> list[MeasuredValue]:
+    """T31. A_j is (K-1)/K (r_j - the others' mean), and arms fix the lengths, so E[A s/|o|] is (K-1)/K times
+    E[r s/|o|] - p E[s/|o|]; and E[f s] is the gradient of E[f]."""
+    size, probs, p = 3, SPELLED.probs, SPELLED.pass_rate
+    by_length, total, raw, mean = SEQUENCE, Aggregation("token_mean"), estimator_of(RAW), estimator_of(MEAN)
+    fixed, alone = CONSTANT, total
+    if mutant == 1:
+        by_length = alone = CONSTANT
+    elif mutant == 2:
+        fixed = total = SEQUENCE
+    shorter = (probs * SPELLED.correct / LENGTHS) @ SPELLED.scores
+    brief = (probs / LENGTHS) @ SPELLED.scores
+    plain = spelled_mean(replace(raw, aggregation=by_length), size)
+    centred = spelled_mean(replace(mean, aggregation=by_length), size)
+    factor, across = factor_of(SPELLED, spelled_mean(replace(mean, aggregation=fixed), size))
+    kept = (size - 1) / size
+    found = [
+        exact("raw, 1/|o|: distance to ∇E[r/|o|]", 0.0, float(np.abs(plain - shorter).max())),
+        exact(
+            "group mean, 1/|o|: distance to (K−1)/K (∇E[r/|o|] − p∇E[1/|o|])",
+            0.0,
+            float(np.abs(centred - kept * (shorter - p * brief)).max()),
+        ),
+    ]
+    for name, short, long, share in (("right", 0, 1, 1 - p), ("wrong", 2, 3, -p)):
+        speeds = [share * (1 / LENGTHS[arm]) for arm in (short, long)]
+        found.append(
+            exact(
+                f"1/|o|: what the advantage moves the long {name} answer more than the short one, per choice",
+                kept * (speeds[1] - speeds[0]),
+                float(own_push(centred, probs, long) - own_push(centred, probs, short)),
+            )
+        )
+    found += [
+        exact("constant length L: W L", kept, factor * 9.0),
+        exact("constant length: part off the direction of ∇p", 0.0, across),
+        positive(
+            "token mean, one group: part off the direction of ∇p, less 10⁻⁶",
+            factor_of(SPELLED, spelled_mean(replace(mean, aggregation=alone), size))[1] - 1e-6,
+        ),
+    ]
+    rng, many = np.random.default_rng(31), replace(mean, aggregation=total)
+    drawn = [spelled_gradient(many, rng.choice(4, 3 * 256, p=probs), size) for _ in range(600)]
+    along = np.array(drawn) @ SPELLED.gradient / (SPELLED.gradient @ SPELLED.gradient)
+    return [*found, sampled("token mean, 256 groups: W E|o|", kept, along * float(probs @ LENGTHS), slack=0.01)]
+
+
+def own_push(gradient: np.ndarray, probs: np.ndarray, arm: int) -> float:
+    """E[A/|o|] of an arm: a tabular gradient is π_a (E_a - E), and E, common to all, cancels in differences."""
+    return float(gradient[arm] / probs[arm])
+
+
 CHECKS = (
     Check(
         id="T7",
@@ -217,4 +293,23 @@ CHECKS = (
         ),
         experiment=ceiling,
     ),
+)
+
+LENGTH_BIAS = Check(
+    id="T31",
+    statement="Dividing a response's loss by its length changes the objective. With the raw reward it climbs the "
+    "reward per token, E[r/|o|]. With the group's mean it favours short right answers and punishes short wrong "
+    "ones most, so long wrong answers gain on short ones. A constant length has no such bias, and the mean over "
+    "the tokens of a batch loses it as the batch grows.",
+    formula="1/|o|: E = (K−1)/K (∇E[r/|o|] − p ∇E[1/|o|]); constant L: (K−1)/(K L) ∇p; token mean → (K−1)/(K E|o|) ∇p",
+    latex=r"\mathbb{E}\left[\frac{1}{K}\sum_j \frac{A_j s_j}{|o_j|}\right] = \frac{K-1}{K}\left("
+    r"\nabla \mathbb{E}\frac{r}{|o|} - p\,\nabla \mathbb{E}\frac{1}{|o|}\right), \qquad "
+    r"\frac{K-1}{K L}\nabla p, \qquad \frac{K-1}{K\,\mathbb{E}|o|}\nabla p",
+    source="the bias: Liu et al. 2025 (2503.20783); token mean: Yu et al. 2025 (2503.14476); formulas derived here",
+    kind="exact",
+    mutants=(
+        Mutant("a constant length in place of 1/|o|, and for the token mean of one group", r"1/\|o\|:|^raw|one group"),
+        Mutant("1/|o| in place of a constant length and of the token mean", r"^constant|256"),
+    ),
+    experiment=length_bias,
 )

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from rftlab.studies.report.figures import Drawn
 from rftlab.studies.report.report import draw
-from rftlab.studies.theory import curves, figures
+from rftlab.studies.theory import figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check
 from rftlab.studies.theory.command import Result, expected_text, grouped, interval_text, number
 
@@ -58,7 +58,7 @@ class Figure(NamedTuple):
 FIGURES: tuple[Figure, ...] = (
     Figure(
         "theory-weights",
-        curves.curves_w,
+        figures.curves_w,
         figures.weights,
         "GRPO favours very easy and very hard contexts (T3, T4, D3).",
         "Dividing by the group's standard deviation multiplies a context's gradient by W(p). Groups of 2 weigh "
@@ -67,7 +67,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "theory-variance",
-        curves.curves_variance,
+        figures.curves_variance,
         figures.variance,
         "Where the best split of a budget into contexts and rollouts lies (T13, T14, D1).",
         "Variance of the gradient of N = BK rollouts, K of each context, with pass rates spread over contexts "
@@ -79,7 +79,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "theory-plateau",
-        curves.curves_plateau,
+        figures.curves_plateau,
         figures.plateau,
         "How long a plateau lasts (T19, T20).",
         "Time to learn one task from base pass rate p₀. Raw rewards need 1/p₀, GRPO with endless groups "
@@ -88,7 +88,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "theory-replay",
-        curves.curves_replay,
+        figures.curves_replay,
         figures.replay,
         "How many past visits a replayed baseline should use (T17, D2).",
         "Mean squared error of the average of past rewards as an estimate of the present pass rate, 4 rollouts "
@@ -97,7 +97,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "theory-regret",
-        curves.curves_regret,
+        figures.curves_regret,
         figures.regret,
         "A few batches are enough if they grow (T26, T28).",
         "Worst regret over √(T log 2T) of a two-armed bandit whose policy changes only between batches; flat "

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.studies.theory import algebra
-from rftlab.studies.theory.curves import curves_w
+from rftlab.studies.theory.figures import curves_w
 from rftlab.studies.theory.models import (
     MEAN,
     RAW,

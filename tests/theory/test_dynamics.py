@@ -11,7 +11,6 @@ from scipy.special import expit, gamma, logit
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.kl import KL
 from rftlab.studies.theory import dynamics, learners, startup
-from rftlab.studies.theory.curves import curves_plateau
 from rftlab.studies.theory.dynamics import (
     fixed_point,
     forward_kl_point,
@@ -22,6 +21,7 @@ from rftlab.studies.theory.dynamics import (
     with_kl,
     zscore_weight,
 )
+from rftlab.studies.theory.figures import curves_plateau
 from rftlab.studies.theory.learners import (
     GROUP_MEAN,
     GRPO,

@@ -9,7 +9,7 @@ import pytest
 
 from rftlab.sim.run import batches
 from rftlab.studies.theory import replay, splits
-from rftlab.studies.theory.curves import curves_replay, curves_variance
+from rftlab.studies.theory.figures import curves_replay, curves_variance
 from rftlab.studies.theory.models import MEAN, RLOO, beta_rates, moments, one_correct, one_logit, softmax
 from rftlab.studies.theory.replay import (
     best_length,

@@ -1,0 +1,351 @@
+"""Parts of published recipes, T32 to T35: clips, importance weights, entropy, dynamic sampling. T31, lengths, stands in
+`objectives`."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from rftlab.shared.config.correction import Correction, CorrectionLevel
+from rftlab.shared.config.mask import ClipCov
+from rftlab.shared.config.ratio import Ratio, RatioLevel
+from rftlab.shared.config.sampling import Sampling
+from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.design import Design
+from rftlab.shared.estimator import Estimator
+from rftlab.shared.objective import apply_mask, objective_and_weights
+from rftlab.shared.pool import Pool
+from rftlab.shared.prepare import prepare
+from rftlab.sim.config import Optimizer, Simulation, Tabular
+from rftlab.sim.environments import tabular_world
+from rftlab.sim.run import General
+from rftlab.sim.state import no_totals
+from rftlab.studies.theory.check import Check, MeasuredValue, Mutant, exact, positive, sampled
+from rftlab.studies.theory.learners import GROUP_MEAN, Learners, two_arms
+from rftlab.studies.theory.learners import RLOO as RLOO_LEARNER
+from rftlab.studies.theory.models import (
+    MEAN,
+    RAW,
+    REINFORCE,
+    RLOO,
+    PassRates,
+    all_groups,
+    binomial,
+    by_count,
+    estimator_of,
+    logit_moments,
+    moments,
+    softmax,
+    zscore,
+    zscore_factor,
+)
+from rftlab.studies.theory.objectives import LENGTH_BIAS
+
+
+def clipped_factor(surrogate, p: float, old: float, value: float) -> float:
+    """W of one response drawn at pass rate `old`, constant baseline `value`, in the one-logit model at pass rate p."""
+    estimator, chance = estimator_of(MEAN, surrogate), np.array([1 - old, old])
+    weight = pair_weights(estimator, np.log([1 - p, p]), np.log([1 - old, old]), value)
+    return float(chance @ (weight * [-p, 1 - p]) / (p * (1 - p)))
+
+
+def pair_weights(estimator: Estimator, logp: np.ndarray, old: np.ndarray, value: float) -> np.ndarray:
+    """Weights (2,) of a wrong and a right response with log-probabilities logp, drawn at old."""
+    pool = Pool(np.full(4, value), np.array([0, 2, 4]))
+    batch = prepare(estimator, np.array([0.0, 1.0]), np.arange(2), np.arange(3), old, pool=pool, n_rows=1)
+    return objective_and_weights(estimator, batch, logp).weight
+
+
+def last_push(surrogate, old: float, value: float) -> float:
+    """The pass rate above `old` at which the gradient ends, by bisection; next to 1 where it does not."""
+    low, high = old, 1 - 1e-9
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if clipped_factor(surrogate, middle, old, value) > 1e-9 else (low, middle)
+    return high
+
+
+def signed_clip(mutant: int) -> list[MeasuredValue]:
+    """T32. Where r A > clip(r) A the derivative is 0: for A > 0 beyond 1+high, for A < 0 below 1-low. Summed over what
+    the old policy draws, a right response gives (1-b) p q and a wrong one b p q, each while it is not clipped."""
+    low, high, old, value = 0.2, 0.28, 0.1, 0.3
+    usual, higher = (REINFORCE, REINFORCE) if mutant else (Clip(low, low), Clip(low, high))
+    found = []
+    for p in (0.05, 0.11, 0.125, 0.2, 0.35):
+        for name, surrogate, top in (("ε = .2", usual, low), ("clip-higher .28", higher, high)):
+            right, wrong = p <= (1 + top) * old, 1 - p >= (1 - low) * (1 - old)
+            expected = (1 - value) * right + value * wrong
+            found.append(exact(f"W, {name}, p_o=.1, p={p}", expected, clipped_factor(surrogate, p, old, value)))
+    for start in (0.01, 0.1):
+        for name, surrogate, top in (("ε = .2", usual, low), ("clip-higher .28", higher, high)):
+            found.append(
+                exact(f"right alone, {name}, p_o={start}: ends at", (1 + top) * start, last_push(surrogate, start, 0.0))
+            )
+        ends = 1 - (1 - low) * (1 - start)
+        found.append(exact(f"wrong alone, ε = .2, p_o={start}: ends at", ends, last_push(usual, start, 1.0)))
+    for name, surrogate, expected in (
+        ("", usual, -50.0),
+        (", dual clip 3", REINFORCE if mutant else Clip(low, low, 3.0), 0.0),
+    ):
+        weight = pair_weights(estimator_of(MEAN, surrogate), np.log([0.5, 0.5]), np.log([0.01, 0.99]), 1.0)[0]
+        found.append(exact(f"weight of a wrong response at ratio 50, A = −1{name}", expected, float(weight)))
+    return found
+
+
+SAMPLER, TARGET = 0.6, 0.7
+"""T33: chance of a right token under the policy that sampled, and under the trainer's."""
+
+
+def sequences(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """All responses (2^L, L) of L tokens, 1 where a token is right, and their chances under the sampler."""
+    tokens = all_groups(2, length).astype(np.float64)
+    return tokens, np.where(tokens == 1, SAMPLER, 1 - SAMPLER).prod(axis=1)
+
+
+def all_right_factor(estimator: Estimator, length: int) -> float:
+    """W of a response that is right where all of its tokens are, drawn by the sampler."""
+    tokens, chance = sequences(length)
+    rewards = tokens.prod(axis=1)
+    logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
+    rows, starts = np.arange(rewards.size), np.arange(rewards.size + 1) * length
+    of_ratio = estimator.ratio.level != "token"
+    old, given = (sampler, None) if of_ratio else (logp, sampler)
+    batch = prepare(estimator, rewards, rows, starts, old, sampler_logp=given, n_rows=1)
+    weight = objective_and_weights(estimator, batch, logp).weight.reshape(tokens.shape)
+    return float(chance @ (weight * (tokens - TARGET)).sum(axis=1) / (length * TARGET**length * (1 - TARGET)))
+
+
+def importance_weights(mutant: int) -> list[MeasuredValue]:
+    """T33. One logit for all tokens, so a token's score is x - π and grad P(all right) = L π^L (1-π)."""
+    found, plain, cut = [], estimator_of(RAW), 1.5
+
+    def weighted(level: CorrectionLevel, high: float = 1e6) -> Estimator:
+        level = "token" if mutant == 1 else "sequence" if mutant == 2 else level
+        return replace(plain, correction=Correction("truncate", level, high=1e6 if mutant == 2 else high))
+
+    ratio: RatioLevel = "product" if mutant == 2 else "sequence"
+    gspo = replace(plain, surrogate=Clip(1.0, float("inf")), ratio=Ratio(ratio))
+    for length in (3, 5):
+        off = (SAMPLER / TARGET) ** length
+        cases = {
+            "no weights": (off, weighted("sequence") if mutant == 2 else plain),
+            "sequence weights": (1.0, weighted("sequence")),
+            "token weights": (off * TARGET / SAMPLER, weighted("token")),
+            "GSPO's ratio": (off * TARGET / SAMPLER, gspo),
+            "sequence weights cut at 1.5": (min(1.0, cut * off), weighted("sequence", cut)),
+        }
+        for name, (expected, estimator) in cases.items():
+            found.append(exact(f"W, {name}, L={length}", expected, all_right_factor(estimator, length)))
+        chi = (TARGET - SAMPLER) ** 2 / (SAMPLER * (1 - SAMPLER))
+        mean = SAMPLER * (TARGET / SAMPLER) ** (1 / length)
+        mean += (1 - SAMPLER) * ((1 - TARGET) / (1 - SAMPLER)) ** (1 / length)
+        found += [
+            exact(f"E[w²], sequence weights, L={length}", (1 + chi) ** length, moment_of(weighted("sequence"), length)),
+            exact(f"E[w], geometric weights, L={length}", mean**length, moment_of(weighted("geometric"), length, 1)),
+            positive(
+                f"c − E[w²], sequence weights cut at c = 1.1, L={length}",
+                1.1 - moment_of(weighted("sequence", 1.1), length),
+            ),
+        ]
+    return found
+
+
+def moment_of(estimator: Estimator, length: int, power: int = 2) -> float:
+    """E[w^power] of the first token's weight, under the sampler."""
+    tokens, chance = sequences(length)
+    logp, sampler = (np.log(np.where(tokens == 1, p, 1 - p)).ravel() for p in (TARGET, SAMPLER))
+    rows, starts = np.arange(chance.size), np.arange(chance.size + 1) * length
+    batch = prepare(estimator, np.ones(chance.size), rows, starts, logp, sampler_logp=sampler, n_rows=1)
+    return float(chance @ batch.share.reshape(tokens.shape)[:, 0] ** power)
+
+
+FREQUENT, RARE = softmax([2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0]), softmax([-2.0, 0.0, 0.2, -0.1], [1, 0, 0, 0])
+"""T34: the right arm has a chance of .70, and of .04."""
+
+
+def entropy_slope(probs: np.ndarray, step: np.ndarray) -> float:
+    """Derivative of the entropy along a step of the logits, by complex step."""
+    odds = probs * np.exp(1e-30j * step)
+    moved = odds / odds.sum()
+    return float(-(moved * np.log(moved)).sum().imag / 1e-30)
+
+
+def covariance(probs: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """Covariance of two functions of an arm under the policy."""
+    return float(probs @ (first * second) - (probs @ first) * (probs @ second))
+
+
+def masked_mean(low: float, high: float) -> np.ndarray:
+    """Mean gradient (d,) of four responses with RLOO when Clip-Cov drops one with a covariance between the bounds."""
+    policy, size = FREQUENT, 4
+    estimator = replace(estimator_of(RLOO), mask=ClipCov(1 / size, low, high))
+    total = np.zeros(policy.probs.size)
+    for arms in all_groups(4, size):
+        logp = np.log(policy.probs[arms])
+        batch = prepare(estimator, policy.correct[arms], np.zeros(size), np.arange(size + 1), logp)
+        weight = objective_and_weights(estimator, apply_mask(estimator, batch, logp, np.arange(4.0)), logp).weight
+        total += policy.probs[arms].prod() * (weight @ policy.scores[arms])
+    return total
+
+
+def entropy_change(mutant: int) -> list[MeasuredValue]:
+    """T34. dH = -sum (log π + H) dπ, and dπ_a = π_a (dz_a - E[dz]): minus the covariance of log π and dz. The policy
+    gradient has dz = W π (r - p), the natural one W (r - p)."""
+    found = []
+    for name, policy in (("frequent", FREQUENT), ("rare", RARE)):
+        probs, p = policy.probs, policy.pass_rate
+        log = probs if mutant == 1 else np.log(probs)
+        for kind, advantage, factor in (
+            ("raw", RAW, 1.0),
+            ("RLOO", RLOO, 1.0),
+            ("GRPO", zscore(1), float(zscore_factor(4, p))),
+        ):
+            expected = -factor * covariance(probs, log, probs * (policy.correct - p))
+            measured = entropy_slope(probs, moments(policy, advantage, 4)[0])
+            found.append(exact(f"dH, {kind}, K=4, {name} right arm", expected, measured))
+        natural = moments(policy, RLOO, 4)[0] / probs
+        expected = -covariance(probs, log, policy.correct)
+        found.append(exact(f"dH, natural gradient, {name} right arm", expected, entropy_slope(probs, natural)))
+    falls = [entropy_slope(policy.probs, policy.gradient) for policy in (FREQUENT, RARE)]
+    fall, growth = falls[::-1] if mutant == 2 else falls
+    found += [
+        positive("a frequent right arm: fall of the entropy", -fall),
+        positive("a rare right arm: growth of the entropy", growth),
+    ]
+    bounds = (-10.0, 0.0) if mutant == 3 else (0.0, 10.0)
+    kept = entropy_slope(FREQUENT.probs, masked_mean(*bounds) / FREQUENT.probs)
+    whole = entropy_slope(FREQUENT.probs, moments(FREQUENT, RLOO, 4)[0] / FREQUENT.probs)
+    found.append(positive("what Clip-Cov takes off the fall, natural gradient", kept - whole))
+    rate, n = 1e-3, 120_000
+    logits = np.tile(np.log(FREQUENT.probs), (n, 1))
+    learners = Learners(logits, np.tile(FREQUENT.correct > 0, (n, 1)), RLOO_LEARNER, 8, rate=rate)
+    learners.advance(1)
+    odds = np.exp(learners.logits())
+    after = odds / odds.sum(axis=1, keepdims=True)
+    change = (-(after * np.log(after)).sum(axis=1) + FREQUENT.probs @ np.log(FREQUENT.probs)) / rate
+    log = FREQUENT.probs if mutant == 1 else np.log(FREQUENT.probs)
+    expected = -covariance(FREQUENT.probs, log, FREQUENT.probs * (FREQUENT.correct - FREQUENT.pass_rate))
+    return [*found, sampled("dH, RLOO, K=8, simulated", expected, change, slack=0.01)]
+
+
+MIXED = PassRates(np.array([0.05, 0.5]), np.array([0.5, 0.5]))
+"""T35: half of the contexts are hard, half are even."""
+
+
+def resampled_moves(size: int, rounds: int, n: int = 400, batch_size: int = 40) -> np.ndarray:
+    """Mean gradient (seeds, 2) of hard and of even contexts a round, per context of the batch, in simulated runs with
+    dynamic sampling, the group mean and a rate so low that nothing is learnt."""
+    rate, moves = 1e-6, []
+    world = tabular_world(*two_arms(MIXED.values, n // 2))
+    sampling = Sampling(tries=12)
+    design = Design(batch_size, size, estimator=GROUP_MEAN, sampling=sampling, rounds=rounds, eval_every=rounds)
+    for seed in range(16):
+        run = Simulation(Tabular(n_contexts=n), design, Optimizer("sgd", learning_rate=rate), seed=seed)
+        learner = General(run, world)
+        learner.train(0, rounds, no_totals(), lambda: False)
+        moved = np.asarray(learner.state.theta[:-1], dtype=np.float64).reshape(2, -1, 2)
+        moves.append((moved[:, :, 0] - moved[:, :, 1]).sum(axis=1) / 2 / (rate * rounds))
+    return np.array(moves)
+
+
+def silent_of(size: int, p: np.ndarray) -> np.ndarray:
+    """p^K + q^K."""
+    return p**size + (1 - p) ** size
+
+
+def silent_groups(mutant: int) -> list[MeasuredValue]:
+    """T35. A silent group's gradient is 0, so E[g | signal] = E[g]/P(signal): one factor for all contexts together."""
+    found, size, (rates, shares) = [], 4, MIXED
+    silent, successes = float(shares @ silent_of(size, rates)), np.arange(size + 1)
+    signal = (successes > 0) & (successes < size)
+    told = shares[:, None] * binomial(size, rates) * signal
+    told /= told.sum()
+    for name, advantage in (("group mean", MEAN), ("GRPO", zscore(1))):
+        plain, second, _ = logit_moments(by_count(advantage, size), rates)
+        counted = by_count(RAW if mutant == 1 else advantage, size)
+        gradient = counted.right - rates[:, None] * counted.total
+        parts = (told * gradient).sum(axis=1)
+        for p, share, whole, part in zip(rates, shares, plain, parts, strict=True):
+            expected = share * whole / (1 - silent)
+            found.append(exact(f"{name}: part of contexts of p={p} in E[g | signal]", float(expected), float(part)))
+        ratio = (1 - silent) * float(shares @ second) / float(shares @ plain) ** 2
+        measured = float((told * gradient**2).sum() / parts.sum() ** 2)
+        found.append(exact(f"{name}: E[g²]/E[g]² of groups with a signal", ratio, measured))
+    moves, own = resampled_moves(size, 150), silent_of(size, rates)
+    for i, name in enumerate(("hard", "even")):
+        left = 1 - (own[i] if mutant == 2 else silent)
+        expected = shares[i] * rates[i] * (1 - rates[i]) * (size - 1) / size / left
+        found.append(sampled(f"simulated: move of {name} contexts, p={rates[i]}", float(expected), moves[:, i], 0.01))
+    return found
+
+
+CHECKS = (
+    LENGTH_BIAS,
+    Check(
+        id="T32",
+        statement="PPO's clip ends a side's gradient where the ratio has gone with the advantage: right responses push "
+        "up to (1+ε_high) p_o, wrong ones until their own chance has lost ε_low of itself. In between only a part of "
+        "the gradient is left. A rare right answer therefore gains ε_high of almost nothing a round, which clip-higher "
+        "raises little: .01 to .012 or to .0128. Nothing is clipped on the way back, and a wrong response's weight "
+        "has no bound without a dual clip.",
+        formula="W = (1−b) 1[p ≤ (1+ε_high) p_o] + b 1[q ≥ (1−ε_low) q_o], b the baseline; A < 0: weight −ρ",
+        latex=r"W = (1-b)\,1_{p \le (1+\epsilon_{high})\,p_o} + b\,1_{q \ge (1-\epsilon_{low})\,q_o}",
+        source="Schulman et al. 2017 (1707.06347, eq. 7); clip-higher: Yu et al. 2025 (2503.14476); W is derived here",
+        kind="exact",
+        mutants=(Mutant("REINFORCE: no ratio and no clip"),),
+        experiment=signed_clip,
+    ),
+    Check(
+        id="T33",
+        statement="Responses drawn by another policy are corrected by the product of their tokens' ratios, whose "
+        "second moment grows exponentially with the length. A token's own ratio, and the geometric mean that GSPO "
+        "takes, have little noise and correct one token's part of L in a reward that all earn together. Truncation at "
+        "c bounds the second moment by c and leaves the bias of what it cuts off.",
+        formula="all L tokens must be right: W = 1 (product), (μ/π)^(L−1) (token, GSPO), min(1, c (μ/π)^L) (cut at c), "
+        "(μ/π)^L (none); E[w²] = (1+χ²)^L (product), ≤ c (cut)",
+        latex=r"W = 1, \quad \left(\frac{\mu}{\pi}\right)^{L-1}, \quad "
+        r"\min\left(1, c \left(\frac{\mu}{\pi}\right)^{L}\right); \qquad "
+        r"\mathbb{E}[w^2] = (1+\chi^2)^L, \qquad \mathbb{E}[\min(w, c)^2] \le c",
+        source="truncation: Ionides 2008, from memory; GSPO: Zheng et al. 2025 (2507.18071); formulas derived here",
+        kind="exact",
+        mutants=(
+            Mutant("token weights in place of sequence weights", r"sequence weights, |^E|cut at 1.5"),
+            Mutant("sequence weights throughout, never cut", r"no weights|token weights|GSPO|cut|geometric"),
+        ),
+        experiment=importance_weights,
+    ),
+    Check(
+        id="T34",
+        statement="An update changes the entropy by minus the covariance of log π and the step of the logits. Learning "
+        "a right answer that is frequent lowers it, one that is rare raises it. Leaving out the tokens of largest "
+        "covariance (Clip-Cov) slows the fall.",
+        formula="dH = −η Cov_π(log π, dz); policy gradient: dz = W π (r − p), natural gradient: dz = W (r − p)",
+        latex=r"dH = -\eta \operatorname{Cov}_\pi(\log \pi, dz), \qquad dz = W \pi\,(r - p), \qquad "
+        r"dz_{natural} = W (r - p)",
+        source="Cui et al. 2025 (2505.22617); with W derived here",
+        kind="exact",
+        mutants=(
+            Mutant("the covariance with π in place of log π", r"^dH"),
+            Mutant("the rare and the frequent arm exchanged", r"^a "),
+            Mutant("a token of negative covariance left out", r"Clip-Cov"),
+        ),
+        experiment=entropy_change,
+    ),
+    Check(
+        id="T35",
+        statement="Replacing silent groups by groups of other prompts until all have a signal (dynamic sampling) is a "
+        "learning rate and a batch: the mean gradient of every context grows by 1/(1−s), s the share of silent groups, "
+        "and its noise is that of a batch 1/(1−s) times as large. Just so many more rollouts pay for it, and Adam "
+        "does not see the factor (T22).",
+        formula="E[g | signal] = E[g]/(1−s), s = E[p^K + q^K]; E[g² | signal]/E[g | signal]² = (1−s) E[g²]/E[g]²",
+        latex=r"\mathbb{E}[g \mid \text{signal}] = \frac{\mathbb{E}[g]}{1-s}, \qquad s = \mathbb{E}[p^K + q^K], \qquad "
+        r"\frac{\mathbb{E}[g^2 \mid \text{signal}]}{\mathbb{E}[g \mid \text{signal}]^2} = "
+        r"(1-s)\,\frac{\mathbb{E}[g^2]}{\mathbb{E}[g]^2}",
+        source="dynamic sampling: Yu et al. 2025 (2503.14476); derived here",
+        kind="exact",
+        mutants=(
+            Mutant("the raw reward, which learns from groups that are all right", r"^group|^GRPO"),
+            Mutant("a silent group replaced by one of the same prompt", r"^simulated"),
+        ),
+        experiment=silent_groups,
+    ),
+)
