@@ -1,17 +1,22 @@
-"""A design in the words of trainers for several GPUs: verl, TRL, prime-rl, slime.
+"""A design in the words of trainers for several GPUs: verl (as_verl.py), TRL (as_trl.py), prime-rl, slime.
 
-The estimator is the grid's: clip, KL against the base policy (k3), sums over tokens. Names read in their code:
-verl/trainer/config/_generated_ppo_trainer.yaml (verl), trl/trainer/grpo_config.py (TRL),
+prime-rl and slime are told sizes, rates, clip and KL; what else their losses do is said in notes. Names read in
 packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.sh and docs/en/get_started/usage.md
 (slime).
 """
 
 from math import gcd
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from rftlab.llm.config import Model
+from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.config.surrogate import Clip
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
+from rftlab.studies.advise.as_trl import differences, estimator_options
+from rftlab.studies.advise.as_verl import PREFIX, native, verl_settings
+from rftlab.studies.backend.cluster import Cluster
+from rftlab.studies.cards import SHIPPED, name_of
 
 EngineChoice = Literal["verl", "trl", "prime-rl", "slime"]
 MICRO = 4
@@ -31,6 +36,7 @@ class EngineSettings(NamedTuple):
     """Most tokens of a response."""
     learning_rate: float
     tensor_parallel: int
+    temperature: float = 1.0
 
 
 class EngineFlags(NamedTuple):
@@ -52,6 +58,8 @@ def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
     design = wanted.design
     if design.support_rollouts or design.replay_window:
         return "none of these engines has support rollouts or a replay window for baselines; `rftlab train` has both"
+    if design.sampling != Sampling():
+        return "none of these engines is told which groups are sampled again or left out; `rftlab train` does both"
     if design.rollouts == 1 and engine != "verl":
         return (
             f"a group of one teaches nothing in {engine}; verl lets it keep its raw reward, and so does `rftlab train`"
@@ -64,53 +72,62 @@ def _refused(engine: EngineChoice, wanted: EngineSettings) -> str:
 
 
 def _verl(wanted: EngineSettings) -> EngineFlags:
-    design, actor, rollout = wanted.design, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    flags: Flags = {
-        "algorithm.adv_estimator": "grpo",
-        "data.train_batch_size": design.batch_size,
-        f"{rollout}.n": design.rollouts,
-        f"{actor}.ppo_mini_batch_size": design.batch_size // design.minibatches,
-        f"{actor}.ppo_epochs": design.epochs,
-        f"{actor}.optim.lr": wanted.learning_rate,
-        f"{actor}.clip_ratio": _clip(design),
-        f"{actor}.loss_agg_mode": design.estimator.aggregation.kind.replace("_", "-"),
-        f"{actor}.use_kl_loss": str(_kl(design) > 0),
-        f"{actor}.kl_loss_coef": _kl(design),
-        f"{actor}.use_dynamic_bsz": "True",
-        f"{actor}.fsdp_config.fsdp_size": -1,
-        "data.max_prompt_length": wanted.prompt,
-        "data.max_response_length": wanted.response,
-        "actor_rollout_ref.model.path": wanted.model,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": "True",
-        f"{rollout}.name": "vllm",
-        f"{rollout}.tensor_model_parallel_size": wanted.tensor_parallel,
-        "trainer.total_training_steps": design.rounds,
-    }
-    nodes, each = _nodes(wanted.gpus)
-    flags |= {"trainer.nnodes": nodes, "trainer.n_gpus_per_node": each}
-    notes: tuple[str, ...] = ("python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files",)
+    design, (nodes, each) = wanted.design, _nodes(wanted.gpus)
+    model = Model("OWNER/MODEL", max_prompt_length=wanted.prompt, max_response_length=wanted.response)
+    cluster = Cluster(nodes, each, wanted.tensor_parallel)
+    if native(design.estimator, design.rollouts) is None and name_of(design.estimator) not in SHIPPED:
+        _clip(design)
+    try:
+        flags = verl_settings(design, model, wanted.learning_rate, wanted.temperature, cluster)
+    except UserError as error:
+        return EngineFlags({}, (), str(error))
+    notes = ["python3 -m verl.trainer.main_ppo, and data.train_files, data.val_files"]
+    if str(flags["algorithm.adv_estimator"]).startswith(PREFIX):
+        notes.append("rftlab must be installed where verl runs: see docs/verl.md")
     if design.rollouts == 1:
-        notes += ("a group of one keeps its raw reward in verl's grpo",)
-    return EngineFlags(flags, notes, "")
+        notes.append("a group of one keeps its raw reward in verl's grpo")
+    model_flags = {"path": wanted.model, "enable_gradient_checkpointing": "True"}
+    told = {name: _verl_text(value) for name, value in flags.items()}
+    told |= {f"actor_rollout_ref.model.{name}": value for name, value in model_flags.items()}
+    return EngineFlags(told, tuple(notes), "")
+
+
+def _verl_text(value: Any) -> str | int | float:
+    if isinstance(value, list):
+        return "[" + ",".join(map(str, value)) + "]"
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def _trl(wanted: EngineSettings) -> EngineFlags:
-    """B x K responses = per_device_train_batch_size x processes x gradient_accumulation_steps, for one update."""
+    """B x K responses = per_device_train_batch_size x processes x steps_per_generation, which `minibatches` updates
+    share."""
     design = wanted.design
-    responses = design.batch_size * design.rollouts // wanted.gpus
-    micro = gcd(responses, MICRO)
+    responses, parts = design.batch_size * design.rollouts // wanted.gpus, design.minibatches
+    if responses % parts:
+        return EngineFlags({}, (), f"TRL: {responses} responses of a GPU are no multiple of {parts} mini-batches")
+    micro = gcd(responses // parts, MICRO)
+    try:
+        estimator = estimator_options(design.estimator)
+    except UserError as error:
+        return EngineFlags({}, (), str(error))
     flags: Flags = {
         "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": max(1, responses // micro // design.minibatches),
+        "gradient_accumulation_steps": responses // micro // parts,
         "steps_per_generation": responses // micro,
         "num_generations": design.rollouts,
         "num_iterations": design.epochs,
-        "loss_type": "dr_grpo",
-        "epsilon": _clip(design),
-        "beta": _kl(design),
-        "learning_rate": wanted.learning_rate,
+        "max_steps": design.rounds * design.epochs * parts,
         "max_completion_length": wanted.response,
-        "max_steps": design.rounds * design.epochs * design.minibatches,
+        "temperature": wanted.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
+        "learning_rate": wanted.learning_rate,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "bf16": "True",
+        **{name: str(value) if isinstance(value, bool) else value for name, value in estimator.items()},
         "model_name_or_path": wanted.model,
         "gradient_checkpointing": "True",
         "use_vllm": "True",
@@ -121,7 +138,7 @@ def _trl(wanted: EngineSettings) -> EngineFlags:
     notes = (
         f"accelerate launch --num_processes {wanted.gpus} --config_file deepspeed_zero3.yaml or fsdp2.yaml (in TRL's "
         "examples/accelerate_configs)",
-        "dr_grpo sums over tokens and divides by a constant: the design's sum, but for a factor that Adam does not see",
+        *differences(design.estimator, wanted.response, parts),
     )
     return EngineFlags(flags, notes, "")
 

@@ -14,6 +14,7 @@ from rftlab.studies.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.advise.fleet import FETCHED, FleetPlan
 from rftlab.studies.advise.models import NamedShape
 from rftlab.studies.advise.rank import Option, ProposedRun
+from rftlab.studies.advise.start import Start, changes_of
 from rftlab.studies.console.tables import put, say, table_of
 
 WIDTH = 100
@@ -34,8 +35,7 @@ PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "upd
 def show_head(console: Console, model: NamedShape, plan: FleetPlan, assumed: Assumed) -> None:
     """Model, machine, lengths."""
     say(console, f"{model.name}: {model.shape.parameters / 1e9:.2f} billion parameters, on {plan.fleet.name}")
-    if model.note:
-        say(console, f"  {model.note}", "dim")
+    _indented(console, model.note, "")
     design = plan.run.design
     say(
         console,
@@ -122,8 +122,38 @@ def show_engine(console: Console, name: str, label: str, command: EngineFlags) -
     for flag, value in command.flags.items():
         say(console, f"  {_flag(name, flag, value)}".rstrip())
     for note in command.notes:
-        for i, line in enumerate(wrap(f"note: {note}", WIDTH - 4)):
-            say(console, f"  {'  ' * (i > 0)}{line}", "dim")
+        _indented(console, note)
+
+
+def show_start(console: Console, start: Start) -> None:
+    """The configuration that advice starts from."""
+    known = start.known
+    sizes = f"B = {known.prompts or 'unknown'}, K = {known.rollouts or 'unknown'}"
+    updates = known.updates_per_round or "unknown"
+    say(console, f"your configuration ({start.tool}): {sizes}, {updates} updates a round; designs keep its estimator")
+    for note in start.notes:
+        _indented(console, note)
+
+
+def show_changes(console: Console, name: str, label: str, start: Start, command: EngineFlags) -> None:
+    """What the first design changes of the user's configuration, a line each."""
+    if command.refused:
+        say(console, f"{label} on {name}: {command.refused}", "yellow")
+        return
+    changes = changes_of(start, command)
+    say(console, f"{label}: what changes in your configuration; all else stays", "italic")
+    for change in changes:
+        say(console, f"  {change.name}: {change.old} -> {change.new}")
+    if not changes:
+        say(console, "  nothing")
+    for note in command.notes:
+        _indented(console, note)
+
+
+def _indented(console: Console, text: str, before: str = "note: ") -> None:
+    """A remark, wrapped; nothing of an empty one."""
+    for i, line in enumerate(wrap(f"{before}{text}" if text else "", WIDTH - 4)):
+        say(console, f"  {'  ' * (i > 0)}{line}", "dim")
 
 
 def _flag(engine: str, flag: str, value: str | int | float) -> str:

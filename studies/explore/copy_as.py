@@ -2,13 +2,12 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rftlab.llm.budget.duration import LENGTHS, TAIL
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.estimator import Estimator
 from rftlab.studies.advise.engines import EngineChoice, EngineSettings, engine_flags
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.explore.choices import Choices, simulation_of
@@ -16,9 +15,6 @@ from rftlab.studies.explore.jobs import SEEDS
 from rftlab.studies.explore.knobs import read
 from rftlab.studies.explore.starts import model_of, plain_pair
 from rftlab.studies.paper.pairs import start_at
-
-TOLD = ("paper_text", "paper_code", "grpo", "minimalist")
-"""Estimators that are what a trainer's `grpo` is."""
 
 
 def command_of(choices: Choices) -> str:
@@ -98,14 +94,10 @@ def trainer_of(choices: Choices, engine: EngineChoice) -> str:
     run, real = simulation_of(choices), model_of(choices.start)
     if real is None:
         raise UserError(f"start = {choices.start}: no model of ours is behind it; allowed: a pair")
-    estimator = run.design.estimator
-    plain = replace(estimator, kl=Estimator().kl) in [replace(preset(name), kl=Estimator().kl) for name in TOLD]
-    check(plain, f"estimator = {choices.estimator}: not what a trainer's grpo is; allowed: {', '.join(TOLD)}")
-    check(run.design.sampling == Design().sampling, "sampling of groups is not told to a trainer; allowed: none")
     factor = run.optimizer.learning_rate / read(choices.origin, "optimizer.learning_rate")
     prompt, response = LENGTHS.get(real.task.name, (256, 256))
     rate = float(f"{real.optimizer.learning_rate * factor:.4g}")
-    wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1)
+    wanted = EngineSettings(run.design, real.model.source, 1, TAIL * prompt, TAIL * response, rate, 1, real.temperature)
     found = engine_flags(engine, wanted)
     check(not found.refused, found.refused)
     notes = [

@@ -132,7 +132,10 @@ def test_two_pins_of_one_name_are_told_apart():
 def test_what_a_trainer_cannot_do_is_said():
     assert "num_generations=8" in text_as("TRL", Choices()).splitlines()
     assert text_as("verl", from_query("window=8&K=1")).startswith("# none of these engines has support rollouts")
-    assert text_as("verl", from_query("estimator=gspo")).startswith("# estimator = gspo: not what a trainer's grpo is")
+    assert "importance_sampling_level=sequence" in text_as("TRL", from_query("estimator=gspo")).splitlines()
+    assert text_as("TRL", from_query("estimator=rloo")).startswith("# TRL's GRPO has no baseline leave_one_out")
+    assert text_as("verl", from_query("estimator=remax")).startswith("# baseline greedy: verl hands it to no plug-in")
+    assert text_as("TRL", from_query("estimator=dapo")).startswith("# none of these engines is told which groups")
     assert all(text_as(form, from_query("B=0")).startswith("# batch_size = 0") for form in FORMS)
 
 

@@ -20,8 +20,8 @@ COMPUTE_SCORE = "compute_score"
 """The function of the reward's file."""
 
 
-def refused(run: LLMRun, cluster: Cluster) -> str:
-    """Why verl cannot run a design as it is meant; "" where it can."""
+def refused(run: LLMRun, cluster: Cluster, native: bool = False) -> str:
+    """Why verl cannot run a design as it is meant; "" where it can. native: advantages and loss are verl's own."""
     design, estimator = run.design, run.design.estimator
     name, each = name_of(estimator), design.batch_size // design.minibatches * sampled(run)
     reasons = {
@@ -29,7 +29,8 @@ def refused(run: LLMRun, cluster: Cluster) -> str:
             design.replay_window > 0
         ),
         "sampling: verl's own filter_groups is another rule": design.sampling != Sampling(),
-        f"estimator {name} is no card that comes with rftlab: verl knows those alone": name not in SHIPPED,
+        f"estimator {name} is no card that comes with rftlab: verl knows those alone": not native
+        and name not in SHIPPED,
         f"baseline {estimator.advantage.baseline}: verl hands it to no plug-in": estimator.advantage.given,
         "support rollouts: Dro is not in proportion to its advantage": (
             design.support_rollouts > 0 and isinstance(estimator.surrogate, Dro)

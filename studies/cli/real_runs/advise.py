@@ -28,8 +28,12 @@ class Advise:
     Needs neither a GPU nor the hub. Without evidence it ranks costs, and says so.
     """
 
-    model: str
-    """A folder with a config.json, that file, a known name, or a number of parameters (7e9, 7B)."""
+    model: str = ""
+    """A folder with a config.json, that file, a known name, one in the hub's local cache, or a number of parameters
+    (7e9, 7B); that of --config if left out."""
+    config: Path | None = None
+    """Configuration of TRL or verl to start from (YAML, JSON, script): designs keep its estimator, rate and lengths,
+    and what the first one changes is printed."""
     task: str = "gsm8k"
     """gsm8k, math or words; another name needs --prompt-tokens and --response-tokens."""
     gpus: str = "8xH100"
@@ -53,13 +57,15 @@ class Advise:
     results: Path = Path("results")
     """Results folder with the evidence."""
     engine: EngineChoice = "verl"
-    """Trainer in whose words the first run is told."""
-    learning_rate: float = 1e-6
-    """That the engine is told."""
+    """Trainer in whose words the first run is told; that of --config where there is one."""
+    learning_rate: float | None = None
+    """That the engine is told; that of --config, or 1e-6, if left out."""
 
     def __post_init__(self):
         check_finite("budget", self._gpu_hours(), above=0)
-        check_finite("learning_rate", self.learning_rate, above=0)
+        if self.learning_rate is not None:
+            check_finite("learning_rate", self.learning_rate, above=0)
+        check(bool(self.model or self.config), "--model is missing; allowed: a model, or --config with one")
         check_count("rounds", self.rounds, 1, 1_000_000)
         for name in ("prompt_tokens", "response_tokens"):
             if getattr(self, name) is not None:
@@ -81,34 +87,45 @@ class Advise:
         from rftlab.studies.advise.fleet import fleet_of
         from rftlab.studies.advise.models import shape_named
 
-        fleet, model, assumed = fleet_of(self.gpus), shape_named(self.model), self._assumed()
+        fleet, assumed = fleet_of(self.gpus), self._assumed()
+        start = self._start(fleet.count)
+        model = shape_named(self.model or (start.known.model if start else None) or "")
         evidence = evidence_of(self.results, self.pair, self.imported, self.rates)
-        options = self._options(fleet, model, assumed, evidence)
+        options = self._options(fleet, model, assumed, evidence, start)
         show.show_head(console, model, options[0].plan, assumed)
+        if start:
+            show.show_start(console, start)
         show.show_evidence(console, evidence)
         self._warn(console, model.name)
         show.show_options(console, options, self._gpu_hours())
         fitting = [option for option in options if option.plan.fits]
         if fitting:
-            self._propose(console, fitting, model.path)
+            self._propose(console, fitting, model.path, start)
         else:
             self._enlarge(console, options, model.shape, assumed)
         show.show_trust(console, evidence)
         return 0 if fitting else 1
 
-    def _options(self, fleet, model, assumed, evidence) -> list:
+    def _start(self, gpus: int):
+        """The user's configuration; None where none is named."""
+        from rftlab.studies.advise.start import start_of
+
+        return start_of(self.config, gpus) if self.config else None
+
+    def _options(self, fleet, model, assumed, evidence, start) -> list:
         """The designs, planned and in their order."""
         from rftlab.studies.advise.fleet import planned_on
         from rftlab.studies.advise.rank import option_of, ranked
         from rftlab.studies.advise.runs import designs_named, run_of
 
         found = []
-        for label, design in designs_named(self.designs, self.rounds).items():
+        for label, named in designs_named(self.designs, self.rounds).items():
+            design = start.changed(named) if start else named
             plan = planned_on(run_of(model.name, design, assumed), model.shape, fleet, assumed)
             found.append(option_of(label, design, plan, evidence))
         return ranked(found)
 
-    def _propose(self, console: Console, fitting: list, path: str) -> None:
+    def _propose(self, console: Console, fitting: list, path: str, start) -> None:
         """The first runs, the memory of the first, and how an engine is told it."""
         from rftlab.studies.advise import show
         from rftlab.studies.advise.rank import first_runs
@@ -117,7 +134,11 @@ class Advise:
         show.show_first(console, found, self._gpu_hours(), min(fitting, key=lambda option: option.plan.gpu_hours))
         chosen = found[0].option if found else fitting[0]
         show.show_memory(console, chosen)
-        show.show_engine(console, self.engine, chosen.label, self._told(chosen, path))
+        told = self._told(chosen, path, start)
+        if start:
+            show.show_changes(console, start.tool, chosen.label, start, told)
+        else:
+            show.show_engine(console, self.engine, chosen.label, told)
 
     def _enlarge(self, console: Console, options: list, shape, assumed) -> None:
         """On how many GPUs the smallest design would fit."""
@@ -154,18 +175,20 @@ class Advise:
         prompt, response = (own or known for own, known in zip(given, usual, strict=True))
         return Assumed(prompt, response, *QUESTIONS)
 
-    def _told(self, option, path: str):
+    def _told(self, option, path: str, start):
         """The engine's flags for a design."""
         from rftlab.studies.advise.engines import EngineSettings, engine_flags
 
         run, plan = option.plan.run, option.plan
-        limits = run.model.max_prompt_length, run.model.max_response_length
+        known = start.known if start else None
         wanted = EngineSettings(
             replace(option.design, rounds=self.rounds),
-            path,
+            (known.model if known and not self.model else None) or path,
             plan.fleet.count,
-            *limits,
-            self.learning_rate,
+            run.model.max_prompt_length,
+            (known.response_limit if known else None) or run.model.max_response_length,
+            self.learning_rate or (known.learning_rate if known else None) or 1e-6,
             plan.tensor_parallel,
+            (known.temperature if known else None) or 1.0,
         )
-        return engine_flags(self.engine, wanted)
+        return engine_flags(start.tool if start else self.engine, wanted)

@@ -1,0 +1,198 @@
+"""What TRL and verl are told is the design, and what they cannot do is said. A user's configuration is a start."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.advise import as_trl, as_verl
+from rftlab.studies.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.advise.models import REAL, shape_named
+from rftlab.studies.advise.start import changes_of, start_of
+from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
+from rftlab.studies.logs.designs import design_of
+from rftlab.studies.logs.designs.values import Reader
+from tests.support.machine.here import rftlab
+
+NAMES = sorted(name for name in SHIPPED if name in PRESETS)
+TRL = {"grpo", "dr_grpo", "paper_text", "paper_code", "replay", "lite_ppo", "gspo", "luspo", "cispo", "sapo", "vespo",
+       "two_sided", "deepseek_v32", "tis", "tis_sequence", "icepop", "mis", "grpo_verl", "grpo_trl",
+       "grpo_open_instruct", "dr_grpo_oat"}  # fmt: skip
+NOT_VERL = {"remax", "ppo", "moving_average", "spo", "optimal_baseline", "gfpo", "dapo", "deepseek_v32", "icepop",
+            "mis", "mis_geometric", "sampler_ratio", "grpo_open_instruct", "grpo_nano_aha", "ppo_verl"}  # fmt: skip
+
+
+def wanted(name: str, **changed) -> EngineSettings:
+    card = CARDS[name]
+    design = Design(32, max(8, card.rollouts), estimator=PRESETS[name], sampling=card.sampling, rounds=100)
+    return EngineSettings(replace(design, **changed), "owner/model", 8, 512, 1024, 2e-6, 1, 0.7)
+
+
+def texts(flags: dict) -> dict:
+    """As a file has them."""
+    return {name: str(value) for name, value in flags.items()}
+
+
+def in_trl(estimator: Estimator) -> Estimator:
+    """An estimator with what TRL does in its own way: the differences that are said in words."""
+    spec, aggregation, kl = estimator.advantage, estimator.aggregation, estimator.kl
+    token_sums = aggregation.kind == "seq_mean_token_sum" and estimator.ratio.level == "token"
+    return replace(
+        estimator,
+        advantage=replace(spec, eps=1e-4, ddof=1, singleton="raw"),
+        kl=replace(kl, bounded=False) if kl.kind != "none" else kl,
+        aggregation=replace(aggregation, length=1024.0 if token_sums else aggregation.length, eps=0.0, empty="skip"),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_trl_is_told_the_design_or_it_is_refused(name):
+    asked = wanted(name, minibatches=2, epochs=2)
+    found = engine_flags("trl", asked)
+    assert bool(found.refused) == (name not in TRL)
+    if found.refused:
+        return
+    known, notes = design_of(texts(found.flags), "trl", 8)
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
+    assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
+    reader = Reader(texts(found.flags))
+    assert as_trl.estimator_of(reader) == in_trl(asked.design.estimator) and not reader.notes
+    kl = asked.design.estimator.kl
+    assert found.flags["beta"] == known.kl_coefficient == (kl.coef if kl.kind != "none" else 0)
+    told = [note for note in found.notes if note.startswith(("TRL", "dr_grpo"))]
+    spec = asked.design.estimator.advantage
+    assert any("deviation of rewards" in note for note in told) == (spec.scale != "none" and spec.eps != 1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verl_is_told_the_design_or_it_is_refused(name):
+    asked = wanted(name, minibatches=2, epochs=2)
+    found = engine_flags("verl", asked)
+    assert bool(found.refused) == (name in NOT_VERL)
+    if found.refused:
+        return
+    known, notes = design_of(texts(found.flags), "verl", 8)
+    assert (known.prompts, known.rollouts, known.updates_per_round) == (32, 8, 4) and not notes
+    assert (known.learning_rate, known.temperature, known.response_limit) == (2e-6, 0.7, 1024)
+    reader = Reader(texts(found.flags))
+    assert as_verl.estimator_of(reader) == asked.design.estimator and not reader.notes
+
+
+def test_what_trls_defaults_would_change_is_set():
+    flags = engine_flags("trl", wanted("dr_grpo", minibatches=4)).flags
+    assert flags["lr_scheduler_type"] == "constant" and flags["warmup_steps"] == 0
+    assert (flags["scale_rewards"], flags["loss_type"], flags["beta"]) == ("none", "dr_grpo", 0.0)
+    assert flags["vllm_importance_sampling_correction"] == "False" == flags["mask_truncated_completions"]
+    assert (flags["bf16"], flags["max_steps"]) == ("True", 400)
+    batch = flags["per_device_train_batch_size"] * 8 * flags["gradient_accumulation_steps"]
+    assert batch == 32 * 8 // 4 and flags["steps_per_generation"] == 4 * flags["gradient_accumulation_steps"]
+    assert engine_flags("trl", wanted("paper_text")).flags["use_bias_correction_kl"] == "False"
+    sequence = engine_flags("trl", wanted("gspo")).flags
+    assert (sequence["importance_sampling_level"], sequence["epsilon"], sequence["epsilon_high"]) == (
+        "sequence",
+        3e-4,
+        4e-4,
+    )
+
+
+def test_verl_gets_the_clip_that_it_reads():
+    actor = "actor_rollout_ref.actor"
+    flags = engine_flags("verl", wanted("paper_text")).flags
+    assert (flags[f"{actor}.clip_ratio_low"], flags[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
+    assert flags[f"{actor}.clip_ratio_c"] > 1e6 and flags[f"{actor}.optim.lr_scheduler_type"] == "constant"
+    assert engine_flags("verl", wanted("paper_code")).flags[f"{actor}.clip_ratio_c"] == 3.0
+
+
+def test_sizes_that_trl_cannot_split_are_refused():
+    asked = wanted("dr_grpo", minibatches=32)._replace(gpus=64)
+    assert "no multiple of 32 mini-batches" in engine_flags("trl", asked).refused
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"loss_type": "new"}, "loss_type = new"),
+        ({"epsilon": "$EPS"}, "epsilon is not known"),
+        ({"scale_rewards": "other"}, "scale_rewards = other"),
+        ({"loss_type": "cispo"}, "epsilon_high above 1"),
+    ],
+)
+def test_an_estimator_that_is_unknown_is_refused(config, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        as_trl.estimator_of(Reader({"num_generations": 8, **config}))
+
+
+GRPO = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "per_device_train_batch_size": 8, "num_generations": 8,
+        "gradient_accumulation_steps": 4, "learning_rate": 2e-6, "loss_type": "dapo", "epsilon_high": 0.28,
+        "max_completion_length": 1024, "lr_scheduler_type": "cosine", "temperature": 0.9}  # fmt: skip
+
+
+def test_advice_starts_from_a_configuration_of_trl(tmp_path):
+    path = tmp_path / "grpo.json"
+    path.write_text(json.dumps(GRPO))
+    status, text = rftlab("advise", "--config", path, "--designs", "16x16")
+    assert status == 0 and "Qwen/Qwen2.5-0.5B-Instruct" in text and "B = 32, K = 8, 1 updates a round" in text
+    lines = text.partition("what changes in your configuration")[2].splitlines()
+    assert "  num_generations: 8 -> 16" in lines and "  lr_scheduler_type: cosine -> constant" in lines
+    assert not any(line.startswith(("  learning_rate", "  epsilon", "  loss_type", "  temperature")) for line in lines)
+    assert "the default of TRL 1.16 is" in text and all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_advice_starts_from_a_script_of_verl(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 "
+        "actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
+        "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.path=$MODEL\n"
+    )
+    start = start_of(path, 8)
+    assert (start.known.prompts, start.known.rollouts, start.epochs, start.minibatches) == (64, 4, 1, 2)
+    assert start.estimator == PRESETS["paper_code"]
+    design = start.changed(Design(32, 8, rounds=100))
+    assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
+    found = {change.name: change for change in changes_of(start, engine_flags("verl", EngineSettings(
+        design, "MODEL", 8, 512, 512, 1e-6, 1)))}  # fmt: skip
+    assert found["data.train_batch_size"][1:] == ("64", "32") and found["actor_rollout_ref.rollout.n"][1:] == ("4", "8")
+    assert "actor_rollout_ref.actor.use_kl_loss" not in found
+    status, text = rftlab("advise", "--config", path)
+    assert status == 2 and "model" in text
+
+
+def test_a_configuration_that_advice_cannot_start_from_is_a_line(tmp_path):
+    (tmp_path / "rl.toml").write_text("[orchestrator]\nbatch_size = 64\ngroup_size = 8\n")
+    for path in (tmp_path / "rl.toml", tmp_path / "none.json"):
+        status, text = rftlab("advise", "--config", path, "--model", "7B")
+        assert status == 2 and "Traceback" not in text and path.name in text
+    status, text = rftlab("advise")
+    assert status == 2 and "--model is missing" in text
+
+
+def test_a_number_takes_the_shape_of_a_real_model_which_is_named():
+    found = shape_named("1.7B")
+    assert "HuggingFaceTB/SmolLM2-1.7B" in found.note and found.shape == REAL["HuggingFaceTB/SmolLM2-1.7B"]
+    for name, size in (("Qwen/Qwen2.5-7B", 7.62), ("meta-llama/Llama-3.1-8B", 8.03), ("Qwen/Qwen3-4B", 4.02)):
+        assert math.isclose(REAL[name].parameters / 1e9, size, rel_tol=2e-3)
+    assert shape_named("Qwen/Qwen2.5-7B-Instruct").shape == REAL["Qwen/Qwen2.5-7B"]
+
+
+def test_a_name_in_the_hubs_local_cache_is_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match="local cache"):
+        shape_named("owner/mine")
+    folder = tmp_path / "models--owner--mine"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("abc123")
+    (folder / "snapshots" / "abc123").mkdir(parents=True)
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+              "num_hidden_layers": 2, "vocab_size": 1000}  # fmt: skip
+    (folder / "snapshots" / "abc123" / "config.json").write_text(json.dumps(config))
+    found = shape_named("owner/mine")
+    assert (found.shape.layers, found.shape.hidden, found.path) == (2, 64, "owner/mine")
+    (folder / "refs" / "main").write_text("../../../x")
+    with pytest.raises(UserError, match="local cache"):
+        shape_named("owner/mine")
