@@ -39,7 +39,7 @@ class Start(NamedTuple):
         return replace(design, estimator=estimator, epochs=self.epochs, minibatches=parts)
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """A setting that a design changes."""
 
     name: str
@@ -63,7 +63,7 @@ def start_of(path: Path, processes: int) -> Start:
     return Start(tool, config, known, tuple(said), estimator, epochs, max(1, updates // epochs))
 
 
-def changes_of(start: Start, told: EngineFlags) -> list[Change]:
+def changes_of(start: Start, told: EngineFlags) -> list[SettingChange]:
     """What a design changes of a configuration, in the order of its settings. A setting that is not stated has its
     trainer's default."""
     words = _WORDS[start.tool]
@@ -76,10 +76,10 @@ def changes_of(start: Start, told: EngineFlags) -> list[Change]:
             shown = (
                 str(value) if stated else f"not stated, {words.LIBRARY} has {old}" if old is not None else "not stated"
             )
-            found.append(Change(name, shown, str(new)))
+            found.append(SettingChange(name, shown, str(new)))
     for name in _REPLACED[start.tool]:
         if at(start.config, name) is not None:
-            found.append(Change(name, str(at(start.config, name)), "not stated"))
+            found.append(SettingChange(name, str(at(start.config, name)), "not stated"))
     return found
 
 

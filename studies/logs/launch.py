@@ -131,6 +131,8 @@ def _add(text: str, shell: Shell, found: Launch, seen: set[int], within: Unknown
         elif "=" in token:
             name, value = token.split("=", 1)
             _set(found.dotted, name.lstrip("+~"), value, shell, within)
+        elif token.endswith(":") and place < len(tokens):  # YAML in a here-document
+            _set(found.dotted, token[:-1], tokens[place], shell, within)
         elif isinstance(mark, Unknown) and started:
             _open(mark, shell, found, seen)
         started = started or token.endswith(".py") or token == "-m" or bool(found.flags or found.dotted)

@@ -181,6 +181,8 @@ class Shell:
             return Unknown(written, TWICE)
         numbered = [(number, event) for number, event in enumerate(events)
                     if event.place != place or not (own == name or event.fallback)]  # fmt: skip
+        plain = {event.place for _, event in numbered if not event.fallback}
+        numbered = [pair for pair in numbered if not (pair[1].fallback and pair[1].place in plain)]  # N=${N:=16}
         if not numbered:
             sourced = self._sources[:1] and self._sources[0] < place and name not in "@*"
             return Unknown(written, SOURCED) if sourced else None

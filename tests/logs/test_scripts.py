@@ -71,6 +71,7 @@ UNLESS = {
     "by itself": ("N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
     "without a colon": (VERL.format(n="${N-16}"), "unless N is set in the environment"),
     "that is kept": (": ${N:=16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
+    "kept by itself": ("export N=${N:=16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
     "kept where it is used": (VERL.format(n='"${N:=16}"'), "unless N is set in the environment"),
     "exported": ("export N=${N:-16}\n" + VERL.format(n="$N"), "unless N is set in the environment"),
     "of a default": (VERL.format(n="${N:-${M:-16}}"), "M is set in the environment"),
@@ -199,6 +200,16 @@ def test_a_script_that_starts_two_things_of_one_library(tmp_path):
     first = "trl sft --per_device_train_batch_size 16 --learning_rate 2e-5\n"
     design, _ = told(tmp_path, first + TRL.format(b=32, lr="1e-6"))
     assert (design.prompts, design.learning_rate) == (16, 1e-6)
+
+
+def test_a_configuration_that_a_script_writes(tmp_path):
+    text = "N=16\ncat > c.yaml <<{0}\nnum_generations: {1}\nper_device_train_batch_size: 32\nEOF\n"
+    text += "trl grpo --config c.yaml"
+    assert told(tmp_path, text.format("EOF", "16"))[0].rollouts == 16
+    assert told(tmp_path, text.format("EOF", "$N"))[0].rollouts == 16
+    for quoted, value in (("'EOF'", "$N"), ("EOF", "$M")):
+        design, notes = told(tmp_path, text.format(quoted, value))
+        assert design.rollouts is None and any("num_generations is " in note for note in notes)
 
 
 PYTHON = "import os\n{before}\nargs = GRPOConfig(per_device_train_batch_size=8, num_generations={n})\n"
