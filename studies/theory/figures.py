@@ -1,8 +1,8 @@
 """The figures of the theory page. Drawn like those of studies/report/figures.py: no pyplot, the same look, equal data
 give equal bytes.
 
-Each takes a table of a function `curves_...` below, names its lines at their right ends, and returns the figure with the
-table.
+Each takes a table of a function `curves_...` below, names its lines at their right ends, and returns the figure with
+the table.
 """
 
 from typing import Any
