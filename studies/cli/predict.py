@@ -82,6 +82,18 @@ class Predict(_Forecasting):
     rate, 32x8@1e-6; those of the runs if left out."""
     quick: bool = False
     """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
+    base: float | None = None
+    """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
+    the first evaluations if left out."""
+    questions: int | None = None
+    """Of imported runs: responses behind a test Pass@1, where the log does not tell."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.base is not None:
+            check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
+        if self.questions is not None:
+            check_count("questions", self.questions, 1, 10**9)
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -90,11 +102,12 @@ class Predict(_Forecasting):
 
         if is_imported(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
+            asked += (self.base, self.questions)
             predict_imported(console, self.pair, *asked)
             return 0
-        check(
-            not self.designs, f"designs = {' '.join(self.designs)}; allowed: with --pair imported:NAME or public:SOURCE"
-        )
+        for name, given in (("designs", self.designs), ("base", self.base), ("questions", self.questions)):
+            value = " ".join(given) if isinstance(given, tuple) else given
+            check(given in ((), None), f"{name} = {value}; allowed: with --pair imported:NAME or public:SOURCE")
         self._predict_grid(console)
         return 0
 

@@ -4,12 +4,17 @@ Which of the two it is, the known runs decide alone. A world that cannot end the
 ended knows nothing of others; the law then has the same runs, and less to be wrong in.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from rftlab.shared.design import Design
+from rftlab.studies.forecast.evidence import Evidence
 from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.predict import Forecast
+from rftlab.studies.law.limits import FAILING, beyond
 
 MISFIT = 0.1
 """Mean distance from the ends of the known runs above which the simulator is not asked. Chosen by hand, between the
@@ -24,11 +29,37 @@ class Recommended(NamedTuple):
     forecast: CellForecast
 
 
-def recommended(simulated: Forecast | None, law: CellForecast) -> Recommended:
-    """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case."""
-    if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
-        return Recommended("simulator", simulated.forecast)
-    return Recommended("law", law)
+def recommended(simulated: Forecast | None, law: CellForecast, outside: Sequence[str] = ()) -> Recommended:
+    """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case.
+    outside: why each cell is beyond what was measured, "" where it is not (studies/law/limits.py); such a cell gets
+    a low forecast with a wide interval."""
+    own = simulated is not None and (simulated.misfit <= MISFIT or law.draws is None)
+    source, forecast = ("simulator", simulated.forecast) if simulated is not None and own else ("law", law)
+    return Recommended(source, _limited(forecast, outside))
+
+
+def _limited(forecast: CellForecast, outside: Sequence[str]) -> CellForecast:
+    far = np.array([bool(reason) for reason in outside])
+    if not far.any():
+        return forecast
+    middle, low, high = FAILING
+    draws = None if forecast.draws is None else np.where(far, middle, forecast.draws)
+    bounds = (middle, low, np.fmax(forecast.high, high))
+    columns = zip(forecast[:3], bounds, strict=True)
+    return CellForecast(*(np.where(far, value, column) for column, value in columns), draws)
+
+
+def outside(evidence: Evidence, cells: Sequence[Design], rates: Sequence[float | None], split: str) -> list[str]:
+    """Why each cell is beyond what was measured; "" where it is not. rates: None where it is that of the known runs."""
+    runs = evidence.tried(split)
+    return [beyond(cell, rate, runs) for cell, rate in zip(cells, rates, strict=True)]
+
+
+def best_of(table: pd.DataFrame) -> str:
+    """The cell in budget with the highest forecast that is not outside what was measured; "" where there is none.
+    table: columns cell, forecast, in_budget, outside."""
+    inside = table[table["in_budget"] & (table["outside"] == "") & table["forecast"].notna()]
+    return "" if inside.empty else str(inside.sort_values("forecast").iloc[-1]["cell"])
 
 
 def halfway(simulated: Forecast | None, law: CellForecast) -> CellForecast:

@@ -14,6 +14,7 @@ from rftlab.shared.curve import SPLITS, Curve
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
+from rftlab.studies.law.limits import TriedRun
 from rftlab.studies.law.noise import MeasuredNoise, of_base
 from rftlab.studies.pilot.pilot import PilotMeasurements
 
@@ -111,6 +112,17 @@ TYPICAL = MeasuredNoise(0.04, 0.04, 0.45, 0.25)
 rounds (0.0004 to 0.05, 0.11 to 0.66) to the pilots of `tiny` (0.07 to 0.08, 1)."""
 
 
+def noise_text(noise: MeasuredNoise) -> str:
+    """Which r and phi forecasts take, and whether somebody measured them."""
+    values = f"r = {noise.between:.3g} ± {noise.between_error:.2g}, phi = {noise.gain:.3g} ± {noise.gain_error:.2g}"
+    if noise != TYPICAL:
+        return f"r and phi, from the pilot's gradients: {values}"
+    return (
+        f"guessed: {values}; nobody measured them here, and these are defaults, chosen for the paper's simulated pairs "
+        "and the base models of `tiny`"
+    )
+
+
 class OtherPair(NamedTuple):
     """A pair of which all is known that a forecast of another one may use: train and test Pass@1."""
 
@@ -133,6 +145,8 @@ class Evidence(NamedTuple):
     others: tuple[OtherPair, ...] = ()
     learning_rate: float | None = None
     """At which designs are forecast; each run's own if left out."""
+    guessed_base: tuple[float, float, float] | None = None
+    """Pass@1 of the base model where nobody measured it: a guess, and the bounds that it is drawn between."""
 
     def steps(self, run: Observed) -> np.ndarray:
         """The rounds of a run (points,) as rounds at the forecasts' learning rate: while steps are short, curves of
@@ -141,12 +155,21 @@ class Evidence(NamedTuple):
             return run.rounds.astype(np.float64)
         return run.rounds * (run.learning_rate / self.learning_rate)
 
+    def tried(self, split: str = "test") -> list[TriedRun]:
+        """What limits of forecasts (studies/law/limits.py) look at."""
+        column = SPLITS.index(split)
+        return [
+            TriedRun(run.design, run.learning_rate, run.values[seen, column], run.errors[seen, column])
+            for run in self.runs
+            if (seen := np.isfinite(run.values[:, column])).any()
+        ]
+
     def base(self, split: str = "test") -> float:
-        """Pass@1 of the base model; nan where it was not measured."""
+        """Pass@1 of the base model, measured or guessed; nan where neither is known."""
         if self.facts.strict is not None:
             return self.facts.strict
         found = [run.values[0, SPLITS.index(split)] for run in self.runs if run.rounds[0] == 0]
-        return float(np.mean(found)) if found else float("nan")
+        return float(np.mean(found)) if found else self.guessed_base[0] if self.guessed_base else float("nan")
 
     @property
     def freedom(self) -> float:

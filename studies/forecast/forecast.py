@@ -12,14 +12,15 @@ from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import kind_of
 from rftlab.studies.forecast.calibrate import Posterior
-from rftlab.studies.forecast.combine import ForecastSource, recommended
-from rftlab.studies.forecast.evidence import Evidence, evidence_of
+from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
+from rftlab.studies.forecast.evidence import TYPICAL, Evidence, evidence_of
 from rftlab.studies.forecast.knobs import answer_rates
 from rftlab.studies.forecast.others import language_others, whole_pairs
 from rftlab.studies.forecast.plain import CellForecast, bare
 from rftlab.studies.forecast.posterior import calibrated
 from rftlab.studies.forecast.predict import Forecast, ends_of, predict
 from rftlab.studies.forecast.quick import columns_of, quick_forecasts
+from rftlab.studies.law.noise import MeasuredNoise
 from rftlab.studies.paper.experiments import label
 from rftlab.studies.paper.pairs import linear_of, start_at
 from rftlab.studies.pilot.grid import CELLS, PILOT_CELLS
@@ -137,9 +138,10 @@ class Grid(NamedTuple):
 
     table: pd.DataFrame
     """A row per cell: cell, rollouts, share (of the grid's rollouts), forecast, low, high, measured (nan where the
-    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, and the
-    simulator's, the law's and each plain forecast."""
+    pilot did not run it), best (chance that the cell is within CLOSE of the best one in budget), in_budget, outside
+    (why it is beyond what was measured, "" where it is not), and the simulator's, the law's and each plain forecast."""
     recommended: str
+    """"" where every cell in budget is outside what was measured."""
     saved: float
     """Share of the grid's rollouts that need not be spent: all but the pilot's and one run of the recommended
     design, where the pilot has none."""
@@ -147,6 +149,8 @@ class Grid(NamedTuple):
     """Whose forecast is in the column of that name."""
     misfit: float = 0.0
     """Of the simulator at the ends of the pilot's runs; nan where it was not asked."""
+    noise: MeasuredNoise = TYPICAL
+    """r and phi of the law."""
 
 
 def check_budget(pilot: PilotMeasurements, budget: int | None) -> None:
@@ -190,7 +194,8 @@ def grid_from(
     check_budget(pilot, budget)
     within = spent <= (budget if budget is not None else spent.max())
     forecasts = quick_forecasts(evidence, designs)
-    source, forecast = recommended(simulated, forecasts["law"])
+    far = outside(evidence, designs, (None,) * len(designs), "test")
+    source, forecast = recommended(simulated, forecasts["law"], far)
     shown = {"simulator": bare(np.full(len(designs), np.nan)) if simulated is None else simulated.forecast} | forecasts
     measured = {run.cell: float(run.curve.test_pass_at_1[-1]) for run in pilot.runs if not run.diverged}
     cells = [label(design) for design in designs]
@@ -205,13 +210,14 @@ def grid_from(
             "measured": [measured.get(cell, np.nan) for cell in cells],
             "best": _chances(forecast, within),
             "in_budget": within,
+            "outside": far,
         }
         | columns_of(shown)
     )
-    chosen = table[within].sort_values("forecast").iloc[-1]
-    still_to_run = 0.0 if chosen["cell"] in measured else float(chosen["share"])
+    chosen = best_of(table)
+    still_to_run = 0.0 if chosen in ("", *measured) else float(table.loc[table["cell"] == chosen, "share"].iloc[0])
     misfit = np.nan if simulated is None else simulated.misfit
-    return Grid(table, chosen["cell"], 1 - pilot.fraction - still_to_run, source, misfit)
+    return Grid(table, chosen, 1 - pilot.fraction - still_to_run, source, misfit, evidence.noise)
 
 
 def _chances(forecast: CellForecast, within: np.ndarray) -> np.ndarray:

@@ -12,15 +12,14 @@ from rich.text import Text
 from rftlab.shared.errors import check
 from rftlab.shared.folders import folder_below
 from rftlab.studies.console.tables import say
+from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior
-from rftlab.studies.forecast.combine import ForecastSource, recommended
+from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.forecast import fits, fitted
 from rftlab.studies.forecast.imported import (
-    FreeDesign,
     Imported,
     check_calibration,
-    designs_from,
     imported_evidence,
     rates_of,
 )
@@ -28,7 +27,7 @@ from rftlab.studies.forecast.page import write_page
 from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, forecasts_at
-from rftlab.studies.forecast.show import BESIDE_TEXT, beside_of, show_posterior, whose
+from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
 from rftlab.studies.report.figures import save
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
@@ -72,9 +71,10 @@ class FreeForecast(NamedTuple):
 
     table: pd.DataFrame
     """A row a design: cell (BxK or BxK@RATE), rollouts, forecast, low, high (80%), measured (nan where no run has it),
-    in_budget, simulator, law, still, gain, sigmoid."""
+    in_budget, outside (why it is beyond what was measured, "" where it is not), simulator, law, still, gain,
+    sigmoid."""
     recommended: str
-    """The best in budget."""
+    """The best in budget; "" where all are outside what was measured."""
     source: ForecastSource
     """Whose forecast is in the column of that name."""
     misfit: float
@@ -91,10 +91,12 @@ def predict_imported(
     threads: int,
     quiet: bool,
     quick: bool = False,
+    base: float | None = None,
+    questions: int | None = None,
 ) -> None:
     """Forecast designs BxK or BxK@RATE, print, write root/forecast/NAME/forecast.csv and a figure. quick: without the
-    simulator, which knows one learning rate alone."""
-    found = imported_evidence(name, root)
+    simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes them."""
+    found = imported_evidence(name, root, base, questions)
     asked = designs_from(texts, found)
     designs = tuple(one.design for one in asked)
     if not quick:
@@ -103,8 +105,6 @@ def predict_imported(
         check(not named, f"designs {', '.join(named)}: the simulator forecasts at the runs' learning rate; add --quick")
     least = min(per_round(design) * design.rounds for design in designs)
     check(budget is None or budget >= least, f"budget = {budget} rollouts; allowed: {least} or more with these designs")
-    base = not quick or np.isfinite(found.evidence.base("test"))
-    check(bool(base), f"{name} has no test Pass@1 of the base model (round 0); without it --quick says nothing")
     simulated, notes = None, [TRUST]
     if quick:
         _opened(console, found, root)
@@ -119,7 +119,7 @@ def predict_imported(
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
     say(console, f"forecast: {place}")
-    page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, notes)
+    page = write_page(place.parent, f"{name}: forecast", made.table, made.recommended, [*found.remarks, *notes])
     say(console, f"page: {page}")
 
 
@@ -129,7 +129,8 @@ def _table(
     designs, rates = (tuple(column) for column in zip(*asked, strict=True))
     measured = _measured(found)
     forecasts = forecasts_at(found.evidence, designs, rates)
-    source, forecast = recommended(simulated, forecasts["law"])
+    far = outside(found.evidence, designs, rates, "test")
+    source, forecast = recommended(simulated, forecasts["law"], far)
     table = pd.DataFrame(
         {
             "cell": [one.label for one in asked],
@@ -138,13 +139,13 @@ def _table(
             "low": forecast.low,
             "high": forecast.high,
             "measured": [measured.get(one.label, np.nan) for one in asked],
+            "outside": far,
         }
     )
     nothing = bare(np.full(len(designs), np.nan))
     table = table.assign(**columns_of({"simulator": simulated.forecast if simulated else nothing} | forecasts))
     table["in_budget"] = table["rollouts"] <= (budget if budget is not None else table["rollouts"].max())
-    best = str(table[table["in_budget"]].sort_values("forecast").iloc[-1]["cell"])
-    return FreeForecast(table, best, source, simulated.misfit if simulated else np.nan)
+    return FreeForecast(table, best_of(table), source, simulated.misfit if simulated else np.nan)
 
 
 def _measured(found: Imported) -> dict[str, float]:
@@ -171,6 +172,7 @@ def show(console: Console, made: FreeForecast, found: Imported) -> None:
         table.add_row(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
     console.print(table)
     where = "" if made.table["in_budget"].all() else " in budget"
-    say(console, f"highest forecast{where}: {made.recommended}", "dim")
+    say_outside(console, made.table)
+    say(console, f"highest forecast{where}: {made.recommended}" if made.recommended else NOTHING, "dim")
     say(console, whose(made.source, made.misfit), "dim")
     say(console, f"beside it: {BESIDE_TEXT}", "dim")

@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
-from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed
+from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, noise_text
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
 from rftlab.studies.imported.groups import Group, groups_of
 from rftlab.studies.imported.level import few, parse_imported, runs_of
+from rftlab.studies.imported.means import mean_curve
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.paper.pairs import SIZES
 
@@ -28,6 +30,13 @@ ADVANTAGES = {
     "leave_one_out": Advantage("leave_one_out"),
 }
 """Those of imported runs that the simulator has."""
+SEQUENCE_MEANS = {
+    "seq-mean-token-mean",
+    "seq_mean_token_mean",
+    "grpo",
+    "mean over responses of per-response token mean",
+}
+"""A mean over responses of token means, as verl, rftlab, TRL (`loss_type`) and collections of logs call it."""
 TEST = ("test", "pass_at_1")
 MAX_RUNS = 8
 """Designs of one calibration, each of which every parameter set simulates."""
@@ -57,8 +66,10 @@ class Imported(NamedTuple):
     """What was left out or taken as given, in words."""
 
 
-def imported_evidence(name: str, root: Path) -> Imported:
-    """Evidence from `imported:NAME` or a part of it. Raises UserError, naming what is missing, where there is none."""
+def imported_evidence(name: str, root: Path, base: float | None = None, questions: int | None = None) -> Imported:
+    """Evidence from `imported:NAME` or a part of it. base: test Pass@1 of the untrained model, and questions: responses
+    behind an evaluation, where the logs do not tell; both outrank them. Raises UserError, naming what is missing, where
+    there is none."""
     one = parse_imported(name)
     runs = runs_of(one, root)
     groups = groups_of(runs, TEST, one.task)
@@ -73,7 +84,17 @@ def imported_evidence(name: str, root: Path) -> Imported:
         label, reason = next(iter(reasons.items()))
         raise UserError(f"{name}: {label}: {reason}")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
-    return alike_evidence(name, one.slug, runs, usable, remarks)
+    if base is not None:
+        remarks.append(f"taken: the untrained model's test Pass@1 is {base:g}, as told (--base)")
+        usable = [with_base(group, base) for group in usable]
+    return alike_evidence(name, one.slug, runs, usable, remarks, questions)
+
+
+def with_base(group: Group, base: float) -> Group:
+    """The group with a told Pass@1 of the untrained model in the place of any that was measured."""
+    later = group.curves[group.curves["round"] > 0]
+    told = pd.DataFrame({"run": list(group.runs), "round": 0, "value": base})
+    return group._replace(curves=pd.concat([told, later], ignore_index=True))
 
 
 def _check_alike(name: str, groups: tuple[Group, ...]) -> None:
@@ -139,23 +160,64 @@ def spent(group: Group) -> int:
     return group.last * prompts * rollouts
 
 
-def alike_evidence(name: str, slug: str, runs: list[ImportedRun], groups: list[Group], remarks: list[str]) -> Imported:
-    """Evidence from groups of one task and model that can be simulated."""
+def alike_evidence(
+    name: str,
+    slug: str,
+    runs: list[ImportedRun],
+    groups: list[Group],
+    remarks: list[str],
+    questions: int | None = None,
+) -> Imported:
+    """Evidence from groups of one task and model that can be simulated. questions: responses behind an evaluation;
+    those of the logs if left out."""
     rounds = max(group.last for group in groups)
     numbers = np.concatenate([group.curves["n"] for group in groups])
     known = np.isfinite(numbers)
-    responses = int(np.nanmedian(numbers)) if known.any() else RESPONSES
-    remarks += [] if known.any() else [f"taken: {RESPONSES} responses behind an evaluation, which the logs do not tell"]
+    responses = questions or (int(np.nanmedian(numbers)) if known.any() else RESPONSES)
+    if questions or not known.any():
+        why = "as told (--questions)" if questions else "which the logs do not tell; --questions N does"
+        remarks += [f"taken: {responses} responses behind an evaluation, {why}"]
     task = groups[0].task
     widest = max(_sizes(group)[0] for group in groups)
     n_train, n_test = SIZES.get(task, (max(TRAIN_QUESTIONS, widest), responses))
     remarks += [] if task in SIZES else [f"taken: {n_train} training and {n_test} test questions"]
     family, facts = _base(runs, groups)
     observed = tuple(_observed(group, responses, first=facts is None) for group in groups)
-    remarks += [f"{group.label}: {text}" for group in groups if (text := _updates(group)[1])]
+    for group in groups:
+        remarks += [f"{group.label}: {text}" for text in (*group.design.assumed, _updates(group)[1]) if text]
+        if len(group.runs) > 1:
+            behind = sorted(set(mean_curve(group.curves)["runs"]))
+            few_runs = f", {behind[0]} of them behind some points" if len(behind) > 1 else ""
+            remarks.append(f"{group.label}: mean of {behind[-1]} runs{few_runs}")
     evidence = Evidence(Facts(paced(family, rounds), n_train, n_test, *(facts or (None, None))), observed)
+    if np.isnan(evidence.base()):
+        evidence = evidence._replace(guessed_base=(guess := guessed_base(groups)))
+        remarks.append(
+            f"guessed: the untrained model's test Pass@1 is {guess[0]:.3f}, between {guess[1]:.3f} and {guess[2]:.3f}, "
+            "from the first points after round 0; nobody measured it (predict --base P tells)"
+        )
+    remarks.append(noise_text(evidence.noise))
     labels = tuple(group.label for group in groups)
     return Imported(name, slug, evidence, labels, rounds, responses, tuple(remarks))
+
+
+def guessed_base(groups: list[Group]) -> tuple[float, float, float]:
+    """Pass@1 before training that the first points of the curves point back to, and bounds.
+
+    The line through the first two evaluations is followed back to round 0. Learning is fastest at first, so the bound
+    below is as far again and half as far below, and one of 0.05 more; the bound above is 0.02 above the first value.
+    Of 38 public curves whose base was measured these bounds hold it in 89%; where only later evaluations are there, in
+    fewer (71% from the second, 53% from the fourth).
+    """
+    found = []
+    for group in groups:
+        curve = mean_curve(group.curves[group.curves["round"] > 0]).head(2)
+        rounds, values = curve["round"].to_numpy(), curve["mean"].to_numpy()
+        slope = (values[1] - values[0]) / (rounds[1] - rounds[0]) if len(curve) > 1 else values[0] / rounds[0]
+        found.append((float(np.clip(values[0] - slope * rounds[0], 0.0, values[0])), float(values[0])))
+    middle, first = np.mean(found, axis=0)
+    low = max(0.0, middle - 2 * (first - middle) - 0.05)
+    return float(middle), float(low), float(min(1.0, first + 0.02))
 
 
 def _base(runs: list[ImportedRun], groups: list[Group]):
@@ -177,15 +239,14 @@ def _base(runs: list[ImportedRun], groups: list[Group]):
 
 def _observed(group: Group, responses: int, first: bool) -> Observed:
     """Up to POINTS points of the mean test curve after round 0, and with `first` the one at round 0."""
-    curve = group.curves.groupby("round")["value"].agg(["mean", "count"]).reset_index()
-    curve = curve[curve["count"] == len(group.runs)] if (curve["count"] == len(group.runs)).sum() > 2 else curve
+    curve = mean_curve(group.curves)
     later = curve[curve["round"] > 0]
     chosen = later.iloc[np.unique(np.linspace(len(later) / POINTS, len(later), POINTS).round().astype(int).clip(1) - 1)]
     if first:
         chosen = pd.concat([curve[curve["round"] == 0], chosen])
     values = np.column_stack([np.full(len(chosen), np.nan), chosen["mean"]])
     inner = np.clip(values, 0.01, 0.99)
-    errors = np.sqrt(inner * (1 - inner) / (responses * chosen["count"].to_numpy()[:, None]))
+    errors = np.sqrt(inner * (1 - inner) / (responses * chosen["runs"].to_numpy()[:, None]))
     design, rate = design_of(group, int(chosen["round"].max())), group.design.learning_rate
     return Observed(design, chosen["round"].to_numpy(), values, errors, learning_rate=rate)
 
@@ -196,10 +257,12 @@ def design_of(group: Group, rounds: int) -> Design:
     (prompts, rollouts), (updates, _) = _sizes(group), _updates(group)
     known = group.design.advantage if rollouts > 1 else None
     advantage = ADVANTAGES.get(known or "raw", ADVANTAGES["raw"])
+    parts = set((group.design.loss or "").split(", "))
+    aggregation = Aggregation("seq_mean_token_mean") if parts & SEQUENCE_MEANS else Aggregation()
     return Design(
         batch_size=prompts,
         rollouts=rollouts,
-        estimator=Estimator(advantage=advantage),
+        estimator=Estimator(advantage=advantage, aggregation=aggregation),
         rounds=every * -(-rounds // every),
         eval_every=every,
         **updates,
@@ -216,69 +279,3 @@ def _updates(group: Group) -> tuple[dict[str, Any], str]:
     if _sizes(group)[0] % count == 0:
         return {"minibatches": count}, f"{count} updates a round are taken as mini-batches of one pass"
     return {"epochs": count}, f"{count} updates a round are taken as passes over all of it"
-
-
-class FreeDesign(NamedTuple):
-    """A design to forecast, whatever the grid."""
-
-    design: Design
-    learning_rate: float | None
-    """That of the runs if None."""
-
-    @property
-    def label(self) -> str:
-        """BxK, with its learning rate where one was named: 32x8@1e-05."""
-        rate = "" if self.learning_rate is None else f"@{self.learning_rate:g}"
-        return f"{self.design.batch_size}x{self.design.rollouts}{rate}"
-
-
-def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[FreeDesign, ...]:
-    """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
-    run, and for its learning rate where runs have several; those of the runs where none is named. Raises UserError for
-    anything else."""
-    runs, several = imported.evidence.runs, len(rates_of(imported)) > 1
-    asked = [_parsed(text) for text in texts] or [
-        (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
-    ]
-    if several or any(rate is not None for *_, rate in asked):
-        known = all(run.learning_rate is not None for run in runs)
-        check(known, f"{imported.name}: a learning rate is not known; allowed: runs that all have one (#RUN)")
-    usual = runs[0].learning_rate if several else None
-    sized = [
-        (_free(runs[0].design, batch, rollouts, imported.rounds), rate or usual) for batch, rollouts, rate in asked
-    ]
-    found = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
-    widest, there = max(one.design.batch_size for one in found), imported.evidence.facts.n_train
-    check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
-    most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in found)
-    check(most <= MAX_ROLLOUTS, f"a design of {most:,} rollouts; allowed: at most {MAX_ROLLOUTS:,}")
-    return found
-
-
-def _parsed(text: str) -> tuple[int, int, float | None]:
-    """B, K and the learning rate of BxK or BxK@RATE."""
-    sizes, at, rate = text.partition("@")
-    batch, _, rollouts = sizes.partition("x")
-    whole = all(part.isdecimal() and part.isascii() and 1 <= int(part[:9]) <= 65536 for part in (batch, rollouts))
-    check(whole, f"design = {text!r}; allowed: BxK or BxK@RATE, such as 32x8 or 32x8@1e-6, B and K from 1 to 65536")
-    if not at:
-        return int(batch), int(rollouts), None
-    try:
-        value = float(rate)
-    except ValueError:
-        value = 0.0
-    check(0 < value <= 1, f"design = {text!r}; allowed: a learning rate above 0 and up to 1 behind @")
-    return int(batch), int(rollouts), value
-
-
-def _free(first: Design, batch: int, rollouts: int, rounds: int) -> Design:
-    parts = first.minibatches if batch % first.minibatches == 0 else 1
-    return Design(
-        batch,
-        rollouts,
-        estimator=first.estimator,
-        rounds=rounds,
-        eval_every=rounds,
-        epochs=first.epochs,
-        minibatches=parts,
-    )

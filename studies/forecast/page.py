@@ -8,6 +8,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from rftlab.studies.forecast.figures import grid_figure
+from rftlab.studies.forecast.show import NOTHING
 from rftlab.studies.report.figures import write_whole
 from rftlab.studies.report.panels import chart_of
 from rftlab.studies.report.report import template
@@ -16,7 +17,7 @@ from rftlab.studies.results.claims import short
 from rftlab.studies.runs.about import commit, versions
 
 PAGE = "forecast.html"
-OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget")
+OWN = ("cell", "rollouts", "share", "forecast", "low", "high", "measured", "best", "in_budget", "outside")
 """Columns that the page shows in a way of its own; all others are forecasts beside it."""
 
 
@@ -24,18 +25,19 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     """Write folder/forecast.html and return its path; the figure's files lie beside it.
 
     table: a row a design, as `Grid.table` or `FreeForecast.table`; columns that are not known are shown as forecasts
-    beside. notes: sentences on how far to trust it.
+    beside. recommended: "" for none. notes: sentences on how far to trust it.
     """
     figure, _ = grid_figure(table, "")
     context = {
         "title": title,
         "figures": {"forecast": Markup(svg_of(chart_of(figure)))},
         "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
-        "chosen": _row(table.set_index("cell", drop=False).loc[recommended].to_dict()),
+        "chosen": next((_row(row) for row in table[table["cell"] == recommended].to_dict("records")), None),
+        "nothing": NOTHING,
         "shown": {name: name in table for name in OWN},
         "beside": beside_of(table),
         "facets": {},
-        "trust": [*seen(table, recommended), *notes],
+        "trust": [*(seen(table, recommended) if recommended else []), *notes],
         "about": {"commit": commit(), **versions()},
     }
     text = template("forecast.html.j2").render(context)

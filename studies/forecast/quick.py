@@ -11,7 +11,7 @@ from rftlab.studies.law.curve import KnownRun, LawCurve, fit_curve, forecast, le
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """One curve against tau (studies/law/curve.py) through all known points; where other pairs are known, the medians
-    of its prior are theirs. nan without the base model or a point after round 0."""
+    of its prior are theirs. nan without the base model, measured or guessed, or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
     runs = [
         KnownRun(run.design, evidence.steps(run)[later], run.values[later, column])
@@ -21,7 +21,8 @@ def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> C
     if np.isnan(base) or not runs:
         return bare(np.full(len(cells), np.nan))
     prior = learnt([curve_of(other, column) for other in evidence.others])
-    found = forecast(base, runs, evidence.noise, cells, prior=prior)
+    within = evidence.guessed_base[1:] if evidence.guessed_base else None
+    found = forecast(base, runs, evidence.noise, cells, prior=prior, base_within=within)
     return CellForecast(found.median, found.low, found.high, found.expected)
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 from rftlab.studies.console.tables import number, plain_table, say
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
+from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
 from rftlab.studies.forecast.quick import QUICK
 from rftlab.studies.pilot.pilot import PilotMeasurements
@@ -101,12 +102,15 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
             style="bold green" if chosen else "" if row.in_budget else "dim",
         )
     console.print(table)
-    chosen = grid.table.set_index("cell").loc[grid.recommended]
-    say(
-        console,
-        f"recommended: {short(grid.recommended)}, {chosen['forecast']:.3f}; with {chosen['best']:.0%} it is "
-        f"within {CLOSE} of the best design in budget",
-    )
+    say_outside(console, grid.table)
+    for row in grid.table[grid.table["cell"] == grid.recommended].itertuples():
+        say(
+            console,
+            f"recommended: {short(row.cell)}, {row.forecast:.3f}; with {row.best:.0%} it is "
+            f"within {CLOSE} of the best design in budget",
+        )
+    if not grid.recommended:
+        say(console, NOTHING)
     say(
         console,
         f"the pilot cost {pilot.fraction:.1%} of the grid's rollouts; with one run of this design "
@@ -118,9 +122,19 @@ def show_grid(console: Console, grid: Grid, pilot: PilotMeasurements) -> None:
         f"within {CLOSE} of the best design in budget",
     )
     say(console, whose(grid.source, grid.misfit))
+    say(console, noise_text(grid.noise))
     say(console, f"beside it: {BESIDE_TEXT}")
 
 
+def say_outside(console: Console, table: pd.DataFrame) -> None:
+    """A line for each reason why designs are outside what was measured."""
+    for reason, own in table[table["outside"] != ""].groupby("outside", sort=False):
+        cells = [short(str(cell)) for cell in own["cell"]]
+        more = f" and {len(cells) - 6} more" if len(cells) > 6 else ""
+        say(console, f"outside what was measured: {', '.join(cells[:6])}{more}: {reason}", "yellow")
+
+
+NOTHING = "nothing is recommended: every design in budget is outside what was measured"
 BESIDE_TEXT = (
     "law = one curve in rounds of effective batch (docs/law.md); still = the nearest known run; gain = the baseline "
     "and other pairs' mean gain; sigmoid = a saturating curve in rollouts"

@@ -12,6 +12,7 @@ from matplotlib.ticker import NullFormatter
 
 from rftlab.studies.imported.ends import Ends, table_of
 from rftlab.studies.imported.groups import Group, RunGroups
+from rftlab.studies.imported.means import mean_curve
 from rftlab.studies.logs.run import ImportedRun
 from rftlab.studies.report.figures import BAR, BARS, GREY, PALETTE, Drawn, key, styled
 from rftlab.studies.report.panels import note
@@ -142,7 +143,7 @@ def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
 
 
 def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
-    """Mean, lowest and highest over the runs of each group: on rounds that all of them have, else on a common grid."""
+    """Mean, lowest and highest over the runs of each group at common places, with the runs behind each point."""
     parts = [_line(side.name, group, axis) for side in sides for group in side.groups]
     parts = [part for part in parts if part is not None]
     columns = ["level", "model", "task", "design", "round", "x", "mean", "lowest", "highest", "runs"]
@@ -152,11 +153,11 @@ def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
 def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
     if (axis == "rollouts" and group.per_round is None) or (axis == "seconds" and not group.timed):
         return None
-    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", sort=False, observed=True)]
     column = "seconds" if axis == "seconds" else "round"
-    at = _common_places([run[column].to_numpy() for run in runs], column == "round")
-    values = np.array([np.interp(at, run[column], run["value"]) for run in runs])
-    rounds = at if column == "round" else np.interp(at, runs[0]["seconds"], runs[0]["round"]).round(1)
+    line = mean_curve(group.curves, column)
+    at, first = line[column].to_numpy(), group.curves[group.curves["run"] == group.curves["run"].iloc[0]]
+    first = first.sort_values("round")
+    rounds = at if column == "round" else np.interp(at, first["seconds"], first["round"]).round(1)
     x = {"fraction": at / max(group.last, 1), "rollouts": at * (group.per_round or 0)}.get(axis, at)
     keep = x > 0 if axis == "rollouts" else np.full(len(x), True)
     frame = pd.DataFrame(
@@ -167,22 +168,10 @@ def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
             "design": group.label,
             "round": rounds,
             "x": x.astype(float),
-            "mean": values.mean(axis=0),
-            "lowest": values.min(axis=0),
-            "highest": values.max(axis=0),
-            "runs": len(runs),
         }
+        | {name: line[name] for name in ("mean", "lowest", "highest", "runs")}
     )
     return frame[keep]
-
-
-def _common_places(places: list[np.ndarray], whole: bool) -> np.ndarray:
-    """Where all runs of a group were evaluated; where that differs, as many places on what they share."""
-    if all(np.array_equal(places[0], other) for other in places[1:]):
-        return places[0]
-    first, last = max(own.min() for own in places), min(own.max() for own in places)
-    grid = np.linspace(first, max(first, last), int(np.median([len(own) for own in places])))
-    return np.unique(grid.round().astype(int)) if whole else grid
 
 
 @styled

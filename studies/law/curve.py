@@ -158,24 +158,28 @@ def forecast(
     designs: tuple[Design, ...],
     seed: int = 0,
     prior: CurvePrior = VAGUE,
+    base_within: tuple[float, float] | None = None,
 ) -> LawForecast:
     """Pass@1 of designs at their rounds, from points of some runs.
 
     Its spread is that of r and phi, of the fit, and of single runs about the curve: to each draw of r and phi a curve
     is fitted with the runs and the prior's medians moved within their spreads (randomised maximum likelihood), because
-    where a curve levels off, pace and ceiling are far from normal. Takes a second or less; equal arguments give equal
+    where a curve levels off, pace and ceiling are far from normal. base_within: bounds between which a base model that
+    nobody measured is drawn evenly. Takes a second or less; equal arguments give equal
     numbers.
     """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 36], dtype=np.uint64)))
     first, curves, found = fit_curve(base, runs, noise.ratios, prior=prior), [], []
-    for ratios in drawn(noise, WORLDS):
+    low, high = base_within or (base, base)
+    bases = low + (high - low) * (np.random.default_rng(seed).permutation(WORLDS) + 0.5) / WORLDS
+    for start, ratios in zip(bases, drawn(noise, WORLDS), strict=True):
         moved = [run._replace(values=run.values + first.residual * rng.standard_normal()) for run in runs]
-        curve = fit_curve(base, moved, ratios, start=first.x, prior=prior.moved(rng))
+        curve = fit_curve(float(start), moved, ratios, start=first.x, prior=prior.moved(rng))
         tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
         curves.append(curve.at(tau))
         found.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
-    median, low, high = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
-    return LawForecast(median, low, high, np.array(curves))
+    bounds = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
+    return LawForecast(*bounds, np.array(curves))
 
 
 def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:

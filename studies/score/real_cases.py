@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rftlab.shared.design import Design
@@ -68,7 +69,8 @@ def _case(name: str, runs: list[ImportedRun], groups: list[Group]) -> Case:
     truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
     facts = found.evidence.facts
     sizes, rates = (facts.n_train, found.questions), tuple(group.design.learning_rate for group in others)
-    return Case(name, found.evidence, (first.label,), cells, {"test": truth}, sizes, False, rates)
+    guessed = tuple(text for text in found.remarks if text.startswith("guessed: the untrained"))
+    return Case(name, found.evidence, (first.label,), cells, {"test": truth}, sizes, False, rates, remarks=guessed)
 
 
 def _ended(group: Group) -> Design:
@@ -76,9 +78,10 @@ def _ended(group: Group) -> Design:
 
 
 def _ends(group: Group) -> list[float]:
-    """Of each run, the value at the last round that all have."""
-    curves = group.curves[group.curves["round"] <= group.last].sort_values("round")
-    return curves.groupby("run", observed=True)["value"].last().tolist()
+    """Of each run, the value at the last round that all reached, from the line between its evaluations around it."""
+    runs = [run.sort_values("round") for _, run in group.curves.groupby("run", observed=True)]
+    found = [np.interp(group.last, run["round"], run["value"], left=np.nan) for run in runs]
+    return [float(value) for value in found if np.isfinite(value)]
 
 
 def _unique(group: Group, groups: list[Group]) -> str:

@@ -42,9 +42,11 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     folder = folder_below(root, "score", slug)
     check_writable(folder)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
+    _announce(console, cases, quiet)
     tables = []
-    for case in cases:
-        with steps_of(console, case.pair, quiet) as step:
+    for number, case in enumerate(cases, start=1):
+        title = f"{case.pair}, {number} of {len(cases)}"
+        with steps_of(console, title, quiet) as step:
             tables.append(
                 score(
                     root,
@@ -60,6 +62,23 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
     say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
+
+
+SECONDS = 80
+"""Of one core that a calibration to a pilot of `tiny` takes, without compiling: three took 220 s on a server of 2026.
+Longer runs take longer."""
+
+
+def _announce(console: Console, cases: list[Case], quiet: bool) -> None:
+    """What is guessed or missing, and how long it takes, before it begins."""
+    for case in cases:
+        for text in case.remarks:
+            say(console, f"{case.pair}: {text}", "dim")
+    todo = sum(case.simulated for case in cases)
+    if todo and not quiet:
+        minutes = max(1, round(todo * SECONDS / 60))
+        text = f"{todo} calibrations of about {SECONDS} s of one core or more each, {minutes} minutes of it in all"
+        say(console, f"{text}; what an earlier call finished is read")
 
 
 def split_of(case: Case) -> dict:

@@ -20,7 +20,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.errors import check
 from rftlab.studies.forecast.calibrate import Progress
-from rftlab.studies.forecast.combine import halfway, recommended
+from rftlab.studies.forecast.combine import halfway, outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, evidence_of
 from rftlab.studies.forecast.others import finals, language_others, paper_ends, paper_others, paper_pairs, whole_pairs
 from rftlab.studies.forecast.paper import paper_evidence
@@ -60,6 +60,8 @@ class Case(NamedTuple):
     """Learning rates of the held-out cells; those of the known runs where left out or None."""
     seed: int = 0
     """Of the runs that the evidence comes from."""
+    remarks: tuple[str, ...] = ()
+    """What was guessed, in words."""
 
     @property
     def held_out(self) -> tuple[str, ...]:
@@ -146,12 +148,15 @@ def _simulated(
 
 def _scored(case: Case, part: str, simulated: Forecast | None) -> pd.DataFrame:
     truth, cells = case.truth[part][list(case.cells)], tuple(case.cells.values())
-    forecasts = forecasts_at(case.evidence, cells, case.rates or (None,) * len(cells), part)
-    chosen = recommended(simulated, forecasts["law"])
+    rates = case.rates or (None,) * len(cells)
+    forecasts = forecasts_at(case.evidence, cells, rates, part)
+    far = outside(case.evidence, cells, rates, part)
+    chosen = recommended(simulated, forecasts["law"], far)
     nothing = bare(np.full(len(cells), np.nan))
     ours = {"forecast": chosen.forecast, "simulator": simulated.forecast if simulated else nothing}
     forecasts = ours | {"halfway": halfway(simulated, forecasts["law"])} | forecasts
     table = pd.DataFrame({"pair": case.pair, "split": part, "cell": list(case.cells), "source": chosen.source})
+    table["outside"] = far
     table = table.assign(truth=truth.mean().to_numpy(), **columns_of(forecasts))
     for name in INTERVALS:
         low, high = forecasts[name].low, forecasts[name].high
@@ -169,10 +174,10 @@ def check_split(case: Case) -> None:
 
 
 def rank_agreement(forecast: pd.Series, truth: pd.Series) -> float:
-    """Spearman's rank correlation; 0 for a forecast that is the same for all cells, nan for fewer than three."""
+    """Spearman's rank correlation; 0 where all forecasts or all truths are the same, nan for fewer than three cells."""
     if len(truth) < 3:
         return float("nan")
-    return 0.0 if forecast.nunique() == 1 else float(stats.spearmanr(forecast, truth).statistic)
+    return 0.0 if min(forecast.nunique(), truth.nunique()) == 1 else float(stats.spearmanr(forecast, truth).statistic)
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:

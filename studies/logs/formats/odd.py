@@ -5,7 +5,7 @@ from pathlib import Path
 from rftlab.shared.errors import UserError
 from rftlab.studies.logs.text import LARGEST_STEP
 
-_MISSING = ("", "nan", "na", "none", "null")
+MISSING = ("", "nan", "na", "none", "null")
 """How a cell says that it has no value."""
 
 
@@ -19,7 +19,7 @@ class Odd:
     def stepless(self, step: int | None, text: str, place: int) -> bool:
         """Count a row; whether it has no step. One whose cell is empty is no reason to doubt the others."""
         self._rows += 1
-        if step is None and text.strip().lower() not in _MISSING:
+        if step is None and text.strip().lower() not in MISSING:
             self._stepless += 1
             self._cells.setdefault(
                 "", f"line {place}: {self._step} = {_shown(text)} is no whole number from 0 to {LARGEST_STEP}"

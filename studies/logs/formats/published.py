@@ -4,6 +4,7 @@ there are any, `n, task, source_step, seconds`; what is known of each run in `ru
 import csv
 import math
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ import numpy as np
 from rftlab.shared.errors import UserError, check, plain
 from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.designs.values import count, real, word
+from rftlab.studies.logs.formats.odd import MISSING
 from rftlab.studies.logs.formats.tables import header_of, rows_of, table_of
 from rftlab.studies.logs.names import RATES
 from rftlab.studies.logs.run import KnownDesign, Piece, RawRun
@@ -83,6 +85,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict
     found: dict[Key, LongSeries] = {}
     times: dict[str, dict[int, float]] = {}
     known: dict[tuple[str, ...], LongSeries] = {}
+    without: Counter[str] = Counter()
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             cells.append("")  # what is at -1
@@ -95,12 +98,27 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict
                 _check_runs(path, found)
             done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
             done = whole(done)
+            if done is None and cells[numbers[0]].strip().lower() in MISSING:
+                without[plain(texts[0].strip())[:LONGEST]] += 1
+                continue
             if done is None or value is None or (own.rate and not 0 <= value <= 1 and math.isfinite(value)):
                 _refuse(f"{path}: line {place}", own, cells[numbers[0]], done, cells[numbers[1]])
             own.add(done, value, n, whole(step))
             if seconds is not None and math.isfinite(seconds):
                 times.setdefault(plain(texts[0].strip())[:LONGEST], {})[done] = seconds
-    return found, times, table.notes
+    found = {key: part for key, part in found.items() if len(part.rounds)}
+    check(bool(found) or not without, f"{path}: no row has a round; allowed: rows with 0, 1, 2 ..")
+    return found, times, table.notes + _roundless(without, {key[0] for key in found})
+
+
+def _roundless(without: Counter[str], runs: set[str]) -> list[str]:
+    """What to tell of rows whose cell of a round is empty, as of logs that count seconds alone."""
+    if not without:
+        return []
+    gone = [name for name in without if name not in runs]
+    named = ", ".join(gone[:4]) + (f" and {len(gone) - 4} more" if len(gone) > 4 else "")
+    whole_runs = f"; nothing is left of {len(gone)} run{'s' * (len(gone) > 1)}: {named}" if gone else ""
+    return [f"rows without a round left out: {without.total()}, of {len(without)} runs{whole_runs}"]
 
 
 def _key(texts: tuple[str, ...], where: str) -> Key:

@@ -11,7 +11,8 @@ import pytest
 from rftlab.shared.curve import Curve
 from rftlab.shared.errors import UserError
 from rftlab.studies.compare.free import known_of
-from rftlab.studies.forecast.imported import designs_from, imported_evidence
+from rftlab.studies.forecast.asked import designs_from
+from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
 from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
 from rftlab.studies.imported.groups import groups_of
@@ -221,14 +222,6 @@ def test_forecasts_of_a_pre_trained_model_say_how_far_to_trust_them(tmp_path, pa
     page = (tmp_path / "results" / "forecast" / pair / "forecast.html").read_text()
     assert status == 0
     assert ["How far to trust it: not far" in told for told in (text, page)] == [warned, warned]
-
-
-def test_without_the_base_model_the_law_says_nothing(tmp_path):
-    collection(tmp_path, "late", {"z": {"gsm8k": [0.3, 0.4, 0.5]}}, {"z": FACTS}, first=10)
-    arguments = ("predict", "--pair", "imported:late", "--designs", "8x4", "--quick", "--results", tmp_path / "results")
-    status, text = rftlab(*arguments)
-    assert status == 2 and "has no test Pass@1 of the base model (round 0)" in text and text.count("\n") == 1
-    assert not (tmp_path / "results" / "forecast").exists()
 
 
 def test_no_test_values_are_no_evidence(tmp_path):

@@ -1,0 +1,306 @@
+"""Forecasts end where measurements do; what nobody measured is guessed and said; repeats are averaged at common
+rounds."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.aggregation import Aggregation
+from rftlab.shared.design import Design
+from rftlab.shared.errors import UserError
+from rftlab.shared.estimator import Estimator
+from rftlab.studies.forecast.combine import outside, recommended
+from rftlab.studies.forecast.evidence import Evidence, Observed
+from rftlab.studies.forecast.imported import guessed_base, imported_evidence
+from rftlab.studies.forecast.knobs import SHORT, Facts
+from rftlab.studies.forecast.plain import CellForecast
+from rftlab.studies.forecast.quick import law
+from rftlab.studies.imported.groups import groups_of
+from rftlab.studies.imported.means import mean_curve
+from rftlab.studies.law.limits import FAILING, TriedRun, beyond
+from rftlab.studies.logs import read_logs
+from rftlab.studies.logs.store import write_collection
+from rftlab.studies.score.real_cases import imported_cases
+from rftlab.studies.score.score import score
+from tests.support.estimators.vectors import ROOT
+from tests.support.machine.here import rftlab
+from tests.support.web.reports import without_script
+
+FACTS = {"prompts_per_round": 32, "rollouts_per_prompt": 8, "updates_per_round": 1, "advantage": "group_mean"}
+FACTS |= {"learning_rate": 1e-5}
+RISE = {0: 0.1, 10: 0.3, 20: 0.4, 30: 0.45, 40: 0.48}
+GROUP, RAW = Advantage("group_mean"), Advantage("none")
+PUBLIC = ROOT.parent / "shared" / "data"
+
+
+def collection(folder: Path, runs: dict[str, tuple[dict[int, float], dict]], n: int | None = 500) -> Path:
+    """Keep runs, each its test values by round and its cells of runs.csv; returns the results folder."""
+    (folder / "c").mkdir()
+    with (folder / "c" / "curves.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run_id", "round", "split", "metric", "value", "n", "task"])
+        for name, (curve, _) in runs.items():
+            writer.writerows([name, at, "test", "pass_at_1", value, n or "", "t"] for at, value in curve.items())
+    pd.DataFrame([{"run_id": name, **FACTS, **cells} for name, (_, cells) in runs.items()]).to_csv(
+        folder / "c" / "runs.csv", index=False
+    )
+    write_collection(folder / "results", "c", read_logs([folder / "c" / "curves.csv"]))
+    return folder / "results"
+
+
+def predicted(results: Path, *arguments: str, pair: str = "imported:c") -> tuple[str, pd.DataFrame]:
+    """What `rftlab predict --quick` prints, and its table."""
+    status, text = rftlab("predict", "--pair", pair, "--quick", "--results", results, *arguments)
+    assert status == 0, text
+    (place,) = results.glob("forecast/*/forecast.csv")
+    table = pd.read_csv(place, keep_default_na=False, na_values=[""]).set_index("cell")
+    return text, table.sort_values("forecast", ascending=False)
+
+
+def design(batch: int = 32, rollouts: int = 8, advantage: Advantage = GROUP, kind="seq_mean_token_sum", **more):
+    return Design(batch, rollouts, estimator=Estimator(advantage=advantage, aggregation=Aggregation(kind)), **more)
+
+
+def tried(*values: float, rate: float | None = 1e-5, **parts) -> TriedRun:
+    return TriedRun(design(**parts), rate, np.array(values), np.full(len(values), 0.01))
+
+
+RISEN = np.array([[0.3, 0.3], [0.5, 0.5]])
+GOOD = tried(0.1, 0.3, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "rate", "words"),
+    [
+        (design(), 1e-5, ""),
+        (design(256), 1.5e-5, ""),
+        (design(8), 1e-7, ""),
+        (design(), 1.6e-5, "a learning rate of 1.6e-05, more than 1.5 times 1e-05"),
+        (design(), 0.01, "a learning rate of 0.01"),
+        (design(advantage=RAW, kind="seq_mean_token_mean"), None, "the raw reward with a mean over responses"),
+        (design(rollouts=1, advantage=RAW, kind="seq_mean_token_mean"), None, "the raw reward with a mean over"),
+        (design(advantage=RAW), None, ""),
+        (design(advantage=RAW, kind="token_mean"), None, ""),
+        (design(kind="seq_mean_token_mean"), None, ""),
+        (design(rollouts=1), None, "no baseline"),
+        (design(rollouts=1, advantage=Advantage("leave_one_out")), None, "no baseline"),
+        (design(rollouts=1, support_rollouts=7), None, ""),
+        (design(rollouts=1, replay_window=8), None, ""),
+        (design(rollouts=1, advantage=RAW), None, ""),
+        (design(epochs=4), None, ""),
+        (design(epochs=5), None, "5 updates a round"),
+        (design(256, epochs=16), None, "16 updates a round"),
+        (design(minibatches=8), None, "8 updates a round"),
+        (design(8192, minibatches=32), None, ""),
+    ],
+)
+def test_each_limit_is_said_in_words(asked, rate, words):
+    found = beyond(asked, rate, [GOOD])
+    assert found.count("; ") == 0 and (words in found if words else found == "")
+
+
+def test_what_was_measured_and_held_is_not_outside():
+    raw = {"advantage": RAW, "kind": "seq_mean_token_mean"}
+    assert beyond(design(**raw), 1e-5, [tried(0.1, 0.5, **raw)]) == ""
+    assert "raw reward" in beyond(design(64, **raw), 1e-5, [tried(0.1, 0.5, **raw)])
+    assert beyond(design(64, epochs=8), None, [tried(0.1, 0.5, epochs=8)]) == ""
+    assert beyond(design(256, 1), None, [tried(0.1, 0.5, rollouts=1, advantage=RAW)]) == ""
+
+
+@pytest.mark.parametrize("failed", [(0.1, 0.5, 0.02), (0.1, 0.15, 0.2)])
+def test_a_rate_that_failed_is_no_support(failed):
+    """A run that fell, or that ends far below one at a lower rate, does not raise the highest rate; alone it supports
+    nothing."""
+    runs = [GOOD, tried(*failed, rate=1e-4)]
+    for rate in (2e-5, 1e-4, 1.2e-4):
+        assert "times 1e-05, the highest that held" in beyond(design(), rate, runs)
+    assert beyond(design(), 1e-5, runs) == ""
+    assert beyond(design(), 1e-5, [tried(0.1, 0.5, 0.02)]) == "no known run held what it had learnt"
+    assert beyond(design(), None, [tried(0.02, 0.01)]) == "", "a fall within its errors is none"
+
+
+def test_limits_hold_for_whoever_forecasts():
+    """The simulator's and the law's forecast alike: low, wide, and never above a design that was measured."""
+    evidence = Evidence(
+        Facts(SHORT, 2048, 64, 0.1, 0.5),
+        (
+            Observed(
+                design(), np.array([10, 20]), np.array([[0.3, 0.3], [0.5, 0.5]]), np.full((2, 2), 0.01), None, 1e-5
+            ),
+        ),
+    )
+    cells, rates = (design(rounds=20, eval_every=20),) * 2, (1e-5, 1e-3)
+    far = outside(evidence, cells, rates, "test")
+    assert far[0] == "" and far[1] != ""
+    plain = CellForecast(np.array([0.5, 0.9]), np.array([0.4, 0.8]), np.array([0.6, 0.95]), np.full((3, 2), 0.9))
+    found = recommended(None, plain, far).forecast
+    assert found.values.tolist() == [0.5, FAILING[0]] and found.low.tolist() == [0.4, 0] and found.high[1] == 0.95
+    assert found.draws is not None and (found.draws == [0.9, FAILING[0]]).all()
+
+
+def test_a_rate_far_above_is_not_recommended(tmp_path):
+    results = collection(tmp_path, {"a": (RISE, {})})
+    text, table = predicted(results, "--designs", "32x8@1e-5", "32x8@1e-3", "1x1@1e-2", "32x1@1e-5")
+    assert "highest forecast: 32x8@1e-05" in text and text.count("outside what was measured") >= 3
+    assert table.index[0] == "32x8@1e-05" and table["outside"].notna().tolist() == [False, True, True, True]
+    assert table["forecast"].iloc[1:].eq(0.1).all() and table["low"].iloc[1:].eq(0).all()
+    assert (table["high"].iloc[1:] >= 0.35).all()
+    page = next(results.glob("forecast/*/forecast.html")).read_text()
+    assert page.count("outside what was measured: ") == 3 and "<b>32x8@1e-05</b>" in page
+
+
+def test_where_all_is_outside_nothing_is_recommended(tmp_path):
+    results = collection(tmp_path, {"a": (RISE, {})})
+    text, _ = predicted(results, "--designs", "32x8@1e-3", "8x8@1e-2")
+    assert "nothing is recommended: every design in budget is outside what was measured" in text
+    page = without_script(next(results.glob("forecast/*/forecast.html")).read_text())
+    assert "Nothing is recommended" in page and "highest forecast" not in text and "<small>recommended" not in page
+
+
+@pytest.mark.parametrize(("loss", "flagged"), [("seq-mean-token-mean", True), ("grpo", True), ("token-mean", False)])
+def test_how_a_log_s_loss_averages_tokens_decides_of_a_raw_reward(tmp_path, loss, flagged):
+    cells = {"advantage": "raw", "loss_aggregation": loss}
+    _, table = predicted(collection(tmp_path, {"a": (RISE, cells)}), "--designs", "32x8", "64x8")
+    assert table["outside"].notna().to_dict() == {"32x8": False, "64x8": flagged}
+
+
+def test_scores_know_the_limits(tmp_path):
+    fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
+    results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
+    (case,) = imported_cases("imported:c", results)
+    table = score(results, case, 0, 1)
+    assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
+    assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public runs are not here")
+def test_a_public_run_that_failed_is_not_recommended(tmp_path):
+    """From a real run at 3e-5; the real one at 2e-4 is at 0.000."""
+    write_collection(tmp_path / "results", "c", read_logs([PUBLIC / "runs" / "curves.csv"]))
+    asked = ("32x8@1e-5", "32x8@3e-5", "32x8@1e-4", "32x8@2e-4", "32x8@1e-2")
+    text, table = predicted(tmp_path / "results", "--designs", *asked, pair="imported:c#shibuki/lr3e-5")
+    assert "highest forecast: 32x8@3e-05" in text and table["outside"].notna().tolist() == [False] * 2 + [True] * 3
+
+
+def test_what_nobody_measured_is_said(tmp_path):
+    late = {at: value for at, value in RISE.items() if at}
+    results = collection(tmp_path, {"a": (late, {})}, n=None)
+    text, _ = predicted(results, "--designs", "32x8", "8x8")
+    assert "guessed: r = 0.04 ± 0.04, phi = 0.45 ± 0.25; nobody measured them" in text
+    assert "guessed: the untrained model's test Pass@1 is 0.200, between 0.000 and 0.320" in text
+    assert "taken: 100 responses behind an evaluation" in text
+    assert "nobody measured" in next(results.glob("forecast/*/forecast.html")).read_text()
+    text, _ = predicted(results, "--designs", "32x8", "8x8", "--base", "0.1", "--questions", "700")
+    assert "test Pass@1 is 0.1, as told (--base)" in text and "700 responses behind an evaluation, as told" in text
+    assert "the untrained model's test Pass@1 is 0.200" not in text
+
+
+def test_a_guessed_base_widens_the_forecast(tmp_path):
+    late = {at: value for at, value in RISE.items() if at}
+    found = imported_evidence("imported:c", collection(tmp_path, {"a": (late, {})})).evidence
+    middle, cells = found.guessed_base[0], (design(1, rounds=5, eval_every=5),)
+    sure = found._replace(guessed_base=(middle, middle, middle))
+    wide, narrow = (law(made, cells) for made in (found, sure))
+    assert wide.high[0] - wide.low[0] > narrow.high[0] - narrow.low[0] + 0.05
+
+
+def test_a_told_base_and_size_are_those_of_a_log_that_has_them(tmp_path):
+    late = {at: value for at, value in RISE.items() if at}
+    (tmp_path / "late").mkdir()
+    measured, told = collection(tmp_path, {"a": (RISE, {})}), collection(tmp_path / "late", {"a": (late, {})}, None)
+    whole = imported_evidence("imported:c", measured).evidence
+    found = imported_evidence("imported:c", told, 0.1, 500).evidence
+    cells = (design(8, rounds=40, eval_every=40),)
+    assert found.guessed_base is None and np.array_equal(found.runs[0].values, whole.runs[0].values, equal_nan=True)
+    for mine, other in zip(law(found, cells), law(whole, cells), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    replaced = imported_evidence("imported:c", measured, 0.05).evidence
+    assert replaced.base() == 0.05 and whole.base() == 0.1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--base", "1.2"), "base = 1.2; allowed: 0 to 1"),
+        (("--base", "nan"), "base = nan; allowed: 0 to 1"),
+        (("--questions", "0"), "questions = 0; allowed: 1"),
+    ],
+)
+def test_a_base_or_size_that_cannot_be_is_a_line(flags, words, tmp_path):
+    status, text = rftlab("predict", "--pair", "imported:c", *flags, "--results", tmp_path)
+    assert status == 2 and words in text and text.count("\n") == 1
+
+
+def test_a_base_is_for_imported_runs_alone(tmp_path):
+    status, text = rftlab("predict", "--base", "0.4", "--results", tmp_path)
+    assert status == 2 and "base = 0.4; allowed: with --pair imported:NAME" in text
+
+
+def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
+    curves = {"up": {10: 0.2, 20: 0.3}, "down": {10: 0.3, 20: 0.1}, "one": {200: 0.4}, "full": {10: 1.0, 20: 1.0}}
+    runs = {name: (curve, {"prompts_per_round": 2**i}) for i, (name, curve) in enumerate(curves.items(), 1)}
+    found = imported_evidence("imported:c", collection(tmp_path, runs))
+    assert 0 <= found.evidence.guessed_base[1] <= found.evidence.guessed_base[0] <= found.evidence.guessed_base[2] <= 1
+    read = read_logs([tmp_path / "c" / "curves.csv"])
+    groups = {group.runs[0]: group for group in groups_of(read, ("test", "pass_at_1"))}
+    assert guessed_base([groups["up"]])[0] == pytest.approx(0.1) and guessed_base([groups["one"]])[0] == 0
+    assert guessed_base([groups["down"]])[0] == 0.3 and guessed_base([groups["full"]])[0] == 1
+
+
+def test_a_score_without_a_base_says_what_is_missing(tmp_path):
+    late = {at: value for at, value in RISE.items() if at}
+    results = collection(tmp_path, {"a": (late, {}), "b": (late, {"prompts_per_round": 64})})
+    status, text = rftlab("score", "--what", "imported:c", "--results", results)
+    assert status == 0 and "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
+
+
+def test_a_mean_of_runs_is_of_all_of_them(tmp_path):
+    """Ten runs whose evaluations are near each other, not equal: the mean of parallel lines is the line."""
+    runs = {}
+    for i in range(10):
+        later = {at + i: 0.1 + 0.002 * (at + i) + 0.001 * i for at in range(20, 201, 20)}
+        runs[f"r{i}"] = ({0: 0.1} | later, {})
+    results = collection(tmp_path, runs)
+    (run,) = imported_evidence("imported:c", results).evidence.runs
+    assert run.rounds[0] == 0 and run.rounds[1:].min() >= 29 and run.rounds.max() <= 200
+    np.testing.assert_allclose(run.values[1:, 1], 0.1 + 0.002 * run.rounds[1:] + 0.0045, atol=1e-3)
+    inner = run.values[1:, 1]
+    np.testing.assert_allclose(run.errors[1:, 1], np.sqrt(inner * (1 - inner) / 5000), rtol=1e-6)
+    text, _ = predicted(results, "--designs", "32x8")
+    assert "mean of 10 runs" in text
+
+
+def test_no_run_is_continued_and_each_point_says_how_many_are_behind_it():
+    def frame(name, curve):
+        return pd.DataFrame({"run": name, "round": list(curve), "value": list(curve.values())})
+
+    line = mean_curve(pd.concat([frame("a", {0: 0.1, 10: 0.3, 30: 0.5}), frame("b", {5: 0.2, 20: 0.8, 40: 0.9})]))
+    assert line["round"].tolist() == [0, 5, 20, 30] or line["round"].tolist() == [0, 5, 10, 30]
+    assert line["runs"].tolist() == [1, 2, 2, 2] and line["mean"].iloc[0] == 0.1
+    assert line["mean"].iloc[1] == pytest.approx((0.2 + 0.2) / 2)
+    assert line["mean"].iloc[3] == pytest.approx((0.5 + 0.85) / 2)
+    apart = mean_curve(pd.concat([frame("a", {1: 0.1, 2: 0.2}), frame("b", {8: 0.6, 9: 0.7})]))
+    assert set(apart["runs"]) == {1} and apart["mean"].isin([0.1, 0.2, 0.6, 0.7]).all()
+    same = mean_curve(pd.concat([frame("a", {0: 0.0, 4: 1.0}), frame("b", {0: 0.5, 4: 0.5})]))
+    rows = same[["round", "mean", "lowest", "highest", "runs"]].to_numpy().tolist()
+    assert rows == [[0, 0.25, 0, 0.5, 2], [4, 0.75, 0.5, 1, 2]]
+
+
+def test_rows_without_a_round_are_left_out_and_said(tmp_path):
+    (tmp_path / "c.csv").write_text(
+        "run_id,round,split,metric,value,seconds\n"
+        "a,1,test,pass_at_1,0.5,\na,,test,pass_at_1,0.6,60\ntimed,,test,pass_at_1,0.7,60\ntimed,NA,test,pass_at_1,0.8,90\n"
+    )
+    (run,) = read_logs([tmp_path / "c.csv"])
+    assert run.name == "a" and run.curves["value"].tolist() == [0.5]
+    assert "rows without a round left out: 3, of 2 runs; nothing is left of 1 run: timed" in run.notes
+    (tmp_path / "c.csv").write_text("run_id,round,split,metric,value\na,,test,pass_at_1,0.5\n")
+    with pytest.raises(UserError, match="no row has a round"):
+        read_logs([tmp_path / "c.csv"])
+    (tmp_path / "c.csv").write_text("run_id,round,split,metric,value\na,1.5,test,pass_at_1,0.5\n")
+    with pytest.raises(UserError, match=r"round = '1\.5'"):
+        read_logs([tmp_path / "c.csv"])
