@@ -15,8 +15,9 @@ from rftlab.shared.effective_batch import (
     time_per_round,
 )
 from rftlab.studies.console.tables import number, plain_table, put, say
-from rftlab.studies.law.curve import forecast
+from rftlab.studies.law.curve import NOISE, forecast
 from rftlab.studies.law.levels import RankedPair
+from rftlab.studies.law.limits import TriedRun, beyond
 from rftlab.studies.law.noise import MeasuredNoise
 from rftlab.studies.law.score import LawScore
 from rftlab.studies.paper.experiments import label
@@ -70,17 +71,22 @@ def show_designs(console: Console, found: RankedPair) -> None:
     designs = tuple(replace(design, rounds=rounds, eval_every=rounds) for design in CELLS.values())
     each = [time_per_round(design, noise) for design in designs]
     predicted = forecast(found.base, list(found.known), found.error, designs) if found.known and found.error else None
+    tried = [TriedRun(run.design, None, run.values, np.full(len(run.values), NOISE)) for run in found.known]
+    far = [beyond(design, None, tried) if tried else "" for design in designs]
     ends = {label(design): end for design, end in zip(found.designs, found.ends, strict=True)}
     seen = ", ".join(short(label(run.design)) for run in found.known)
     head = ("forecast", "80%", "measured") if predicted else ()
     table = plain_table("designs of the grid, best first", "design", "B_eff", "tau a round", *head, no_wrap=True)
-    for i in sorted(range(len(designs)), key=lambda i: -each[i]):
-        row = [short(label(designs[i])), f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
+    for i in sorted(range(len(designs)), key=lambda i: (far[i] != "", -each[i])):
+        name = short(label(designs[i])) + "*" * bool(far[i])
+        row = [name, f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
         if predicted:
             row += [f"{predicted.median[i]:.3f}", f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"]
             row += [number(ends.get(label(designs[i]), float("nan")))]
         table.add_row(*row)
     console.print(table)
+    for reason in dict.fromkeys(filter(None, far)):
+        say(console, f"* outside what was measured, may fail: {reason}", "yellow")
     if predicted:
         say(console, f"forecast after {rounds} rounds from {seen}; read docs/law.md before you believe a level", "dim")
 
