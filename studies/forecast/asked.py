@@ -21,10 +21,10 @@ class FreeDesign(NamedTuple):
         return f"{self.design.batch_size}x{self.design.rollouts}{rate}"
 
 
-def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[FreeDesign, ...]:
+def designs_from(texts: tuple[str, ...], imported: Imported, quick: bool = False) -> tuple[FreeDesign, ...]:
     """Designs BxK or BxK@RATE as the command line has them, for the rounds, the advantage and the updates of the first
     run, and for its learning rate where runs have several; those of the runs where none is named. Raises UserError for
-    anything else."""
+    anything else, and unless `quick` for what is too large for the simulator."""
     runs, several = imported.evidence.runs, len(rates_of(imported)) > 1
     asked = [_parsed(text) for text in texts] or [
         (run.design.batch_size, run.design.rollouts, run.learning_rate if several else None) for run in runs
@@ -37,6 +37,8 @@ def designs_from(texts: tuple[str, ...], imported: Imported) -> tuple[FreeDesign
         (_free(runs[0].design, batch, rollouts, imported.rounds), rate or usual) for batch, rollouts, rate in asked
     ]
     found = tuple(dict.fromkeys(FreeDesign(*one) for one in sized))
+    if quick:
+        return found
     widest, there = max(one.design.batch_size for one in found), imported.evidence.facts.n_train
     check(widest <= there, f"a design of {widest} prompts; allowed: at most {there}, the training questions")
     most = max(one.design.batch_size * one.design.rollouts * one.design.rounds for one in found)

@@ -97,7 +97,7 @@ def predict_imported(
     """Forecast designs BxK or BxK@RATE, print, write root/forecast/NAME/forecast.csv and a figure. quick: without the
     simulator, which knows one learning rate alone. base, questions: as `imported_evidence` takes them."""
     found = imported_evidence(name, root, base, questions)
-    asked = designs_from(texts, found)
+    asked = designs_from(texts, found, quick)
     designs = tuple(one.design for one in asked)
     if not quick:
         check_calibration(found)

@@ -141,8 +141,6 @@ def unusable(group: Group) -> str:
         return "the advantage is not known; `rftlab import --advantage NAME` tells"
     if (design.rollouts > 1 and design.advantage not in ADVANTAGES) or design.advantage == "gae":
         return f"advantage = {design.advantage}, which is not simulated here; allowed: {', '.join(ADVANTAGES)}"
-    if spent(group) > MAX_ROLLOUTS:
-        return f"{spent(group):,} rollouts; allowed: at most {MAX_ROLLOUTS:,}"
     return ""
 
 
@@ -152,12 +150,6 @@ def _sizes(group: Group) -> tuple[int, int]:
     if not prompts or not rollouts:
         raise UserError(f"{group.label}: B or K is not known; allowed: runs with both")
     return prompts, rollouts
-
-
-def spent(group: Group) -> int:
-    """Rollouts of one run up to the round that all reached."""
-    prompts, rollouts = _sizes(group)
-    return group.last * prompts * rollouts
 
 
 def alike_evidence(

@@ -7,16 +7,19 @@ from rftlab.shared.design import Design
 from rftlab.studies.forecast.evidence import Evidence, OtherPair
 from rftlab.studies.forecast.plain import CellForecast, Forecaster, bare, gain, sigmoid, still
 from rftlab.studies.law.curve import KnownRun, LawCurve, fit_curve, forecast, learnt
+from rftlab.studies.law.limits import spoils
 
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
-    """One curve against tau (studies/law/curve.py) through all known points; where other pairs are known, the medians
-    of its prior are theirs. nan without the base model, measured or guessed, or a point after round 0."""
+    """One curve against tau (studies/law/curve.py) through all known points but those of runs that a rate spoilt;
+    where other pairs are known, the medians of its prior are theirs. nan without the base model, measured or guessed, or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
+    tried = evidence.tried(split)
+    measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]
     runs = [
         KnownRun(run.design, evidence.steps(run)[later], run.values[later, column])
-        for run in evidence.runs
-        if (later := (run.rounds > 0) & np.isfinite(run.values[:, column])).any()
+        for run, one in zip(measured, tried, strict=True)
+        if (later := (run.rounds > 0) & np.isfinite(run.values[:, column])).any() and not spoils(one, tried)
     ]
     if np.isnan(base) or not runs:
         return bare(np.full(len(cells), np.nan))

@@ -78,6 +78,13 @@ def beyond(design: Design, learning_rate: float | None, runs: Sequence[TriedRun]
     return "; ".join(reasons)
 
 
+def spoils(run: TriedRun, runs: Sequence[TriedRun]) -> bool:
+    """Whether a run failed at a higher rate than any that held, so that a curve without a way down is better off
+    without it."""
+    rates = [one.learning_rate for one in runs if one.learning_rate is not None and _held(one, runs)]
+    return run.learning_rate is not None and bool(rates) and run.learning_rate > max(rates)
+
+
 def updates_of(design: Design) -> int:
     """Updates of a round."""
     return design.epochs * design.minibatches
