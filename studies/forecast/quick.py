@@ -12,7 +12,8 @@ from rftlab.studies.law.limits import spoils
 
 def law(evidence: Evidence, cells: tuple[Design, ...], split: str = "test") -> CellForecast:
     """One curve against tau (studies/law/curve.py) through all known points but those of runs that a rate spoilt;
-    where other pairs are known, the medians of its prior are theirs. nan without the base model, measured or guessed, or a point after round 0."""
+    where other pairs are known, the medians of its prior are theirs. nan without the base model, measured or guessed,
+    or a point after round 0."""
     column, base = SPLITS.index(split), evidence.base(split)
     tried = evidence.tried(split)
     measured = [run for run in evidence.runs if np.isfinite(run.values[:, column]).any()]

@@ -168,6 +168,25 @@ def test_how_a_log_s_loss_averages_tokens_decides_of_a_raw_reward(tmp_path, loss
     assert table["outside"].notna().to_dict() == {"32x8": False, "64x8": flagged}
 
 
+def test_a_run_that_a_rate_spoilt_does_not_bend_the_law(tmp_path):
+    fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
+    results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
+    both, alone = (imported_evidence(name, results).evidence for name in ("imported:c", "imported:c#a"))
+    cells = (design(8, rounds=40, eval_every=40),)
+    for mine, other in zip(law(both, cells), law(alone, cells), strict=True):
+        np.testing.assert_array_equal(mine, other)
+    text, _ = predicted(results)
+    assert "highest forecast: 32x8@1e-05" in text and "outside what was measured: 32x8@0.001" in text
+
+
+def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
+    results = collection(tmp_path, {"a": (RISE, {"prompts_per_round": 8192, "rollouts_per_prompt": 64})})
+    _, table = predicted(results, "--designs", "8192x64", "16384x64")
+    assert table["forecast"].between(0.4, 0.6).all()
+    status, text = rftlab("predict", "--pair", "imported:c", "--results", results)
+    assert status == 2 and "allowed: at most 20,000,000" in text and text.count("\n") == 1
+
+
 def test_scores_know_the_limits(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
