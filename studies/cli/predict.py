@@ -102,8 +102,7 @@ class Predict(_Forecasting):
 
         if is_imported(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
-            asked += (self.base, self.questions)
-            predict_imported(console, self.pair, *asked)
+            predict_imported(console, self.pair, *asked, self.base, self.questions)
             return 0
         for name, given in (("designs", self.designs), ("base", self.base), ("questions", self.questions)):
             value = " ".join(given) if isinstance(given, tuple) else given

@@ -33,9 +33,9 @@ def recommended(simulated: Forecast | None, law: CellForecast, outside: Sequence
     """simulated: None where nothing was calibrated. Where the law has nothing to say, the simulator's in any case.
     outside: why each cell is beyond what was measured, "" where it is not (studies/law/limits.py); such a cell gets
     a low forecast with a wide interval."""
-    own = simulated is not None and (simulated.misfit <= MISFIT or law.draws is None)
-    source, forecast = ("simulator", simulated.forecast) if simulated is not None and own else ("law", law)
-    return Recommended(source, _limited(forecast, outside))
+    if simulated is not None and (simulated.misfit <= MISFIT or law.draws is None):
+        return Recommended("simulator", _limited(simulated.forecast, outside))
+    return Recommended("law", _limited(law, outside))
 
 
 def _limited(forecast: CellForecast, outside: Sequence[str]) -> CellForecast:
