@@ -178,8 +178,8 @@ def forecast(
         tau = np.array([design.rounds * time_per_round(design, ratios) for design in designs])
         curves.append(curve.at(tau))
         found.append(curves[-1] + first.residual * rng.standard_normal((DRAWS, tau.size)))
-    bounds = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
-    return LawForecast(*bounds, np.array(curves))
+    median, below, above = np.clip(np.quantile(np.concatenate(found), [0.5, 0.1, 0.9], axis=0), 0.0, 1.0)
+    return LawForecast(median, below, above, np.array(curves))
 
 
 def drawn(noise: MeasuredNoise, n: int) -> list[NoiseRatios]:
