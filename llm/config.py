@@ -362,5 +362,7 @@ def config_of(run: LLMRun) -> dict:
     facts = {**asdict(run), "task": task_facts(run.task)}
     for name in ("rewards", "reward_timeout"):
         del facts[name]
+    if estimator.aggregation.micro_batch is None:  # runs without it keep the identity that they had before
+        del facts["design"]["estimator"]["aggregation"]["micro_batch"]
     own = {"rewards": rewards_config(run.rewards)} if run.rewards else {}
     return {"level": "llm", "version": VERSION, "kinds": kinds, **facts, **own}

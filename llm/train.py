@@ -36,7 +36,7 @@ from rftlab.llm.training.checkpoint import Progress, check_config, recorded, res
 from rftlab.llm.training.records import parquet, table_of, write_rollouts
 from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.callbacks import noop
-from rftlab.shared.curve import Curve, curve_of
+from rftlab.shared.curve import FLEXIBLE, Curve, curve_of
 from rftlab.shared.errors import check
 from rftlab.shared.files import reported, sweep, write_file
 from rftlab.shared.folders import FILE, entries, folder_below, kind_of, read_json
@@ -52,8 +52,8 @@ class TrainingResult(NamedTuple):
 
     curve: Curve
     metrics: pd.DataFrame
-    """One row per evaluation, of what only a language model has: strict and flexible, greedy, lengths, seconds and
-    memory by phase."""
+    """One row per evaluation, of what only a language model has: greedy Pass@1 and errors, lengths, seconds and memory
+    by phase."""
     diverged_at: int | None
     """The round at which weights or gradient were not finite (the curve ends before), or None."""
 
@@ -223,14 +223,24 @@ def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> 
 
 def _write_tables(folder: Path, progress: Progress) -> None:
     with reported(folder, KEPT):
-        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(curve_of(progress.rows).to_frame())))
-        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(pd.DataFrame(progress.metrics))))
+        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(_curve(progress).to_frame())))
+        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(_metrics(progress))))
+
+
+def _curve(progress: Progress) -> Curve:
+    """The curve so far. Checkpoints keep its flexible columns, the last two, among the metrics."""
+    flexible = [tuple(found[name] for name in FLEXIBLE) for found in progress.metrics]
+    return curve_of([row + rates for row, rates in zip(progress.rows, flexible, strict=True)])
+
+
+def _metrics(progress: Progress) -> pd.DataFrame:
+    return pd.DataFrame(progress.metrics).drop(columns=list(FLEXIBLE))
 
 
 def _outcome(folder: Path, progress: Progress, diverged_at: int | None) -> TrainingResult:
     """The outcome; its tables are written once more, in case those of a finished run were damaged."""
     _write_tables(folder, progress)
-    return TrainingResult(curve_of(progress.rows), pd.DataFrame(progress.metrics), diverged_at)
+    return TrainingResult(_curve(progress), _metrics(progress), diverged_at)
 
 
 def _evaluate(
@@ -269,7 +279,8 @@ def _evaluate(
     state.totals = {}
     trainer.meter.clear()
     _write_tables(folder, progress)
-    report.evaluated(state.round, dict(zip(Curve._fields, progress.rows[-1], strict=True)) | progress.metrics[-1])
+    last = {name: column[-1].item() for name, column in _curve(progress)._asdict().items()}
+    report.evaluated(state.round, last | progress.metrics[-1])
 
 
 def _tell_silence(silent: float, round_index: int, progress: Progress, report: TrainingCallbacks) -> None:

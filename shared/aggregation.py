@@ -3,9 +3,18 @@
 Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
 """
 
+import math
+
 import numpy as np
 
-from rftlab.shared.config.aggregation import SEQ_MEAN_TOKEN_SUM, TOKEN_MEAN, TOKEN_SUM, Aggregation, aggregation_rule
+from rftlab.shared.config.aggregation import (
+    MICRO_BATCH_TOKEN_MEAN,
+    SEQ_MEAN_TOKEN_SUM,
+    TOKEN_MEAN,
+    TOKEN_SUM,
+    Aggregation,
+    aggregation_rule,
+)
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.jit import jit
 
@@ -13,7 +22,8 @@ from rftlab.shared.jit import jit
 @jit
 def shares_into(rule, starts, n_tokens, n_rows, out):
     """Fill out (T,) with shares; n_tokens and n_rows count the optimiser batch."""
-    for row in range(starts.shape[0] - 1):
+    rows, parts = starts.shape[0] - 1, math.ceil(n_rows / rule.micro_batch)
+    for row in range(rows):
         length = starts[row + 1] - starts[row]
         if rule.kind == TOKEN_MEAN:
             share = 1.0 / (n_tokens + rule.eps)
@@ -21,6 +31,9 @@ def shares_into(rule, starts, n_tokens, n_rows, out):
             share = 1.0 / rule.length
         elif rule.kind == SEQ_MEAN_TOKEN_SUM:
             share = 1.0 / (n_rows * rule.length)
+        elif rule.kind == MICRO_BATCH_TOKEN_MEAN:
+            low = row - row % rule.micro_batch
+            share = 1.0 / (parts * (starts[min(low + rule.micro_batch, rows)] - starts[low] + rule.eps))
         else:
             share = 1.0 / (n_rows * (length + rule.eps))
         for t in range(starts[row], starts[row + 1]):
@@ -36,21 +49,23 @@ def check_starts(starts: np.ndarray) -> None:
 def shares(spec: Aggregation, starts: np.ndarray, n_tokens: int | None = None, n_rows: int | None = None) -> np.ndarray:
     """Share (T,) of each token of responses packed by `starts` (R+1,).
 
-    token_mean           1/T
-    token_sum            1/length
-    seq_mean_token_sum   1/(R length)      with `length` the constant of Dr. GRPO, 1 by default
-    seq_mean_token_mean  1/(R |o_i|)       GRPO, 2402.03300, eq. 3
-    n_tokens, n_rows replace T and R where the optimiser batch is larger than what `starts` covers.
+    token_mean              1/T
+    token_sum               1/length
+    seq_mean_token_sum      1/(R length)      with `length` the constant of Dr. GRPO, 1 by default
+    seq_mean_token_mean     1/(R |o_i|)       GRPO, 2402.03300, eq. 3
+    micro_batch_token_mean  1/(ceil(R/m) T_i) with T_i the tokens of the micro-batch of m responses that holds the token
+    n_tokens, n_rows replace T and R where the optimiser batch is larger than what `starts` covers, which then begins
+    with a micro-batch.
     """
     starts = np.asarray(starts, dtype=np.int64)
     check_starts(starts)
     check(n_tokens is None or n_tokens > 0, f"n_tokens = {n_tokens}; allowed: None or more than 0")
     check(n_rows is None or n_rows > 0, f"n_rows = {n_rows}; allowed: None or more than 0")
-    lengths_R = np.diff(starts)
+    rule, lengths_R = aggregation_rule(spec), np.diff(starts)
     if n_tokens is None:
         n_tokens = int(starts[-1])
     if n_rows is None:
-        n_rows = lengths_R.size if spec.empty == "count" else int((lengths_R > 0).sum())
+        n_rows = lengths_R.size if rule.count_empty else int((lengths_R > 0).sum())
     out_T = np.empty(int(starts[-1]))
-    shares_into(aggregation_rule(spec), starts, float(n_tokens), float(n_rows), out_T)
+    shares_into(rule, starts, float(n_tokens), float(n_rows), out_T)
     return out_T

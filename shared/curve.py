@@ -36,6 +36,9 @@ class Curve(NamedTuple):
     """Share of contexts whose advantages are all zero."""
     grad_norm: np.ndarray
     """Euclidean norm of the gradient of an update."""
+    train_flexible: np.ndarray
+    """Pass@1 where the format does not count: the right answer, well formed or not."""
+    test_flexible: np.ndarray
 
     def _repr_html_(self) -> str:
         x = [float(value) for value in self.round]
@@ -65,3 +68,5 @@ def curve_of(rows: list[tuple]) -> Curve:
 
 
 SPLITS = ("train", "test")
+FLEXIBLE = ("train_flexible", "test_flexible")
+"""Pass@1 of the curve, by split, where the format does not count."""

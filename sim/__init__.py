@@ -12,5 +12,5 @@ Glossary (shapes in brackets)
     format    a response is either in the required format (1) or not (0); only a well-formed correct answer has reward 1
 """
 
-VERSION = 7
+VERSION = 8
 """Part of the identity of a simulated result: raised whenever a change makes equal configurations give other curves."""

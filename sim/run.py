@@ -159,7 +159,7 @@ def simulate(
             pass_at_1(part, plan, learner.state.theta, work, done, run.evaluation == "sampled")
             for part in (world.train, world.test)
         ]
-        if done > 0 and not np.isfinite([*scores, np.abs(learner.state.theta).max()]).all():
+        if done > 0 and not (np.isfinite(scores).all() and np.isfinite(learner.state.theta).all()):
             return SimulationResult(curve_of(rows), done)
         rows.append(
             (run.seed, done, *learner.spent(done), time.perf_counter() - began, *_means(totals, has_kl, scores))
@@ -178,7 +178,7 @@ def simulate(
 
 def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:
     """Metrics of a curve's row, from `reward` on."""
-    sums, (train, test) = Totals(*totals), scores
+    sums, ((train, train_flexible), (test, test_flexible)) = Totals(*totals), scores
     return (
         sums.reward / sums.rollouts,
         train,
@@ -187,4 +187,6 @@ def _means(totals: np.ndarray, has_kl: bool, scores) -> tuple:
         sums.clipped / sums.tokens,
         sums.zero_signal / sums.contexts,
         sums.grad_norm / sums.updates,
+        train_flexible,
+        test_flexible,
     )

@@ -32,7 +32,8 @@ def plan_of(run, world: World) -> RunNumbers:
     """The numbers that kernels take instead of a `Simulation`."""
     design = run.design
     at_once = design.epochs * design.minibatches > 1 or design.estimator.advantage.of_batch
-    at_once = at_once or is_own(design.estimator.surrogate)
+    uneven = design.batch_size * design.rollouts % (design.estimator.aggregation.micro_batch or 1) > 0
+    at_once = at_once or uneven or is_own(design.estimator.surrogate)
     return RunNumbers(
         key=key_of(run.seed),
         optimizer=optimizer_rule(run.optimizer),

@@ -50,7 +50,7 @@ class RunNumbers(NamedTuple):
     replays: bool
     chunk: int
     """Contexts worked on at a time; a whole batch where an update must see it at once (several updates, or the
-    batch's mean as baseline)."""
+    batch's mean as baseline, unequal shares)."""
 
 
 class LearnerState(NamedTuple):

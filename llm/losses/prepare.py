@@ -9,7 +9,14 @@ from rftlab.llm.losses.formulas import formulas
 from rftlab.llm.losses.groups import groups_of, response_advantages, whitened
 from rftlab.llm.losses.layout import Layout
 from rftlab.shared.config.advantage import BY_TOKENS, Advantage
-from rftlab.shared.config.aggregation import SEQ_MEAN_TOKEN_SUM, TOKEN_MEAN, TOKEN_SUM, Aggregation, aggregation_rule
+from rftlab.shared.config.aggregation import (
+    MICRO_BATCH_TOKEN_MEAN,
+    SEQ_MEAN_TOKEN_SUM,
+    TOKEN_MEAN,
+    TOKEN_SUM,
+    Aggregation,
+    aggregation_rule,
+)
 from rftlab.shared.config.correction import GEOMETRIC, LOG_LIMIT, MASK, TOKEN, TRUNCATE, Correction, correction_rule
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.config.mask import KLCov
@@ -59,6 +66,10 @@ def shares_of(spec: Aggregation, layout: Layout, like: torch.Tensor, n_tokens: C
         share = torch.full_like(lengths, 1.0 / rule.length)
     elif rule.kind == SEQ_MEAN_TOKEN_SUM:
         share = torch.ones_like(lengths) / (n_rows * rule.length)
+    elif rule.kind == MICRO_BATCH_TOKEN_MEAN:
+        part = torch.arange(layout.n_rows, device=lengths.device) // rule.micro_batch
+        tokens = torch.zeros_like(lengths).index_add(0, part, lengths)[part]
+        share = torch.where(lengths > 0, 1.0 / (-(-n_rows // rule.micro_batch) * (tokens + rule.eps)), 0.0)
     else:
         share = torch.where(lengths > 0, 1.0 / (n_rows * (lengths + rule.eps)), 0.0)
     return layout.spread(share)

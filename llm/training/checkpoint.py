@@ -49,7 +49,7 @@ class Progress(NamedTuple):
     """What a run has measured so far."""
 
     rows: list
-    """One tuple per evaluation, as `rftlab.shared.curve.curve_of` takes them."""
+    """One tuple per evaluation: the fields of `rftlab.shared.curve.Curve` before FLEXIBLE, which are in `metrics`."""
     metrics: list
     """One dictionary per evaluation."""
     seconds: float

@@ -1,18 +1,22 @@
 """Aggregation as data: the share of each token in the batch objective, J = sum_t share_t j_t.
 
-Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
+Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing. The
+micro-batches of `micro_batch_token_mean` are part of the objective, whatever the split.
 """
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
-from rftlab.shared.errors import check, check_choice, check_finite, code_of
+from rftlab.shared.errors import check, check_choice, check_count, check_finite, code_of
 
-AggregationKind = Literal["token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean"]
+AggregationKind = Literal[
+    "token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean", "micro_batch_token_mean"
+]
 EmptyRule = Literal["skip", "count"]
 TOKEN_MEAN = code_of(AggregationKind, "token_mean")
 TOKEN_SUM = code_of(AggregationKind, "token_sum")
 SEQ_MEAN_TOKEN_SUM = code_of(AggregationKind, "seq_mean_token_sum")
+MICRO_BATCH_TOKEN_MEAN = code_of(AggregationKind, "micro_batch_token_mean")
 
 
 @dataclass(frozen=True)
@@ -20,13 +24,16 @@ class Aggregation:
     """How the objectives of tokens become the objective of a batch."""
 
     kind: AggregationKind = "seq_mean_token_sum"
-    """Mean or sum over all tokens, or mean over responses of their token sums or token means."""
+    """Mean or sum over all tokens; mean over responses of their token sums or token means; or mean over micro-batches
+    of the mean over their tokens, as trainers have it that average inside each backward pass."""
     length: float | None = None
     """Constant that divides token sums (Dr. GRPO's constant length, 2503.20783). None means 1."""
     eps: float = 0.0
     """Added to every token count that a mean divides by (some libraries add 1e-8)."""
     empty: EmptyRule = "skip"
     """Whether responses without tokens count in the mean over responses."""
+    micro_batch: int | None = None
+    """Responses of a micro-batch of micro_batch_token_mean, in the order of the batch; the last may have fewer."""
 
     def __post_init__(self):
         check_choice("aggregation.kind", self.kind, get_args(AggregationKind))
@@ -38,6 +45,14 @@ class Aggregation:
         if self.length is not None:
             check_finite("aggregation.length", self.length, above=0)
         check_finite("aggregation.eps", self.eps, 0)
+        by_parts = self.kind == "micro_batch_token_mean"
+        if by_parts and self.micro_batch is not None:
+            check_count("aggregation.micro_batch", self.micro_batch)
+        allowed = "a whole number, 1 or more," if by_parts else "None"
+        check(
+            by_parts == (self.micro_batch is not None),
+            f"aggregation.micro_batch = {self.micro_batch!r}; allowed: {allowed} where kind is {self.kind}",
+        )
 
 
 class AggregationRule(NamedTuple):
@@ -47,9 +62,12 @@ class AggregationRule(NamedTuple):
     length: float
     eps: float
     count_empty: bool
+    """Whether responses without tokens count among the rows; they have their place in a micro-batch."""
+    micro_batch: int
 
 
 def aggregation_rule(spec: Aggregation) -> AggregationRule:
     """The numbers that kernels take."""
     length = 1.0 if spec.length is None else float(spec.length)
-    return AggregationRule(code_of(AggregationKind, spec.kind), length, float(spec.eps), spec.empty == "count")
+    kind, count_empty = code_of(AggregationKind, spec.kind), spec.empty == "count" or spec.micro_batch is not None
+    return AggregationRule(kind, length, float(spec.eps), count_empty, spec.micro_batch or 1)

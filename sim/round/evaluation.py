@@ -1,4 +1,4 @@
-"""Pass@1 of a policy on a set of contexts, exact or from one sampled response of each."""
+"""Pass@1 of a policy on a set of contexts, strict and flexible, exact or from one sampled response of each."""
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from rftlab.sim.round.plain import CHUNK, find_logits
 
 @jit
 def pass_at_1(contexts, plan, theta, work, round_index, sampled):
-    """Mean probability that a response is correct, over all contexts; or the mean of one sampled response of each.
-    nan where a probability is."""
-    n, chance, base = contexts.base_format.shape[0], 0.0, base_of(plan, theta)
+    """Mean probability over all contexts that a response is correct, and that its answer is, in the format or not; or
+    the means of one sampled response of each. nan where a probability is."""
+    n, strict, flexible, base = contexts.base_format.shape[0], 0.0, 0.0, base_of(plan, theta)
     for start in range(0, n, CHUNK):
         batch = np.arange(start, min(start + CHUNK, n))
         find_logits(contexts, plan, theta, batch, base, work)
@@ -22,6 +22,8 @@ def pass_at_1(contexts, plan, theta, work, round_index, sampled):
         if sampled:
             uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
         for row in range(batch.shape[0]):
-            p = work.formed[row] * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
-            chance += (1.0 if work.uniform[0, row] < p else 0.0 * p) if sampled else p
-    return chance / n
+            right = correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
+            p, u = work.formed[row] * right, work.uniform[0, row]
+            strict += (1.0 if u < p else 0.0 * p) if sampled else p
+            flexible += (1.0 if u < right else 0.0 * right) if sampled else right
+    return strict / n, flexible / n

@@ -59,6 +59,12 @@ def check_estimator(estimator: Estimator, args: Any) -> None:
         f"mask {type(estimator.mask).__name__} compares the tokens of an optimiser batch, and {split} parts are one; "
         "allowed: gradient_accumulation_steps=1 and one process",
     )
+    kind = estimator.aggregation.kind
+    check(
+        split == 1 or estimator.aggregation.micro_batch is None,
+        f"aggregation {kind} takes responses from the beginning of an optimiser batch, and {split} parts are one; "
+        "allowed: gradient_accumulation_steps=1 and one process",
+    )
 
 
 def check_options(estimator: Estimator, args: Any) -> None:

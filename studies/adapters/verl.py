@@ -69,9 +69,15 @@ def without_support(estimator: Estimator, advantages: Any, mask: Any, trained: l
         return advantages
     message = f"algorithm.rftlab.support: {type(estimator.surrogate).__name__} is not in proportion to its advantage"
     check(not isinstance(estimator.surrogate, Dro), message + "; allowed: other estimators, or support=0")
+    _check_micro_batches(estimator, "with support rollouts")
     keep = advantages.new_tensor([float(row) for row in trained])[:, None]
     counted = mask.to(advantages.dtype) if estimator.aggregation.kind == "token_mean" else keep * 0 + 1
     return advantages * keep * (counted.sum() / (counted * keep).sum())
+
+
+def _check_micro_batches(estimator: Estimator, where: str) -> None:
+    kind, size = estimator.aggregation.kind, estimator.aggregation.micro_batch
+    check(size is None, f"aggregation {kind} {where}: verl's micro-batches must hold {size} responses, or a multiple")
 
 
 def advantage_estimator(name: str, estimator: Estimator):
@@ -112,6 +118,8 @@ def policy_loss(name: str, estimator: Estimator):
         rollout_is_weights=None,
     ):
         batch = getattr(config, "global_batch_info", None) or {}
+        if getattr(config, "use_dynamic_bsz", False):
+            _check_micro_batches(plain, "with use_dynamic_bsz")
         found = losses.objective_and_metrics(
             log_prob,
             old_log_prob,

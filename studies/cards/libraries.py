@@ -53,7 +53,7 @@ CARDS = (
         mirrors="verl 0.9.1",
         note=(
             "A group of one keeps its raw reward. KL is off by default; where it is on, k3 with coefficient "
-            "1e-3 makes this paper_code."
+            "1e-3 and micro-batches make this paper_code."
         ),
     ),
     _card(

@@ -88,15 +88,19 @@ CARDS = (
     _card(
         name="paper_code",
         title="The paper's GRPO, as its scripts run it",
-        source="arXiv 2601.22532, on verl 0.7.0.dev",
-        estimator=Estimator(ZSCORE, Clip(dual=3.0), PAPER_KL, Aggregation("token_mean")),
-        formula="A = (r - mean) / (std + eps);  J = (1/T) Σ_it [max(min(ρ A, clip(ρ) A), 3A where A < 0) - β k3]",
-        bias=GRPO_BIAS + " Token means weigh responses by their length.",
+        source="arXiv 2601.22532, github.com/tt725/Bandit-Reinforcement-Fine-tuning, on verl 0.7.0.dev",
+        estimator=Estimator(ZSCORE, Clip(dual=3.0), PAPER_KL, Aggregation("micro_batch_token_mean", micro_batch=4)),
+        formula=(
+            "A = (r - mean) / (std + eps);  J = mean over micro-batches of 4 responses of "
+            "(1/T_m) Σ_it [max(min(ρ A, clip(ρ) A), 3A where A < 0) - β k3]"
+        ),
+        bias=GRPO_BIAS + " Token means weigh responses by their length against the three beside them.",
         checks=("T3", "T4", "T5", "T16", "T31"),
         mirrors="verl 0.7.0.dev, the paper's fork",
         note=(
-            "verl's defaults: token mean over the batch, dual clip 3. Experiment 2 adds support rollouts, 6 "
-            "and 7 a replay window; the estimator stays."
+            "verl's defaults: dual clip 3, and a token mean inside each backward pass of 4 responses, averaged "
+            "over passes. Its AdamW has weight decay 0.01 (`--optimizer.weight-decay 0.01` of the trainer). "
+            "Experiment 2 adds support rollouts, 6 and 7 a replay window; the estimator stays."
         ),
     ),
 )

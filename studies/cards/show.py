@@ -39,6 +39,7 @@ _AGGREGATION = {
     "token_sum": "sum over the batch's tokens",
     "seq_mean_token_sum": "mean over responses of their token sums",
     "seq_mean_token_mean": "mean over responses of their token means",
+    "micro_batch_token_mean": "mean over micro-batches of their token means",
 }
 COLUMNS = {"name": 0, "advantage": 0, "surrogate, penalties": 0, "aggregation": 110, "title": 140, "source": 140}
 """Of the table of all cards, with the width of a terminal from which on they are shown."""
@@ -81,7 +82,8 @@ def advantage_text(a: Advantage) -> str:
 def aggregation_text(g: Aggregation) -> str:
     """An aggregation in a few words."""
     extras = (f", counts + {g.eps:g}" if g.eps else "") + (", empty responses count" if g.empty == "count" else "")
-    return g.kind + (f" / {g.length:g}" if g.length else "") + extras
+    size = f" of {g.micro_batch}" if g.micro_batch else ""
+    return g.kind + size + (f" / {g.length:g}" if g.length else "") + extras
 
 
 def surrogate_text(card: Card) -> str:

@@ -113,9 +113,6 @@ class PilotRun(NamedTuple):
     seed: int
     planned_rounds: int
     curve: Curve
-    train_flexible: np.ndarray
-    """Pass@1 under the flexible rule, an entry per evaluation."""
-    test_flexible: np.ndarray
     train_questions: int
     """Questions behind a train Pass@1 of the curve, the same ones each time."""
     test_questions: int
@@ -185,7 +182,7 @@ def pilot_from(
 ) -> PilotMeasurements:
     """A pilot from runs that are there already.
 
-    curves: rows as in `Results.curves`, flexible Pass@1 included; those of other pairs, cells and seeds are left alone.
+    curves: rows as in `Results.curves`; those of other pairs, cells and seeds are left alone.
     Raises UserError where a run is missing or there several times, with different rounds.
     """
     check_cells(cells)
@@ -210,8 +207,6 @@ def _run(rows: pd.DataFrame, base: Base, cell: str, seed: int) -> PilotRun:
         seed=seed,
         planned_rounds=int(known[0]),
         curve=curve,
-        train_flexible=rows["train_flexible"].to_numpy(),
-        test_flexible=rows["test_flexible"].to_numpy(),
         train_questions=train_questions,
         test_questions=test_questions,
         responses=evaluation.samples,

@@ -178,16 +178,16 @@ def _runs(pilot: PilotMeasurements) -> Table:
     )
     table.columns[5].justify = "left"
     for run in pilot.runs:
-        curve, trials = run.curve.test_pass_at_1, run.test_questions * run.responses
-        noise = math.sqrt(max(curve[-1] * (1 - curve[-1]), 1e-12) / trials)
+        strict, trials = run.curve.test_pass_at_1, run.test_questions * run.responses
+        noise = math.sqrt(max(strict[-1] * (1 - strict[-1]), 1e-12) / trials)
         rounds = f"{run.curve.round[-1]} of {run.planned_rounds}" + (", diverged" if run.diverged else "")
         table.add_row(
             run.cell,
             rounds,
-            f"{curve[0]:.3f}",
-            f"{curve[-1]:.3f}",
-            f"{run.test_flexible[-1]:.3f}",
-            spark(curve),
+            f"{strict[0]:.3f}",
+            f"{strict[-1]:.3f}",
+            f"{run.curve.test_flexible[-1]:.3f}",
+            spark(strict),
             f"± {noise:.3f}",
         )
     return table

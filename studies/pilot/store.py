@@ -206,7 +206,7 @@ def _check_run(run: PilotRun) -> None:
         f"{run.cell}: rounds must rise from 0 to {run.planned_rounds}",
     )
     _check_rate(f"{run.cell}, early_silent", run.early_silent)
-    lengths = {len(column) for column in (*run.curve, run.train_flexible, run.test_flexible)}
+    lengths = {len(column) for column in run.curve}
     check(lengths == {len(rounds)}, f"{run.cell}: columns of unequal lengths")
 
 

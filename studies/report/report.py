@@ -36,7 +36,8 @@ from rftlab.studies.report.panels import chart_of
 from rftlab.studies.report.svg import svg_of
 from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE, SAME
 from rftlab.studies.results.endpoints import agreement
-from rftlab.studies.results.language import PHASES, costs, gains, has_costs, has_gains
+from rftlab.studies.results.gains import gains
+from rftlab.studies.results.language import PHASES, costs, has_costs
 
 VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
 SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
@@ -79,7 +80,7 @@ def write_report(
     public: str = "",
     progress: Callable[[int, int], object] = noop,
 ) -> Path:
-    """Draws all figures into folder/figures and writes endpoints.csv, findings.csv and report.html.
+    """Draws all figures into folder/figures and writes endpoints.csv, gains.csv, findings.csv and report.html.
 
     main: what the report is about. beside: runs of another level that are shown next to it, if any. theory, public:
     HTML of the sections on theory checks and on public runs, if any. `progress` hears (figures done, of how many).
@@ -92,11 +93,14 @@ def write_report(
         folder / "endpoints.csv",
         lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])),
     )
+    parted = {prefix: gains(part.curves) for prefix, part in parts.items()}
+    write_whole(folder / "gains.csv", lambda path: write_numbers(path, pd.concat(parted.values())))
     write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
     context = {
         "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
         "experiments": experiments,
-        "levels": {prefix: _tables(part, experiments) for prefix, part in parts.items()},
+        "levels": {prefix: _tables(part, parted[prefix], experiments) for prefix, part in parts.items()},
+        "baseline": label(BASELINE),
         "level_of": {pair: part.level for part in parts.values() for pair in part.pairs},
         "facets": _facets(experiments, list(parts.values())),
         "advice": _advice(experiments, list(parts.values())),
@@ -220,11 +224,11 @@ def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
     return lines
 
 
-def _tables(part: ReportPart, experiments: list[Experiment]) -> dict[str, Any]:
-    """What the page says about a part: endpoints by experiment, and where language models ran the parts of their
-    gains and their costs."""
+def _tables(part: ReportPart, gained: pd.DataFrame, experiments: list[Experiment]) -> dict[str, Any]:
+    """What the page says about a part: endpoints by experiment, the parts of gains, and where language models ran
+    their costs."""
     found = {"level": part.level, "pairs": part.pairs, "diverged": part.diverged}
-    found["gains"] = gains(part.curves).to_dict("records") if has_gains(part.curves) else []
+    found["gains"] = gained.to_dict("records")
     found["costs"] = costs(part.curves).to_dict("records") if has_costs(part.curves) else []
     return found | {"rows": {e.name: _endpoint_rows(e, part.endpoints, part.pairs) for e in experiments}}
 

@@ -20,7 +20,7 @@ from rftlab.studies.runs.points import Point
 from rftlab.studies.runs.runner import Results
 
 FILE = files("rftlab.studies") / "data" / "language.parquet"
-COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields, "train_flexible", "test_flexible")
+COLUMNS = ("pair", "cell", "planned_rounds", *Curve._fields)
 REFERENCE_NOTE = "reference runs that come with rftlab, 600 rounds, three seeds; `make reference` makes them again."
 
 

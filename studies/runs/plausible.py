@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rftlab.shared.curve import SPLITS, Curve
+from rftlab.shared.curve import FLEXIBLE, SPLITS, Curve
 from rftlab.shared.design import Design
 from rftlab.studies.runs.points import Point
 
@@ -46,10 +46,10 @@ def curve_from(frame: pd.DataFrame, point: Point, diverged_at: int | None) -> Cu
     most = (least + design.batch_size) * design.sampling.tries  # a greedy baseline has one more for each context
     spent = (curve.rollouts >= curve.round * least) & (curve.rollouts <= curve.round * most)
     _check(bool(spent.all()), "curve.parquet: rollouts are not those of the design")
-    for split in SPLITS:
-        rates = getattr(curve, f"{split}_pass_at_1")
+    for name in (*(f"{split}_pass_at_1" for split in SPLITS), *FLEXIBLE):
+        rates = getattr(curve, name)
         known = (rates >= 0) & (rates <= 1 + _ROUNDING) | (np.isnan(rates) & (diverged_at is not None))
-        _check(bool(known.all()), f"curve.parquet: {split}_pass_at_1 must be rates")
+        _check(bool(known.all()), f"curve.parquet: {name} must be rates")
     return curve
 
 
@@ -68,7 +68,7 @@ def _check_rounds(found: np.ndarray, design: Design, diverged_at: int | None) ->
 
 def check_metrics(frame: pd.DataFrame, curve: Curve) -> None:
     """Raise ValueError unless a table has a row of numbers for every row of the curve."""
-    _check_columns(frame, ("seed", "round", *(f"{split}_flexible" for split in SPLITS)), "metrics.parquet")
+    _check_columns(frame, ("seed", "round"), "metrics.parquet")
     _check_columns(frame, tuple(frame.columns), "metrics.parquet")
     same = all(np.array_equal(frame[name].to_numpy(), getattr(curve, name)) for name in ("seed", "round"))
     _check(same, "metrics.parquet: seed and round are not those of curve.parquet")

@@ -17,7 +17,7 @@ def evaluations(rates: np.ndarray, n: int, first: int = 0) -> np.ndarray:
     responses."""
     learners = Learners(*two_arms(rates), RAW, 1, rate=0.0)
     contexts, theta = learners.world.train, learners.state.theta
-    return np.array([pass_at_1(contexts, learners.plan, theta, learners.work, first + i, True) for i in range(n)])
+    return np.array([pass_at_1(contexts, learners.plan, theta, learners.work, first + i, True)[0] for i in range(n)])
 
 
 def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
@@ -25,7 +25,7 @@ def new_questions(rates: np.ndarray, n: int) -> np.ndarray:
     learners = Learners(*two_arms(rates), RAW, 1, rate=0.0)
     base, theta = learners.world.train, np.zeros(2 * n + 1)
     sets = (Contexts(base.features, *(column[i : i + n] for column in base[1:])) for i in range(0, rates.size, n))
-    return np.array([pass_at_1(part, learners.plan, theta, learners.work, i, True) for i, part in enumerate(sets)])
+    return np.array([pass_at_1(part, learners.plan, theta, learners.work, i, True)[0] for i, part in enumerate(sets)])
 
 
 def spread(name: str, expected: float, values: np.ndarray) -> MeasuredValue:

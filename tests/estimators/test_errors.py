@@ -143,7 +143,11 @@ FIELDS: dict[str, Row] = {
     "length.buffer": (lambda: Length(limit=5, buffer=6), ("length.buffer", "6", "more than 0, at most", "5")),
     "aggregation.kind": (
         lambda: Aggregation("mean"),
-        ("aggregation.kind", "'mean'", "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean"),
+        (
+            "aggregation.kind",
+            "'mean'",
+            "token_mean, token_sum, seq_mean_token_sum, seq_mean_token_mean, micro_batch_token_mean",
+        ),
     ),
     "aggregation.empty": (lambda: Aggregation(empty="drop"), ("aggregation.empty", "'drop'", "skip, count")),
     "aggregation.length of a mean": (
@@ -151,6 +155,18 @@ FIELDS: dict[str, Row] = {
         ("aggregation.length", "7.0", "None", "token_mean"),
     ),
     "aggregation.length": (lambda: Aggregation("token_sum", length=0), ("aggregation.length", "0", "more than 0")),
+    "aggregation.micro_batch left out": (
+        lambda: Aggregation("micro_batch_token_mean"),
+        ("aggregation.micro_batch", "None", "1 or more", "micro_batch_token_mean"),
+    ),
+    "aggregation.micro_batch of a mean": (
+        lambda: Aggregation("token_mean", micro_batch=4),
+        ("aggregation.micro_batch", "4", "None", "token_mean"),
+    ),
+    "aggregation.micro_batch": (
+        lambda: Aggregation("micro_batch_token_mean", micro_batch=0),
+        ("aggregation.micro_batch", "0", "1 or more"),
+    ),
     "aggregation.eps": (lambda: Aggregation(eps=-1e-8), ("aggregation.eps", "-1e-08", "0 or more")),
     "correction.kind": (lambda: Correction("clip"), ("correction.kind", "'clip'", "none, truncate, mask, ratio")),
     "correction.level": (

@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
 from tests.support.estimators.vectors import REAL, ROOT, SUBSET, WHOLE, cases_of, folder_of
 from tests.support.golden.families import ADAPTERS, COARSE, FAMILIES, LARGEST
+from tests.support.golden.losses import check_micro_batches
 
 
 def every_case():
@@ -30,6 +32,20 @@ def every_case():
 @pytest.mark.parametrize(("family", "case"), list(every_case()))
 def test_case(family, case):
     ADAPTERS[family](REAL, case)
+
+
+@pytest.mark.parametrize("folder", [SUBSET, WHOLE], ids=["subset", "whole"])
+def test_micro_batch_means_average_the_token_means_of_the_papers_fork(folder):
+    """Two of its batches one after the other, as its update takes micro-batches; the second may have fewer rows."""
+    cases = [case for case in cases_of(folder, "agg_modes") if case.params == {"agg_mode": "token-mean"}]
+    if not cases and folder == WHOLE:
+        pytest.skip(f"no reference vectors in {folder} (RFTLAB_GOLDEN names the folder)")
+    compared = 0
+    for first, second in product(cases, repeat=2):
+        size, rest = (len(case.inputs["mask"]) for case in (first, second))
+        if rest <= size:
+            compared += check_micro_batches(REAL, (first, second), size)
+    assert compared >= len(cases) > 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

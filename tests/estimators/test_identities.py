@@ -60,6 +60,6 @@ def test_presets_are_what_their_papers_say():
         "dr_grpo": Estimator(Advantage("group_mean"), clip, KL("none"), Aggregation("seq_mean_token_sum", length=1024)),
         "rloo": Estimator(Advantage("leave_one_out"), Reinforce(), KL("none"), Aggregation("seq_mean_token_sum")),
         "paper_text": Estimator(zscore, clip, k3, Aggregation("seq_mean_token_sum")),
-        "paper_code": Estimator(zscore, Clip(0.2, 0.2, 3.0), k3, Aggregation("token_mean")),
+        "paper_code": Estimator(zscore, Clip(0.2, 0.2, 3.0), k3, Aggregation("micro_batch_token_mean", micro_batch=4)),
     }
     assert {name: PRESETS[name] for name in expected} == expected

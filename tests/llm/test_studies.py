@@ -66,7 +66,7 @@ def test_runs_side_by_side_are_those_of_the_trainer(root, tmp_path):
     assert (
         stored.curve.grad_norm[1:].tolist() == alone.curve.grad_norm[1:].tolist() and min(alone.curve.grad_norm[1:]) > 0
     )
-    assert stored.metrics["test_flexible"].tolist() == alone.metrics["test_flexible"].tolist()
+    assert stored.curve.test_flexible.tolist() == alone.curve.test_flexible.tolist()
     assert split(root, todo, print)[1] == []
 
 

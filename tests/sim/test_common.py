@@ -17,7 +17,7 @@ from rftlab.sim.run import Plain, batches, simulate
 from rftlab.sim.setup import plan_of
 from rftlab.sim.state import no_totals
 from tests.support.naive.general import METRICS, NaiveGeneral, general_curve
-from tests.support.naive.simulator import NaiveRun, naive_curve, sigmoid
+from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of, sigmoid
 from tests.support.worlds.general import OTHER_SAMPLER, RUNS, styled_run
 from tests.support.worlds.simulations import DESIGNS, SMALL, TOLERANCE, run_of
 from tests.support.worlds.small_worlds import places_of, same, spelt_world, styled
@@ -46,7 +46,7 @@ def test_linear_environment_follows_its_slow_twin(problem, name):
     run = run_of(DESIGNS[name], PROBLEMS[problem], seed=3)
     world = build(run.environment)
     curve = simulate(run, world).curve
-    np.testing.assert_allclose(curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    np.testing.assert_allclose(rates_of(curve), naive_curve(run, world), atol=TOLERANCE)
     assert np.ptp(curve.train_pass_at_1) > 1e-3
 
 
@@ -55,7 +55,7 @@ def test_linear_environment_follows_its_slow_twin(problem, name):
 def test_in_float64_it_is_equal_to_its_slow_twin(problem, name):
     run = run_of(DESIGNS[name], Tabular(9), seed=4)
     curve = simulate(run, TABULAR[problem]).curve
-    np.testing.assert_allclose(curve.train_pass_at_1, naive_curve(run, TABULAR[problem]), rtol=1e-9)
+    np.testing.assert_allclose(rates_of(curve), naive_curve(run, TABULAR[problem]), rtol=1e-9)
     assert np.ptp(curve.train_pass_at_1) > 1e-3
 
 
@@ -63,7 +63,7 @@ def test_batches_of_several_chunks_follow_their_slow_twin():
     environment = replace(PROBLEMS["everything"], n_train=600)
     run = run_of(replace(DESIGNS["raw"], batch_size=2 * CHUNK + 14), environment, rounds=4, seed=5)
     world = build(environment)
-    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
 
 
 def sharp_reference(self, batch, arms, forms):
@@ -139,7 +139,7 @@ def test_it_does_not_follow_a_wrong_twin(name):
     wrong = type("Wrong", (NaiveRun,), WRONG[name])
     with np.errstate(invalid="ignore"):
         values = naive_curve(run, world, wrong)
-    assert np.abs(simulate(run, world).curve.train_pass_at_1 - values).max() > 1e-6
+    assert np.abs(rates_of(simulate(run, world).curve) - values).max() > 1e-6
 
 
 # --- the general round ---

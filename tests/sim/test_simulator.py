@@ -10,16 +10,24 @@ import rftlab.sim.round.plain
 import rftlab.sim.run
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.curve import SPLITS
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.jit import jit
 from rftlab.sim.config import Linear, Optimizer, Simulation, Tabular
 from rftlab.sim.environments import build
-from rftlab.sim.round.plain import CHUNK
+from rftlab.sim.lanes.random import EVALUATION, uniforms
+from rftlab.sim.policy.common import base_of
+from rftlab.sim.policy.probabilities import find_formats
+from rftlab.sim.policy.spelling import correct_probability
+from rftlab.sim.round.evaluation import pass_at_1
+from rftlab.sim.round.plain import CHUNK, find_logits
 from rftlab.sim.run import Plain, Stopped, batches, simulate
+from rftlab.sim.state import no_totals
 from rftlab.sim.world import NO_ARM
 from rftlab.studies.cards import preset
-from tests.support.naive.simulator import naive_curve
+from tests.support.naive.simulator import NaiveRun, naive_curve, rates_of
 from tests.support.worlds.simulations import (
     CORRECT,
     DESIGNS,
@@ -45,7 +53,7 @@ def test_linear_environment_follows_its_slow_twin(name):
     run = run_of(DESIGNS[name], seed=3)
     world = build(run.environment)
     curve = simulate(run, world).curve
-    np.testing.assert_allclose(curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    np.testing.assert_allclose(rates_of(curve), naive_curve(run, world), atol=TOLERANCE)
     assert np.ptp(curve.train_pass_at_1) > 1e-3
 
 
@@ -53,20 +61,20 @@ def test_linear_environment_follows_its_slow_twin(name):
 def test_tabular_environment_follows_its_slow_twin(name):
     run = run_of(DESIGNS[name], Tabular(n_contexts=9, n_arms=5, n_correct=2, nuisance=0.3), seed=4)
     world = build(run.environment)
-    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), rtol=1e-9)
+    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_batches_of_several_chunks_follow_their_slow_twin(name):
     run = run_of(replace(DESIGNS[name], batch_size=2 * CHUNK + 14), replace(SMALL, n_train=600), rounds=4, seed=5)
     world = build(run.environment)
-    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
 
 
 def test_sgd_follows_its_slow_twin():
     run = replace(run_of(DESIGNS["group"]), optimizer=Optimizer("sgd", learning_rate=0.5))
     world = build(run.environment)
-    np.testing.assert_allclose(simulate(run, world).curve.train_pass_at_1, naive_curve(run, world), atol=TOLERANCE)
+    np.testing.assert_allclose(rates_of(simulate(run, world).curve), naive_curve(run, world), atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("change", ["seed", "rate", "nuisance", "window"])
@@ -80,9 +88,66 @@ def test_the_twin_tells_runs_apart(change):
     }[change]
     world = build(run.environment)
     assert (
-        np.abs(simulate(run, world).curve.train_pass_at_1 - naive_curve(other, build(other.environment))).max()
+        np.abs(rates_of(simulate(run, world).curve) - naive_curve(other, build(other.environment))).max()
         > 5 * TOLERANCE
     )
+
+
+def test_the_twin_tells_a_flexible_rate_that_counts_the_format():
+    class Wrong(NaiveRun):
+        def pass_at_1(self):
+            strict, _ = super().pass_at_1()
+            return strict, strict
+
+    run = run_of(DESIGNS["window"], seed=3)
+    world = build(run.environment)
+    strict, flexible = np.abs(rates_of(simulate(run, world).curve) - naive_curve(run, world, Wrong)).max(axis=1)
+    assert strict < TOLERANCE and flexible > 0.1
+
+
+@jit
+def strict_alone(contexts, plan, theta, work, round_index, sampled):
+    """Pass@1 as it was computed before there was a flexible one."""
+    n, chance, base = contexts.base_format.shape[0], 0.0, base_of(plan, theta)
+    for start in range(0, n, CHUNK):
+        batch = np.arange(start, min(start + CHUNK, n))
+        find_logits(contexts, plan, theta, batch, base, work)
+        find_formats(contexts, plan, theta, batch, base.kept, work)
+        if sampled:
+            uniforms(plan.key, round_index, batch, np.int64(1), EVALUATION, work.uniform)
+        for row in range(batch.shape[0]):
+            p = work.formed[row] * correct_probability(plan, work.logits, row, contexts.correct[batch[row]])
+            chance += (1.0 if work.uniform[0, row] < p else 0.0 * p) if sampled else p
+    return chance / n
+
+
+ENVIRONMENTS = {"linear": SMALL, "two tokens": replace(SMALL, answer_tokens=2)}
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_flexible_rate_is_never_below_the_strict_one_and_changes_no_bit_of_it(name, sampled):
+    run = run_of(DESIGNS["group"], ENVIRONMENTS[name], evaluation="sampled" if sampled else "exact")
+    learner, curve = Plain(run, build(run.environment)), simulate(run, build(run.environment)).curve
+    for split in SPLITS:
+        strict, flexible = getattr(curve, f"{split}_pass_at_1"), getattr(curve, f"{split}_flexible")
+        assert (strict <= flexible).all() and (flexible <= 1).all() and (flexible - strict).max() > 0.1
+    for done in range(4):
+        for part in (learner.world.train, learner.world.test):
+            scratch = part, learner.plan, learner.state.theta, learner.work, done, sampled
+            assert pass_at_1(*scratch)[0] == strict_alone(*scratch)
+        learner.train(done, 1, no_totals(), lambda: False)
+
+
+@pytest.mark.parametrize("evaluation", ["exact", "sampled"])
+@pytest.mark.parametrize("name", [*ENVIRONMENTS, "tabular"])
+def test_without_a_format_strict_and_flexible_are_equal(name, evaluation):
+    run = run_of(DESIGNS["raw"], ENVIRONMENTS.get(name, Tabular(9, 5, 2)), evaluation=evaluation)
+    world = build(run.environment)
+    free = {split: getattr(world, split)._replace(base_format=world.test.base_format + np.inf) for split in SPLITS[1:]}
+    curve = simulate(run, world._replace(**free)).curve
+    np.testing.assert_array_equal(curve.test_pass_at_1, curve.test_flexible)
+    assert np.ptp(curve.test_flexible) > 0
 
 
 def exact_gradient():
@@ -149,12 +214,21 @@ def test_several_updates_move_ratios_and_clip():
     assert often.clip_fraction[1:].max() > 0.01
 
 
-def test_paper_text_and_paper_code_coincide_with_one_token_and_one_update():
+def test_paper_text_and_paper_code_coincide_with_one_token_one_update_and_whole_micro_batches():
     world, design = build(SMALL), DESIGNS["window"]
     text, code = (
         simulate(run_of(replace(design, estimator=preset(name))), world).curve for name in ("paper_text", "paper_code")
     )
     assert same(text, code)
+
+
+def test_they_differ_where_a_micro_batch_is_not_whole():
+    world, design = build(SMALL), DESIGNS["micro-batches"]
+    assert design.batch_size * design.rollouts % 4 == 2
+    text, code = (
+        simulate(run_of(replace(design, estimator=preset(name))), world).curve for name in ("paper_text", "paper_code")
+    )
+    assert np.abs(text.grad_norm - code.grad_norm)[1:].min() > 1e-4
 
 
 def test_sampled_pass_at_1_agrees_with_the_exact_one():

@@ -34,8 +34,8 @@ NOTES = {
         "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model "
         "are: intervals show the spread of training.",
         _PAIRED,
-        "With one response token and one update per round, the estimators paper_text and paper_code coincide, "
-        "so one of them is run.",
+        "With one response token, one update per round and whole micro-batches of four responses, the estimators "
+        "paper_text and paper_code coincide, so one of them is run.",
         f"Columns of the language model: {REFERENCE_NOTE}",
     ],
     "llm": [

@@ -10,6 +10,7 @@ from rftlab.sim.config import Simulation
 from rftlab.studies.cli.run import StudyCommand
 from rftlab.studies.paper.experiments import Experiment
 from rftlab.studies.results.endpoints import endpoint_table
+from rftlab.studies.results.gains import gain_table
 from rftlab.studies.results.language import cost_table, has_costs
 from rftlab.studies.runs.finish import finish_points, threads_of
 from rftlab.studies.runs.points import Point
@@ -31,6 +32,7 @@ def run_study(
     )
     results = collect(command.results, points)
     _show_endpoints(console, chosen, command.pair, results.curves, changed)
+    console.print(gain_table(results.curves))
     if has_costs(results.curves):
         console.print(cost_table(results.curves))
     for line in results.diverged:

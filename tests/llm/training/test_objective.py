@@ -1,12 +1,13 @@
 """The trainer's gradient against independent implementations in autograd, and against the simulator's own update."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from rftlab.llm.config import AdamW
+from rftlab.llm.config import AdamW, config_of
 from rftlab.llm.policy.packing import ALONE, micro_batches
 from rftlab.llm.policy.responses import Responses, packed, token_indices
 from rftlab.llm.training.objective import objective, part_of
@@ -17,12 +18,15 @@ from rftlab.shared.config.kl import KL
 from rftlab.shared.config.surrogate import Clip, Reinforce
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.objective import objective_and_weights
 from rftlab.shared.prepare import prepare
 from rftlab.sim.config import Optimizer, Simulation
 from rftlab.sim.environments import tabular_world
 from rftlab.sim.round.plain import train_rounds
 from rftlab.sim.setup import plan_of, start_state, work_of
 from rftlab.sim.state import no_totals
+from rftlab.studies.cards import preset
+from rftlab.studies.paper.pairs import start_at
 from tests.support.trainer.tiny_models import exact_norms, random_responses, small_model, small_policy  # noqa: F401
 
 AGGREGATIONS = [
@@ -30,6 +34,7 @@ AGGREGATIONS = [
     Aggregation("token_sum", length=7.0),
     Aggregation("seq_mean_token_sum"),
     Aggregation("seq_mean_token_mean", eps=1e-8),
+    Aggregation("micro_batch_token_mean", micro_batch=4),
 ]
 
 
@@ -46,7 +51,7 @@ def autograd_objective(model, responses, rewards, batch, estimator):
     """PPO's clipped objective with dual clip, k3 penalty and entropy bonus, written down again: one sequence at a
     time, logits from the model's own forward."""
     ids, total, kind = estimator.aggregation.kind, 0.0, estimator.aggregation
-    n_tokens, n_rows = len(responses.tokens), len(responses.group)
+    n_tokens, n_rows, lengths = len(responses.tokens), len(responses.group), np.diff(responses.starts)
     ids = [list(responses.prompts[g]) + responses.response(i).tolist() for i, g in enumerate(responses.group)]
     for i, g in enumerate(responses.group):
         mine = rewards[responses.group == g]
@@ -66,6 +71,7 @@ def autograd_objective(model, responses, rewards, batch, estimator):
             "token_sum": 1 / (kind.length or 1),
             "seq_mean_token_sum": 1 / n_rows,
             "seq_mean_token_mean": 1 / n_rows / (len(logp) + kind.eps),
+            "micro_batch_token_mean": 1 / math.ceil(n_rows / 4) / sum(lengths[i // 4 * 4 :][:4]),
         }[kind.kind]
         total = total + share * j.sum()
     return total
@@ -147,6 +153,32 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
     assert [sorted(set(rows // 2)) for rows in twice] == [sorted(rows) for rows in parts] and [
         len(rows) for rows in twice
     ] == [2 * len(rows) for rows in parts]
+
+
+@pytest.mark.parametrize("budget", [1, 20, 40, 10**6])
+def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
+    """The estimator's micro-batches hold the responses 0 to 3, 4 to 7, ...; the split for memory takes them by length."""
+    estimator = replace(preset("paper_code"), kl=KL("none"))
+    responses = random_responses(5, groups=3, rollouts=3, longest=6)
+    batch, _ = batch_of(estimator, responses)
+    logp, whole = small_policy(0).all_log_probs(responses), np.empty(len(responses.tokens))
+    parts = micro_batches(responses, budget)
+    assert len(parts) > 1 or budget == 10**6
+    for rows in parts:
+        tokens = token_indices(responses.starts, rows)
+        _, found = objective(estimator, part_of(batch, tokens), torch.tensor(logp[tokens]))
+        whole[tokens] = found.weight
+    np.testing.assert_array_equal(whole, objective_and_weights(estimator, batch, logp).weight)
+    for low in range(0, 9, 4):
+        span = slice(responses.starts[low], responses.starts[min(low + 4, 9)])
+        assert batch.share[span].sum() == pytest.approx(1 / 3) and np.ptp(batch.share[span]) == 0
+
+
+def test_runs_without_micro_batches_keep_the_identity_that_they_had():
+    run = start_at("tiny-mod97", "llm")
+    with_micro_batches = replace(run, design=replace(run.design, estimator=preset("paper_code")))
+    (without, there) = (config_of(each)["design"]["estimator"]["aggregation"] for each in (run, with_micro_batches))
+    assert "micro_batch" not in without and there["micro_batch"] == 4
 
 
 def test_equal_responses_go_through_the_model_once():

@@ -68,7 +68,7 @@ def test_shipped_runs_make_a_pilot(pilot):
         own = curves[curves["cell"] == run.cell]
         assert (
             run.curve.test_pass_at_1.tolist() == own["test_pass_at_1"].tolist()
-            and run.test_flexible.tolist() == own["test_flexible"].tolist()
+            and run.curve.test_flexible.tolist() == own["test_flexible"].tolist()
         )
         assert (
             run.design == replace(CELLS[run.cell], rounds=usual.rounds, eval_every=usual.eval_every)
@@ -225,7 +225,9 @@ def test_content_that_makes_no_sense_is_damage(pilot, tmp_path):
             train=base.train._replace(well_formed=np.zeros(512, dtype=np.int64))
         ),
         "rounds must rise from 0 to 10": pilot._replace(runs=(run._replace(planned_rounds=10),)),
-        "columns of unequal lengths": pilot._replace(runs=(run._replace(test_flexible=run.test_flexible[1:]),)),
+        "columns of unequal lengths": pilot._replace(
+            runs=(run._replace(curve=run.curve._replace(test_flexible=run.curve.test_flexible[1:])),)
+        ),
         "design y is none of the grid's": pilot._replace(runs=(run._replace(cell="y"),)),
     }
     for said, content in wrong.items():

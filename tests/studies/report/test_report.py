@@ -20,7 +20,8 @@ from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_who
 from rftlab.studies.report.report import VERDICTS, terminal_summary, write_report
 from rftlab.studies.report.report import script as page_script
 from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.language import PHASES, costs, gains
+from rftlab.studies.results.gains import gains
+from rftlab.studies.results.language import PHASES, costs
 from rftlab.studies.results.stats import interval
 from tests.support.web.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
 

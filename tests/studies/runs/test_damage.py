@@ -80,9 +80,7 @@ def trained(root, point):
         "tokens": 5 * batch * rounds,
     }
     curve = {name: whole.get(name, rng.uniform(size=3)) for name in Curve._fields}
-    metrics = {name: whole[name] for name in ("seed", "round")} | {
-        f"{split}_flexible": rng.uniform(size=3) for split in ("train", "test")
-    }
+    metrics = {name: whole[name] for name in ("seed", "round")} | {"length": rng.uniform(size=3)}
     rollouts = {
         "round": np.repeat([1, 2], 16),
         "prompt": np.tile(np.arange(4), 8),

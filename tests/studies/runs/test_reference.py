@@ -54,9 +54,7 @@ def test_exported_runs_come_back(tmp_path, monkeypatch):
             "round": rounds,
         }
         columns |= {"rollouts": 32 * rounds, "tokens": 32 * rounds}
-        metrics = {"seed": columns["seed"], "round": rounds} | {
-            name: np.arange(3.0) / 2 for name in COLUMNS if "flexible" in name
-        }
+        metrics = {"seed": columns["seed"], "round": rounds, "length": np.full(3, 5.0)}
         pd.DataFrame(columns).to_parquet(folder / "curve.parquet")
         pd.DataFrame(metrics).to_parquet(folder / "metrics.parquet")
         (folder / "config.json").write_text(json.dumps(point.config))

@@ -135,6 +135,7 @@ AGGREGATIONS = (
     Aggregation("token_mean"),
     Aggregation("seq_mean_token_mean", eps=0.5),
     Aggregation("token_sum", length=16),
+    Aggregation("micro_batch_token_mean", micro_batch=2),
 )
 
 

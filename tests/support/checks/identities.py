@@ -90,7 +90,11 @@ def check_prepared_apart(api: Api) -> None:
     for rng in seeds(900, 60):
         first, second = random_batch(rng), random_batch(rng)
         estimator = random_estimator(rng, advantage=lambda rng: CENTRED)
-        empty = estimator.aggregation.empty == "count"
+        aggregation = estimator.aggregation
+        if aggregation.micro_batch is not None:  # the second half must begin with a micro-batch
+            aggregation = replace(aggregation, micro_batch=first.starts.size - 1)
+            estimator = replace(estimator, aggregation=aggregation)
+        empty = aggregation.empty == "count" or aggregation.micro_batch is not None
         counts = {"n_tokens": 0, "n_rows": 0}
         for half in (first, second):
             lengths = np.diff(half.starts)

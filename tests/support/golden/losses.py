@@ -6,7 +6,7 @@ compared.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -317,6 +317,18 @@ def check_agg_modes(api: Api, case: Case) -> int:
             scale * rows.unpack(found.weight), expected.get("grad"), f"{case.name}: gradient of {version}"
         )
     return compared
+
+
+def check_micro_batches(api: Api, cases: Sequence[Case], size: int) -> int:
+    """Micro-batches of `size` rows one after the other give the mean of the fork's token means of each."""
+    rows = [Packed(case.inputs["mask"]) for case in cases]
+    loss = np.concatenate([each.pack(case.inputs["loss_mat"]) for each, case in zip(rows, cases, strict=True)])
+    starts = np.concatenate([[0], np.cumsum([n for each in rows for n in np.diff(each.starts)])])
+    estimator = no_kl(RAW, Reinforce(), Aggregation("micro_batch_token_mean", eps=1e-8, micro_batch=size))
+    n = starts.size - 1
+    batch = api.prepare(estimator, np.ones(n), np.arange(n), starts, loss)
+    expected = np.mean([case.outputs["fork_0.7.0.dev"]["loss"] for case in cases])
+    return close(api.objective_and_weights(estimator, batch, loss).objective, expected, "mean of the fork's losses")
 
 
 ADAPTERS: dict[str, Callable[[Api, Case], int]] = {

@@ -454,6 +454,18 @@ MUTANTS: dict[str, tuple[Callable[[], Api], tuple[str, ...]]] = {
         swap("aggregation", "kind", "seq_mean_token_sum", "token_mean", length=None),
         (*SHARES, "trl_loss"),
     ),
+    "token mean for micro-batch means": (
+        swap("aggregation", "kind", "micro_batch_token_mean", "token_mean", micro_batch=None),
+        ("check_shares", *OBJECTIVES),
+    ),
+    "micro-batches of one response more": (
+        every(
+            "aggregation",
+            Aggregation,
+            lambda spec: replace(spec, micro_batch=spec.micro_batch and spec.micro_batch + 1),
+        ),
+        ("check_shares", *OBJECTIVES, "check_prepared_apart"),
+    ),
     "length ignored": (put("aggregation", length=None), (*SHARES, "trl_loss")),
     "count eps ignored": (put("aggregation", eps=0.0), (*SHARES, "loss_geo_mean")),
     "count eps always": (

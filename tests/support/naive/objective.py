@@ -4,7 +4,7 @@ and aggregation."""
 import cmath
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.config.correction import Correction
@@ -210,7 +210,10 @@ def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens: int | None 
     if n_tokens is None:
         n_tokens = sum(len(row) for row in rows)
     if n_rows is None:
-        n_rows = sum(1 for row in rows if row or spec.empty == "count")
+        n_rows = sum(1 for row in rows if row or spec.empty == "count" or spec.micro_batch)
+    if spec.kind == "micro_batch_token_mean":
+        parts = [sum(rows[i : i + spec.micro_batch], []) for i in range(0, len(rows), spec.micro_batch)]
+        return sum(sum(part) / (len(part) + spec.eps) for part in parts if part) / math.ceil(n_rows / spec.micro_batch)
     if spec.kind == "token_mean":
         return sum(sum(row) for row in rows) / (n_tokens + spec.eps)
     if spec.kind == "token_sum":
@@ -279,12 +282,12 @@ def objective(
     return aggregate(estimator.aggregation, values, n_tokens, n_rows), clipped, dual_clipped, kl_total
 
 
-def slopes(estimator: Estimator, advantages, logp, **rest) -> list[float]:
-    """dJ/dlogp of the tokens of one response, a complex step each."""
+def slopes(estimator: Estimator, advantages, starts, logp, **rest) -> list[float]:
+    """dJ/dlogp of the tokens of a few responses, a complex step each."""
     row = [complex(x) for x in logp]
 
     def along(t: int) -> Callable[[complex], complex]:
-        return lambda x: objective(estimator, advantages, [0, len(row)], logp=[*row[:t], x, *row[t + 1 :]], **rest)[0]
+        return lambda x: objective(estimator, advantages, starts, logp=[*row[:t], x, *row[t + 1 :]], **rest)[0]
 
     return [derivative(along(t), token.real) for t, token in enumerate(row)]
 
@@ -301,18 +304,19 @@ def weights(
     n_tokens=None,
     n_rows=None,
 ) -> list[float]:
-    """dJ/dlogp of every token; a token moves its own response alone."""
+    """dJ/dlogp of every token; a token moves its own response alone, or its micro-batch."""
     lengths = [b - a for a, b in pairwise(starts)]
     n_tokens = sum(lengths) if n_tokens is None else n_tokens
-    n_rows = (
-        sum(1 for length in lengths if length or estimator.aggregation.empty == "count") if n_rows is None else n_rows
-    )
+    counted, step = estimator.aggregation.empty == "count", estimator.aggregation.micro_batch
+    n_rows = sum(1 for length in lengths if length or counted or step) if n_rows is None else n_rows
     out = []
-    for a, b in pairwise(starts):
+    for low in range(0, len(lengths), step or 1):
+        rows = list(starts[low : low + (step or 1) + 1])
+        a, b = rows[0], rows[-1]
         part = {"old_logp": old_logp[a:b], "ref_logp": ref_logp[a:b], "n_tokens": n_tokens, "n_rows": n_rows}
         part |= {
             "correction": None if correction is None else correction[a:b],
             "kept": None if kept is None else [flags[a:b] for flags in kept],
         }
-        out += slopes(estimator, advantages[a:b], logp[a:b], **part)
+        out += slopes(estimator, advantages[a:b], [row - a for row in rows], logp[a:b], **part)
     return out

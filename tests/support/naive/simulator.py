@@ -223,18 +223,24 @@ class NaiveRun:
         self.theta_f += move[-1]
 
     def pass_at_1(self):
+        """Strict, then flexible: with and without the chance of a well-formed response."""
         everything = np.arange(len(self.z0))
         p, f = self.policy(everything)
         bits = (self.world.train.correct[:, None] >> np.arange(self.world.n_arms, dtype=np.uint32)) & 1
-        chance = (p * bits).reshape(len(p), self.world.answer_tokens, -1).sum(axis=2).prod(axis=1)
-        return float((f * chance).mean())
+        right = (p * bits).reshape(len(p), self.world.answer_tokens, -1).sum(axis=2).prod(axis=1)
+        return (f * right).mean(), right.mean()
+
+
+def rates_of(curve):
+    """Train Pass@1 (2, evaluations) of a curve, strict and flexible."""
+    return np.array([curve.train_pass_at_1, curve.train_flexible])
 
 
 def naive_curve(run, world, twin=NaiveRun):
-    """Exact train Pass@1 at every evaluation."""
+    """Exact train Pass@1 (2, evaluations), strict and flexible."""
     twin, values = twin(run, world), []
     for round_index in range(run.design.rounds):
         if round_index % run.design.eval_every == 0:
             values.append(twin.pass_at_1())
         twin.round(round_index)
-    return np.array([*values, twin.pass_at_1()])
+    return np.array([*values, twin.pass_at_1()]).T

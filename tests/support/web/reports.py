@@ -28,7 +28,10 @@ def curves_of(pairs, seeds):
             for seed in range(seeds):
                 for at in (0, 1000, 2000):
                     train, test = rng.uniform(0.1, 0.9, 2)
-                    rows.append((pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0)))
+                    flexible = (train + 0.05, test + 0.05)
+                    rows.append(
+                        (pair, cell, *Curve(seed, at, at, at, 1.0, 0.5, train, test, 0.0, 0.0, 0.0, 1.0, *flexible))
+                    )
     return pd.DataFrame(rows, columns=["pair", "cell", *Curve._fields]).assign(planned_rounds=2000)
 
 

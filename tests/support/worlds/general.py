@@ -48,6 +48,7 @@ CORRECTIONS = {
 RUNS = {
     "token sum": styled_run(aggregation=Aggregation("token_sum", length=20)),
     "mean of means": styled_run(aggregation=Aggregation("seq_mean_token_mean")),
+    "mean of micro-batches": styled_run(aggregation=Aggregation("micro_batch_token_mean", micro_batch=3)),
     "mean of sums": styled_run(aggregation=Aggregation("seq_mean_token_sum")),
     "sequence ratio": styled_run(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)),
     "sequence token ratio": styled_run(

@@ -32,6 +32,7 @@ DESIGNS = {
     "group": Design(7, 20, estimator=preset("grpo")),
     "window": Design(8, 2, 3, replay_window=5, estimator=preset("paper_text")),
     "updates": Design(8, 4, estimator=preset("paper_code"), epochs=3, minibatches=2),
+    "micro-batches": Design(7, 2, estimator=preset("paper_code")),
     "sequence": Design(
         8, 4, estimator=Estimator(ratio=Ratio("sequence"), surrogate=Clip(0.02, 0.02)), epochs=3, minibatches=2
     ),
