@@ -157,7 +157,7 @@ def test_micro_batches_hold_every_row_once_and_keep_to_the_budget():
 
 @pytest.mark.parametrize("budget", [1, 20, 40, 10**6])
 def test_the_split_for_memory_changes_no_bit_of_micro_batch_means(budget):
-    """The estimator's micro-batches hold the responses 0 to 3, 4 to 7, ...; the split for memory takes them by length."""
+    """The estimator's micro-batches hold the responses 0 to 3, 4 to 7, 8; the split for memory takes them by length."""
     estimator = replace(preset("paper_code"), kl=KL("none"))
     responses = random_responses(5, groups=3, rollouts=3, longest=6)
     batch, _ = batch_of(estimator, responses)

@@ -212,7 +212,7 @@ def aggregate(spec: Aggregation, rows: Sequence[Sequence], n_tokens: int | None 
     if n_rows is None:
         n_rows = sum(1 for row in rows if row or spec.empty == "count" or spec.micro_batch)
     if spec.kind == "micro_batch_token_mean":
-        parts = [sum(rows[i : i + spec.micro_batch], []) for i in range(0, len(rows), spec.micro_batch)]
+        parts = [list(chain(*rows[i : i + spec.micro_batch])) for i in range(0, len(rows), spec.micro_batch)]
         return sum(sum(part) / (len(part) + spec.eps) for part in parts if part) / math.ceil(n_rows / spec.micro_batch)
     if spec.kind == "token_mean":
         return sum(sum(row) for row in rows) / (n_tokens + spec.eps)
