@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
@@ -20,11 +21,12 @@ from rftlab.studies.logs.designs.values import Reader
 from tests.support.machine.here import rftlab
 
 NAMES = sorted(name for name in SHIPPED if name in PRESETS)
-TRL = {"grpo", "dr_grpo", "paper_text", "paper_code", "replay", "lite_ppo", "gspo", "luspo", "cispo", "sapo", "vespo",
+TRL = {"grpo", "dr_grpo", "paper_text", "replay", "lite_ppo", "gspo", "luspo", "cispo", "sapo", "vespo",
        "two_sided", "deepseek_v32", "tis", "tis_sequence", "icepop", "mis", "grpo_verl", "grpo_trl",
        "grpo_open_instruct", "dr_grpo_oat"}  # fmt: skip
 NOT_VERL = {"remax", "ppo", "moving_average", "spo", "optimal_baseline", "gfpo", "dapo", "deepseek_v32", "icepop",
-            "mis", "mis_geometric", "sampler_ratio", "grpo_open_instruct", "grpo_nano_aha", "ppo_verl"}  # fmt: skip
+            "paper_code", "mis", "mis_geometric", "sampler_ratio", "grpo_open_instruct",
+            "grpo_nano_aha", "ppo_verl"}  # fmt: skip
 
 
 def wanted(name: str, **changed) -> EngineSettings:
@@ -105,7 +107,7 @@ def test_verl_gets_the_clip_that_it_reads():
     flags = engine_flags("verl", wanted("paper_text")).flags
     assert (flags[f"{actor}.clip_ratio_low"], flags[f"{actor}.clip_ratio_high"]) == (0.2, 0.2)
     assert flags[f"{actor}.clip_ratio_c"] > 1e6 and flags[f"{actor}.optim.lr_scheduler_type"] == "constant"
-    assert engine_flags("verl", wanted("paper_code")).flags[f"{actor}.clip_ratio_c"] == 3.0
+    assert engine_flags("verl", wanted("grpo_verl")).flags[f"{actor}.clip_ratio_c"] == 3.0
 
 
 def test_sizes_that_trl_cannot_split_are_refused():
@@ -152,7 +154,7 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     )
     start = start_of(path, 8)
     assert (start.known.prompts, start.known.rollouts, start.epochs, start.minibatches) == (64, 4, 1, 2)
-    assert start.estimator == PRESETS["paper_code"]
+    assert start.estimator == replace(PRESETS["grpo_verl"], kl=KL("k3", 0.001))
     design = start.changed(Design(32, 8, rounds=100))
     assert (design.minibatches, design.estimator.kl.coef) == (2, 0.001)
     found = {change.name: change for change in changes_of(start, engine_flags("verl", EngineSettings(
