@@ -1,7 +1,7 @@
 """Runs of one level as groups: those of one design, model and task, whatever the design; no Pair of ours is needed."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from rftlab.studies.logs.run import FACTS, ImportedRun, KnownDesign, Piece
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
 """Split and metric that a comparison is of, the first that every level has."""
-_NUMBER = re.compile(r"(?:^|[\s(._/-]+)(?:r|s|run|seed)?[\s._-]?\d+\)?$")
+_NUMBER = re.compile(r"(?:^|[\s(._/-])(?:r|s|run|seed)?[\s._=-]?\d{1,9}\)?$")
+"""At the end of the names of repeats: it is left out of their label, and decides nothing."""
 _WORDS = {
     "updates_per_round": "{} updates",
     "learning_rate": "rate {:g}",
@@ -75,8 +76,8 @@ def measures_of(runs: list[ImportedRun]) -> set[Measure]:
 def groups_of(
     runs: list[ImportedRun], measure: Measure, task: str | None = None, beside: Iterable[ImportedRun] = ()
 ) -> tuple[Group, ...]:
-    """The groups of runs that have a measure. Runs are repetitions of each other where all that is known of their
-    designs is equal and their names are, but for a number at the end.
+    """The groups of runs that have a measure. Runs repeat each other where their marks say so (`ImportedRun.repeats`)
+    and all that is known of their designs is equal; names say nothing.
 
     A run that holds nothing but round 0 is the base model of those of its model that have none, where the front parts
     of their names are equal. beside: more runs, that are looked at for such bases alone.
@@ -102,10 +103,15 @@ def groups_of(
     return _labelled(groups)
 
 
-def alike_of(run: ImportedRun) -> tuple[KnownDesign, str]:
-    """What runs that repeat each other have in common: all that is known of their designs, and their names but for a
-    number at the end."""
-    return replace(run.design, assumed=()), _NUMBER.sub("", run.name)
+def alike_of(run: ImportedRun) -> tuple[KnownDesign, tuple[str, str]]:
+    """What runs that repeat each other have in common: all that is known of their designs, and the mark of repeats,
+    which is their own name for those that have none."""
+    return replace(run.design, assumed=()), (run.repeats, "" if run.repeats else run.name)
+
+
+def stem_of(names: Sequence[str]) -> str:
+    """What repeats are called: the first of them, but for a number at the end where there are several."""
+    return _NUMBER.sub("", names[0]) if len(names) > 1 else names[0]
 
 
 def _front(name: str) -> str:
@@ -153,9 +159,20 @@ def _labelled(groups: list[Group]) -> tuple[Group, ...]:
         differ = [name for name in FACTS[2:] if len({getattr(other.design, name) for other in alike}) > 1]
         words = [group.label, *(_word(name, group, alike) for name in differ)]
         twins = sum(all(getattr(o.design, name) == getattr(group.design, name) for name in differ) for o in alike)
-        stem = _NUMBER.sub("", group.runs[0]).rpartition("/")[2]
-        labels.append(" ".join([*filter(None, words), *([stem] if twins > 1 else [])]))
+        labels.append(" ".join([*filter(None, words), *([_called(group, alike)] if twins > 1 else [])]))
     return tuple(group._replace(label=label) for group, label in zip(groups, labels, strict=True))
+
+
+def _called(group: Group, alike: list[Group]) -> str:
+    """The shortest form of a group's name that no other has."""
+    forms = [_forms(each) for each in alike]
+    return next((name for i, name in enumerate(_forms(group)) if [form[i] for form in forms].count(name) == 1), "")
+
+
+def _forms(group: Group) -> tuple[str, str, str]:
+    """What it may be called, the last of which is its own alone."""
+    name = stem_of(group.runs)
+    return name.rpartition("/")[2], name, group.runs[0]
 
 
 def _word(name: str, group: Group, alike: list[Group]) -> str:

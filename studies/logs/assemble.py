@@ -1,13 +1,15 @@
 """From what a format read to a run in our terms: names, rounds, rates as fractions, and what the log itself tells
 of the design."""
 
+import hashlib
+import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rftlab.shared.errors import check, plain
-from rftlab.studies.logs.designs import design_of
+from rftlab.studies.logs.designs import design_of, tool_of_config
 from rftlab.studies.logs.designs.records import from_records
 from rftlab.studies.logs.names import RATES, Name, named, of_test
 from rftlab.studies.logs.rounds import Counting, tool_of
@@ -15,7 +17,18 @@ from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Pie
 from rftlab.studies.logs.steps import Points, cleaned
 
 LONGEST_NAME = 300
+_COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
+"""Last parts of names that may count right answers."""
+_TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
+"""And of those that say of how many."""
 MAX_METRICS = 20000
+_APART = (
+    *("name", "run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "group", "run_id", "id"),
+    *("output_dir", "logging_dir", "log_dir", "log_path", "save_dir", "save_path", "default_local_dir", "ckpt_path"),
+    *("rollout_data_dir", "validation_data_dir", "resume_from_path", "wandb_name", "wandb_run_name", "wandb_run_id"),
+    *("wandb_project", "wandb_group", "hub_model_id", "save", "load"),
+)
+"""Settings that say how a run is called and where it writes; they and seeds are no part of what repeats share."""
 _BOUNDS = ("critic/score/min", "critic/score/max")
 
 
@@ -37,7 +50,8 @@ def assemble(
     """
     if raw.pieces:
         design = merged(given, raw.design)
-        return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, raw.pieces, tuple(raw.notes))
+        own = plain(raw.name), raw.format, raw.tool, sources
+        return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=_repeats(raw, design))
     check(len(raw.series) <= MAX_METRICS, f"{len(raw.series)} metrics; allowed: at most {MAX_METRICS}")
     points, repairs = cleaned(
         raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
@@ -54,7 +68,28 @@ def assemble(
     pieces = tuple(sorted((_piece(part, counting, raw.unprinted) for part in parts), key=_place))
     outcomes = tuple(_by_rounds(one, counting) for one in raw.outcomes)
     texts = tuple(plain(note) for note in notes)
-    return ImportedRun(plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes)
+    said = plain(raw.name), raw.format, raw.tool, sources, design, pieces, texts, outcomes
+    return ImportedRun(*said, _repeats(raw, design))
+
+
+def _repeats(raw: RawRun, design: KnownDesign) -> str:
+    """The mark of runs that repeat each other: a checksum of all that their own configurations say, or their columns
+    where B and K are known, but for seeds and names; "" where neither is there. Names of runs say nothing."""
+    sized = design.prompts is not None and design.rollouts is not None
+    known = raw.config if raw.config and raw.whole and (sized or tool_of_config(raw.config)) else None
+    known = raw.stated if known is None and sized else known
+    if raw.repeats or known is None:
+        return raw.repeats
+    text = json.dumps([raw.tool, _without_seed(known)], sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_seed(settings: Any) -> Any:
+    if not isinstance(settings, dict):
+        return settings
+    last = {name: str(name).replace("/", ".").rpartition(".")[2].lower() for name in settings}
+    kept = {name: value for name, value in settings.items() if "seed" not in last[name] and last[name] not in _APART}
+    return {str(name): _without_seed(value) for name, value in kept.items()}
 
 
 def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:
@@ -79,11 +114,11 @@ def _named_parts(points: dict[str, Points], aliases: dict[str, str], notes: list
     for source in sorted(found, key=lambda source: found[source].rank):
         taken.setdefault(found[source][:3], source)
     ours, short = set(taken.values()), _short_tasks({name.task for name in found.values()})
-    parts = []
+    parts, counted = [], any(source.rpartition("/")[2].lower() in _TOTALS for source in points)
     for source, part in points.items():
         name = found[source]._replace(task=short[found[source].task]) if source in ours else _own(source, part)
         if RATES.fullmatch(name.metric) and name.scale == 1.0:
-            name, part = _as_fraction(source, name, part, notes)
+            name, part = _as_fraction(source, name, part, notes, counted)
         parts.append(_Part(source, name, part))
     return parts
 
@@ -143,10 +178,18 @@ def _tests(points: dict[str, Points]) -> Iterator[Points]:
             yield part
 
 
-def _as_fraction(source: str, name: Name, part: Points, notes: list[str]) -> tuple[Name, Points]:
-    """A rate that is written in per cent becomes a fraction; one that may be either keeps its own name."""
-    values = part.values
-    if values.min() >= 0 and values.max() <= 1:
+def _as_fraction(source: str, name: Name, part: Points, notes: list[str], counted: bool) -> tuple[Name, Points]:
+    """A rate that is written in per cent becomes a fraction; one that may be either, or a count, keeps its own name.
+    counted: whether the log says of how many something is."""
+    values, leaf = part.values, source.rpartition("/")[2].lower()
+    inside = values.min() >= 0 and values.max() <= 1
+    count = bool(np.all(values == np.rint(values))) and (
+        (counted and (leaf in _COUNTS or not inside)) or (leaf in _COUNTS and not inside)
+    )
+    if count:
+        notes.append(f"{source} may count answers: kept under its own name")
+        return _own(source, part), part
+    if inside:
         return name, part
     if values.min() < 0 or values.max() > 100:
         notes.append(f"{source} has values outside 0 .. 100, so it is no rate: kept under its own name")

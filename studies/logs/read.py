@@ -157,8 +157,8 @@ def _aliases(columns: dict[str, str]) -> dict[str, str]:
 
 
 def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, Path, list[Path]]]:
-    """Parts of one run that lie in several files, as exports of one metric each, become one; other runs get names
-    that differ."""
+    """Parts of one run that lie in several files of a folder, as exports of one metric each, become one, which is
+    noted; other runs get names that differ."""
     runs: dict[str, tuple[RawRun, Path, list[Path]]] = {}
     for run, path, files in found:
         named, run.name = bool(run.name), run.name or (path.resolve().name if path.is_dir() else path.stem)
@@ -168,8 +168,11 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
             and named
             and not run.pieces
             and there[0].format == run.format
+            and there[1].resolve().parent == path.resolve().parent
             and not set(there[0].series) & set(run.series)
+            and _meet(there[0], run)
         ):
+            run.notes.append(f"its metrics lie in several files ({there[1].name}, {path.name}), joined by its name")
             there[0].series |= run.series
             there[0].one_track = False
             there[0].notes += [note for note in run.notes if note not in there[0].notes]
@@ -181,6 +184,15 @@ def _joined(found: list[tuple[RawRun, Path, list[Path]]]) -> list[tuple[RawRun, 
             run.name = f"{name} ({number})"
         runs[run.name] = (run, path, files)
     return list(runs.values())
+
+
+def _meet(first: RawRun, second: RawRun) -> bool:
+    """Whether the ranges of their steps meet, as those of one run's metrics do."""
+    (low, high), (least, most) = (
+        (min(min(own.steps) for own in run.series.values()), max(max(own.steps) for own in run.series.values()))
+        for run in (first, second)
+    )
+    return bool(low <= most and least <= high)
 
 
 def _named(files: list[Path], checksum: Callable[[Path], str]) -> tuple[tuple[str, str], ...]:
@@ -201,7 +213,8 @@ def _assembled(
     missing = [source for source in aliases if source not in run.series]
     check(not missing, f"{path}: no column {missing[:1]} with numbers; allowed: {', '.join(sorted(run.series)[:12])}")
     run.aliases |= aliases
-    run.config = settings if settings is not None else run.config
+    if settings is not None:
+        run.config, run.whole = settings, False
     try:
         return assemble(run, sources, given, processes)
     except UserError as error:

@@ -137,6 +137,12 @@ class RawRun:
     """What such a source says of the design."""
     outcomes: tuple[GroupOutcomes, ...] = ()
     """Where the log has a row a response."""
+    whole: bool = True
+    """Whether `config` is all of the run's own, and not a part of it or what the user gave for every run."""
+    stated: dict[str, Any] | None = None
+    """What columns state of the run but for its seed, where they state that too."""
+    repeats: str = ""
+    """As in `ImportedRun`, where the source says so itself."""
 
     def add(self, name: str, step: int, value: float, place: int) -> None:
         """One more value of a metric."""
@@ -165,6 +171,9 @@ class ImportedRun:
     """Repairs and readings of what was ambiguous, in words."""
     outcomes: tuple[GroupOutcomes, ...] = ()
     """Right responses of the groups, a split each, where the log has a row a response."""
+    repeats: str = ""
+    """Equal texts of runs that repeat each other: their configurations, or the columns that state design and seed, are
+    equal but for the seed, or the user says so. "" where nothing tells."""
 
     @cached_property
     def curves(self) -> "pd.DataFrame":

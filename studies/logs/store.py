@@ -95,6 +95,7 @@ def _facts(run: ImportedRun) -> dict[str, Any]:
         "design": asdict(run.design),
         "notes": run.notes,
         **({"outcomes": [one._asdict() for one in run.outcomes]} if run.outcomes else {}),
+        **({"repeats": run.repeats} if run.repeats else {}),
     }
 
 
@@ -141,7 +142,9 @@ def _run(facts: dict[str, Any], pieces: tuple[Piece, ...]) -> ImportedRun:
     sources = tuple((name, checksum) for name, checksum in facts["sources"])
     outcomes = tuple(_outcomes(one) for one in facts.get("outcomes", ()))
     said = facts["name"], facts["format"], facts["tool"], sources
-    return ImportedRun(*said, KnownDesign(**known), pieces, tuple(facts["notes"]), outcomes)
+    return ImportedRun(
+        *said, KnownDesign(**known), pieces, tuple(facts["notes"]), outcomes, str(facts.get("repeats", ""))
+    )
 
 
 def _outcomes(found: dict[str, Any]) -> GroupOutcomes:

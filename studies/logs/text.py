@@ -191,7 +191,12 @@ def finite(value: Any) -> float | None:
 def step_in(text: str) -> float:
     """The step of "31/94", as ms-swift writes it; nan where there is none."""
     found = text.partition("/")[0].strip()
-    return float(found) if found.isdigit() and len(found) < 11 else math.nan
+    return float(found) if found.isascii() and found.isdigit() and len(found) < 11 else math.nan
+
+
+def step_of(text: str, comma: bool = False) -> int | None:
+    """The step of a cell; None where it is none, as a share in per cent is."""
+    return None if text.rstrip("\"' ").endswith("%") else whole(number(text, comma))
 
 
 def whole(value: float | None) -> int | None:

@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 
 from rftlab.shared.errors import check
-from rftlab.studies.logs.formats.published import BESIDE
+from rftlab.studies.logs.formats.published import BESIDE, REPEATS
 from rftlab.studies.logs.read import read_logs
 from rftlab.studies.logs.run import ImportedRun
+from rftlab.studies.public.repeats import cell_of
 from rftlab.studies.public.sources import BY_NAME
 from rftlab.studies.public.store import curves, runs
 
@@ -26,6 +27,8 @@ def _read(source: str) -> tuple[ImportedRun, ...]:
     own, values = runs().query("source == @source"), curves()
     values = values[values["run_id"].isin(own["run_id"])]
     with tempfile.TemporaryDirectory() as folder:
-        own.to_csv(Path(folder) / BESIDE, index=False)
+        own.assign(**{REPEATS: cell_of(own["run_id"]).where(own["seed_or_repeat"].notna())}).to_csv(
+            Path(folder) / BESIDE, index=False
+        )
         values.to_csv(Path(folder) / f"{source}.csv", index=False)
         return tuple(read_logs([Path(folder) / f"{source}.csv"]))

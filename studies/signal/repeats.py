@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.shared.errors import check
-from rftlab.studies.imported.groups import alike_of
+from rftlab.studies.imported.groups import alike_of, stem_of
 from rftlab.studies.imported.level import PREFIX, is_imported, parse_imported, runs_of
 from rftlab.studies.logs.run import ImportedRun, KnownDesign
 
@@ -69,17 +69,20 @@ class Repeats(NamedTuple):
 
 
 def repeats_of(runs: list[ImportedRun], task: str | None = None) -> list[Repeats]:
-    """Scores of runs with equal designs and with names that are equal but for a number at the end, where two or more
-    have one; what was assumed of a design does not count.
+    """Scores of runs that repeat each other (`ImportedRun.repeats`), where two or more have one.
 
     Only designs of which B and K are known: of others nobody knows that they are equal.
     """
-    groups: dict[tuple[KnownDesign, str], list[float]] = defaultdict(list)
+    groups: dict[tuple, dict[str, float]] = defaultdict(dict)
     for run in runs:
-        score, (design, stem) = final_score(run, task), alike_of(run)
+        score, (design, mark) = final_score(run, task), alike_of(run)
         if score is not None and design.prompts is not None and design.rollouts is not None:
-            groups[design, stem].append(score)
-    return [Repeats(stem, design, np.array(own)) for (design, stem), own in groups.items() if len(own) > 1]
+            groups[design, mark][run.name] = score
+    return [
+        Repeats(stem_of([*own]), design, np.array([*own.values()]))
+        for (design, _), own in groups.items()
+        if len(own) > 1
+    ]
 
 
 def pooled_sigma(groups: list[np.ndarray]) -> tuple[float, int]:

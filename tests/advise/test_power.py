@@ -147,15 +147,15 @@ def test_a_p_value_is_never_printed_as_zero():
 # --- imported runs ---
 
 
-def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e-6) -> ImportedRun:
+def imported(name: str, value: float, prompts: int | None = 32, rate: float = 1e-6, repeats: str = "") -> ImportedRun:
     curve = piece_of("test", "pass_at_1", (0, 50), (0.1, value), 1.0)
     known = KnownDesign(prompts=prompts, rollouts=8, learning_rate=rate, assumed=(f"said by {name}",))
-    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, (curve,))
+    return ImportedRun(name, "table", "", (("a.csv", "0"),), known, (curve,), repeats=repeats)
 
 
 RUNS = [
-    *(imported(f"a-{i}", value) for i, value in enumerate(A)),
-    *(imported(f"b-{i}", value, 64) for i, value in enumerate(B)),
+    *(imported(f"a-{i}", value, repeats="a") for i, value in enumerate(A)),
+    *(imported(f"b-{i}", value, 64, repeats="b") for i, value in enumerate(B)),
     imported("c", 0.9, 64, 1e-5),
     imported("d", 0.2, None),
     imported("e", 0.3, None),
@@ -184,9 +184,11 @@ def test_runs_of_a_collection_are_compared_by_name(tmp_path):
     assert (status, text.count("\n")) == (2, 1) and "a-0, a-1" in text
 
 
-def test_runs_of_one_design_with_other_names_are_no_repeats():
-    """A difference that no field of a design holds, such as which responses are trained on, is in the names."""
-    runs = [imported(f"{kind}/r{i}", value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
+def test_what_repeats_share_is_said_and_no_name_tells():
+    """A difference that no field of a design holds, such as which responses are trained on, may be in a name only."""
+    both = [(kind, i, value) for kind, values in (("x", A), ("y", B)) for i, value in enumerate(values)]
+    runs = [imported(f"{kind}/r{i}", value, repeats=kind) for kind, i, value in both]
+    assert repeats_of([imported(f"{kind}/r{i}", value) for kind, i, value in both]) == []
     assert [(group.name, len(group.scores)) for group in repeats_of(runs)] == [("x", 3), ("y", 3)]
 
 

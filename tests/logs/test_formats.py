@@ -179,7 +179,7 @@ def test_a_json_document_is_read_as_records_columns_or_checkpoints(text, truth, 
     ("text", "said"),
     [
         ('{"checkpoint-1": {"acc": 0.5}, "checkpoint-1": {"acc": 0.6}}', "'checkpoint-1' is there twice"),
-        ('{"a-1": {"acc": 0.5}, "b-2": {"acc": 0.6}}', "checkpoints of one run a file"),
+        ('{"a-step-1": {"acc": 0.5}, "b-step-2": {"acc": 0.6}}', "checkpoints of one run a file"),
         ('{"checkpoint-1": {"acc": 0.5}, "checkpoint-01": {"acc": 0.6}}', "a checkpoint twice"),
         ('{"name": "x", "value": 3}', "holds no steps"),
         ('[{"reward": 0.5}]', "no record has a step"),

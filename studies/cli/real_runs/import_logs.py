@@ -35,6 +35,9 @@ class Import:
     explained."""
     reader: str | None = None
     """FILE.py:FUNCTION of your own, which gets a path and returns rftlab.studies.logs.RawRun; that file is run."""
+    repeats: tuple[str, ...] = ()
+    """Runs that repeat one design with other seeds, by name, * for any letters: 'grpo-s*'. Without configurations
+    nothing else tells, and names decide nothing."""
     results: Path = Path("results")
     """Results folder."""
     processes: int | None = None
@@ -67,6 +70,7 @@ class Import:
         """Read, print, keep."""
         from rftlab.studies.console.tables import say
         from rftlab.studies.logs.read import read_logs
+        from rftlab.studies.logs.repeats import alone, joined
         from rftlab.studies.logs.show import show_runs
         from rftlab.studies.logs.store import check_name, name_for, write_collection
 
@@ -75,7 +79,10 @@ class Import:
             return 0
         name = check_name(self.name or name_for(self.paths[0]))
         runs = read_logs(self.paths, _columns(self.columns), self._reader(), self._given(), self.config, self.processes)
+        runs = joined(runs, self.repeats)
         show_runs(console, runs)
+        if apart := alone(runs):
+            say(console, apart, "dim")
         new = write_collection(self.results, name, runs)
         say(console, f"{'kept in' if new else 'unchanged:'} {self.results / 'imported' / name}", "dim")
         return 0

@@ -37,7 +37,7 @@ class KnobSlider:
         self.slider.update()
 
     def _moved(self, event: Any) -> None:
-        place = int(event.args) if str(event.args).isdecimal() else 0
+        place = int(event.args) if str(event.args)[:9].isdecimal() and len(str(event.args)) < 9 else 0
         value = self.stops[min(place, len(self.stops) - 1)]
         self.slider.props["value"] = place
         self._tell(value)

@@ -1,10 +1,11 @@
 """One JSON document: a list of records with steps, a table by its columns, or evaluations by checkpoint.
 
     [{"step": 1, "reward": 0.2}, ..]                              also as the one list of an object: {"history": [..]}
-    {"step": [1, 2, ..], "reward": [0.2, 0.3, ..]}
+    {"step": [1, 2, ..], "reward": [0.2, 0.3, ..]}                and as pandas writes a frame, in any orientation
     {"checkpoint-100": {"gsm8k": {"acc": [0.61, 0.60, ..]}}, ..}  numbers of one name are repeats, and are averaged
 
 Where the names of an object hold steps, as checkpoint-100 or global_step_100 do, what is in it is of an evaluation.
+Other names with numbers (aime24, seed0, pass@8) hold none, and neither does the index of a frame.
 """
 
 import json
@@ -26,7 +27,11 @@ ALLOWED = (
     '({"checkpoint-100": {..}, ..}); JSON lines may be larger'
 )
 _START = re.compile(r"\ufeff?\s*(\[\s*\{|\{\s*\")")
-_CHECKPOINT = re.compile(r"(?:.*[^0-9])?(\d{1,10})")
+_CHECKPOINT = re.compile(
+    r"(?:.{0,200}[^a-z])?(?:checkpoint|ckpt|step|iteration|iter|round|update)[-_ /=:.]{0,3}[0-9]{1,10}", re.IGNORECASE
+)
+_INDEX = re.compile(r"-?[0-9]{1,18}")
+"""Of a frame's row."""
 DEEPEST, MAX_REPEATS, MAX_DIGITS = 4, 100_000, 300
 
 
@@ -72,13 +77,36 @@ def _records(path: Path, found: Any, columns: dict[str, str], notes: list[str]) 
         found = inside[0] if len(inside) == 1 else found
     if isinstance(found, list):
         return _listed(path, found, notes)
-    rows = _columns(found, step, notes)
+    rows = _columns(found, step, notes) or _frame(found, step)
     if rows is not None:
         return rows
-    steps = [_CHECKPOINT.fullmatch(name) for name, value in found.items() if isinstance(value, dict)]
-    many = len(steps) * 2 > len(found) and all(steps)
-    check(bool(found) and many, f"{path} holds no steps; allowed: {ALLOWED}")
-    return _checkpoints(path, {name: value for name, value in found.items() if isinstance(value, dict)}, notes)
+    own = {name: value for name, value in found.items() if isinstance(value, dict)}
+    many = len(own) * 2 > len(found) and all(map(_CHECKPOINT.fullmatch, own))
+    check(
+        many,
+        f"{path} holds no steps (names: {', '.join(map(ascii, [*found][:4]))}); allowed: {ALLOWED}; neither an index "
+        "nor the number of a test set, a seed or a k is a step",
+    )
+    return _checkpoints(path, own, notes)
+
+
+def _frame(found: dict, step: str | None) -> list[dict] | None:
+    """The rows of a frame as pandas writes one with orient = columns, index, split or tight, the index left out; None
+    of anything else, and of one without a column of steps."""
+    names, data = found.get("columns"), found.get("data")
+    if isinstance(names, list) and isinstance(data, list):
+        whole = [row for row in data if isinstance(row, list) and len(row) == len(names)]
+        rows = [dict(zip(map(str, names), row, strict=True)) for row in whole]
+        return rows if len(rows) == len(data) and _are_records(rows, step) else None
+    if not found or not all(isinstance(value, dict) for value in found.values()):
+        return None
+    if all(map(_INDEX.fullmatch, found)):
+        rows = [*found.values()]
+        return rows if _are_records(rows, step) else None
+    name = step if step in found else next((name for name in STEPS if name in found), None)
+    if name is None or not all(map(_INDEX.fullmatch, found[name])):
+        return None
+    return [{key: value[at] for key, value in found.items() if at in value} for at in found[name]]
 
 
 def _are_records(value: Any, step: str | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.folders import object_of
+from rftlab.studies.logs.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.logs.formats.tables import RUNS, STEPS, chosen, trainers_step
 from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import (
@@ -32,9 +33,9 @@ FORMAT = "JSON lines"
 _KINDS = ("type", "kind", "event", "phase", "mode", "split")
 _ENVELOPES = ("data", "metrics")
 """Keys around the metrics of a record, as in the lines of verl's own file logger: {"step": 1, "data": {..}}."""
-MAX_BAD = 50
+MAX_BAD, LONGEST_TEXT = 50, 200
 DEEPEST = 4
-_DECIMAL = re.compile(r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)(?: ?%)?")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?(?: ?%)?")
 
 
 def recognise(head: Head) -> bool:
@@ -74,24 +75,44 @@ def runs_of(
     run_name = columns.get("run") or next(
         (name for name in RUNS if any(_names_run(record.get(name)) for record in start)), None
     )
-    runs: dict[str, RawRun] = {}
-    without = 0
+    told = telling(dict.fromkeys(name for record in start for name in _texts(record) | flat(record)), run_name)
+    runs: dict[Key, RawRun] = {}
+    watched, without = Texts(), 0
     for at, record in records:
-        values = flat(record)
-        step = whole(values.get(step_name))
+        values, texts = flat(record), _texts(record)
+        step = None if texts.get(step_name, "").endswith("%") else whole(values.get(step_name))
         if step is None:
             without += 1
             continue
-        name = str(record.get(run_name, "")) if run_name else ""
-        run = runs.setdefault(name, RawRun(name, form, place=place))
+        key = tuple([texts.get(name) or _shown(values.get(name)) for name in told])
+        run = runs.setdefault(key, RawRun("", form, place=place))
+        apart = {name: text for name, text in texts.items() if name not in values and name not in (*told, *_KINDS)}
+        watched.add(key, step, apart)
         prefix = next((f"{record[kind]}/" for kind in _KINDS if isinstance(record.get(kind), str)), "")
-        for key, value in values.items():
-            if key not in (step_name, run_name):
-                run.add(prefix + key, step, value, at)
+        for name, value in values.items():
+            if name not in (step_name, *told):
+                run.add(prefix + name, step, value, at)
+    watched.check(path)
     notes += [f"{without} records without {step_name} left out"] if without else []
     for run in runs.values():
         run.notes += notes
-    return list(runs.values())
+    return told_apart(runs, told, watched, path)
+
+
+def _shown(value: float | None) -> str:
+    """A number that names a run or a seed, as a text."""
+    return "" if value is None else str(int(value)) if value == whole(value) else f"{value:g}"
+
+
+def _texts(record: dict, prefix: str = "", depth: int = 0) -> dict[str, str]:
+    """The texts of a record by name, as `flat` names its numbers."""
+    found: dict[str, str] = {}
+    for key, value in record.items():
+        if isinstance(value, str) and value and len(value) <= LONGEST_TEXT:
+            found[prefix + key] = value
+        elif isinstance(value, dict) and depth < DEEPEST:
+            found |= _texts(value, prefix if key in _ENVELOPES else f"{prefix}{key}/", depth + 1)
+    return found
 
 
 def _records(path: Path, head: Head, notes: list[str]) -> Iterator[tuple[int, dict]]:
@@ -137,17 +158,16 @@ def step_of(records: list[dict]) -> str | None:
 
 
 def _quoted(name: str, text: str) -> dict[str, float]:
-    """A number that is written as a text, with a point or an exponent, as transformers does since 5.0; a name that is
-    one is not, unless it is a step."""
+    """A number that is written as a text, as transformers does since 5.0, which writes 0.0 as "0"."""
     if name == PROGRESS:
         step = step_in(text)
         return {"global_step": step} if math.isfinite(step) else {}
-    value = number(text) if len(text) < 40 and (_DECIMAL.fullmatch(text) or name in STEPS) else None
+    value = number(text) if len(text) < 40 and (_NUMBER.fullmatch(text) or name in STEPS) else None
     return {} if value is None else {name: value}
 
 
 def flat(record: dict, prefix: str = "", depth: int = 0) -> dict[str, float]:
-    """The numbers of a record by name; no truth values, of texts those that are decimal numbers, nothing below
+    """The numbers of a record by name; no truth values, of texts those that are numbers, nothing below
     `DEEPEST` levels, and nan of a name that is there with several values."""
     found: dict[str, float] = {}
     for key, value in record.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from rftlab.shared.errors import check
 from rftlab.shared.folders import FILE, kind_of
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import lines_of, number, opened_text, whole
+from rftlab.studies.logs.text import lines_of, number, opened_text, step_of
 
 FORMAT = "MLflow"
 MAX_FILES, LARGEST_NAME = 20_000, 1 << 16
@@ -44,7 +44,7 @@ def _add(run: RawRun, path: Path, name: str) -> None:
     with opened_text(path, "utf-8") as stream:
         for place, line, _ in lines_of(stream):
             parts = line.split()
-            value, step = (number(parts[1]), whole(number(parts[2]))) if len(parts) >= 3 else (None, None)
+            value, step = (number(parts[1]), step_of(parts[2])) if len(parts) >= 3 else (None, None)
             if value is None or step is None:
                 odd += bool(parts)
             else:

@@ -19,7 +19,7 @@ from rftlab.studies.logs.names import RATES
 from rftlab.studies.logs.run import KnownDesign, Piece, RawRun
 from rftlab.studies.logs.text import Head, head_of, number, whole
 
-FORMAT, BESIDE = "long form", "runs.csv"
+FORMAT, BESIDE, REPEATS = "long form", "runs.csv", "repeats"
 ELAPSED = "elapsed_seconds"
 _NEEDED = ("run_id", "round", "split", "metric", "value")
 _SPLITS = ("test", "train")
@@ -71,7 +71,7 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
         runs[name].pieces += (_piece((name, "train", "", ELAPSED), seconds, runs[name].notes),)
     for name, run in runs.items():
         run.pieces = tuple(sorted(run.pieces, key=lambda piece: (piece.split != "test", *piece[:4])))
-        run.design, said = known.get(name, (KnownDesign(), ""))
+        run.design, run.stated, run.repeats, said = known.get(name, (KnownDesign(), None, "", ""))
         run.notes += [f"{BESIDE}: {said}"] if said else []
     return list(runs.values())
 
@@ -97,7 +97,7 @@ def _rows(path: Path, head: Head) -> tuple[dict[Key, LongSeries], dict[str, dict
                 )
                 _check_runs(path, found)
             done, value, n, step, seconds = [number(cells[i], table.comma) if cells[i] else None for i in numbers]
-            done = whole(done)
+            done = None if cells[numbers[0]].endswith("%") else whole(done)
             if done is None and cells[numbers[0]].strip().lower() in MISSING:
                 without[plain(texts[0].strip())[:LONGEST]] += 1
                 continue
@@ -158,8 +158,9 @@ def _piece(key: Key, own: LongSeries, notes: list[str]) -> Piece:
     return Piece(key[1], key[2], key[3], key[3], rounds[order], values[order], known, steps[order])
 
 
-def _known(path: Path) -> dict[str, tuple[KnownDesign, str]]:
-    """Design and remark of each run of the table beside; {} without one."""
+def _known(path: Path) -> dict[str, tuple[KnownDesign, dict | None, str, str]]:
+    """Of each run of the table beside: design, what its cells state where they state a seed too, the repeats that it is
+    one of, and a remark; {} without one."""
     files = files_of(path)[1:]
     if not files:
         return {}
@@ -170,9 +171,14 @@ def _known(path: Path) -> dict[str, tuple[KnownDesign, str]]:
     try:
         with rows_of(table, head.encoding) as rows:
             named = (dict(zip(table.header, map(str.strip, cells), strict=True)) for _, cells in rows)
-            return {plain(row["run_id"])[:LONGEST]: (_design(row), plain(row.get("note", ""))) for row in named}
+            return {plain(row["run_id"])[:LONGEST]: _told(row) for row in named}
     except csv.Error as error:
         raise UserError(f"{files[0]}: {error}; allowed: a table of runs") from None
+
+
+def _told(row: dict[str, str]) -> tuple[KnownDesign, dict | None, str, str]:
+    stated = {name: cell for name, cell in row.items() if name not in ("run_id", REPEATS)} if row.get("seed") else None
+    return _design(row), stated, plain(row.get(REPEATS, ""))[:LONGEST], plain(row.get("note", ""))
 
 
 def _design(row: dict[str, str]) -> KnownDesign:

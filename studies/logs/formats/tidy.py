@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.logs.formats.odd import Odd
 from rftlab.studies.logs.formats.tables import (
     INDEX,
@@ -23,7 +24,7 @@ from rftlab.studies.logs.formats.tables import (
     trainers_step,
 )
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, number, whole
+from rftlab.studies.logs.text import Head, number, step_of, whole
 
 FORMAT, PARQUET = "table", b"PAR1"
 MAX_ROWS = 20_000_000
@@ -54,25 +55,29 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     table = table_of(head)
     step_name, run_name = _places(table.header, columns, path)
     step_name = _trainers(head, table, step_name, columns)
-    at, run_at = table.header.index(step_name), table.header.index(run_name) if run_name else None
-    wanted = [i for i in range(len(table.header)) if i not in (at, run_at) and table.header[i] != INDEX]
-    runs: dict[str, Columns] = {}
-    odd = Odd(step_name)
+    told = telling(table.header, run_name)
+    at, own = table.header.index(step_name), [table.header.index(name) for name in told]
+    wanted = [i for i in range(len(table.header)) if i not in (at, *own) and table.header[i] != INDEX]
+    runs: dict[Key, Columns] = {}
+    odd, watched = Odd(step_name), Texts()
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
-            name = "" if run_at is None else cells[run_at].strip()
-            step = whole(number(cells[at], table.comma))
+            step = step_of(cells[at], table.comma)
             if odd.stepless(step, cells[at], place) or step is None:
                 continue
-            run = runs.get(name) or runs.setdefault(name, Columns(len(wanted)))
+            key = tuple([cells[i].strip() for i in own])
+            run = runs.get(key) or runs.setdefault(key, Columns(len(wanted)))
             values = numbers([cells[i] for i in wanted], table.comma)
             if None in values:
-                for i, value in zip(wanted, values, strict=True):
-                    if value is None:
-                        odd.cell(table.header[i], cells[i], place)
+                others = {table.header[i]: cells[i] for i, value in zip(wanted, values, strict=True) if value is None}
+                watched.add(key, step, {name: text.strip() for name, text in others.items() if text.strip()})
+                for name, text in others.items():
+                    odd.cell(name, text, place)
             run.add(step, place, values)
+    watched.check(path)
     names = [table.header[i] for i in wanted]
-    found = [RawRun(name, FORMAT, series=run.series(names)) for name, run in runs.items()]
+    raws = {key: RawRun("", FORMAT, series=run.series(names)) for key, run in runs.items()}
+    found = told_apart(raws, told, watched, path)
     notes = odd.notes(path, any(raw.series for raw in found))
     for raw in found:
         raw.notes += table.notes + notes
@@ -117,16 +122,28 @@ def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) ->
     if "step" not in columns:
         head = frame[[name for name in names if name == step_name or name in OF_TRAINERS]].head(500)
         step_name = trainers_step([row.dropna().to_dict() for _, row in head.iterrows()], step_name)
-    run_name = run_name if with_runs else None
-    groups = (
-        [("", frame)]
-        if run_name is None
-        else [
-            ("" if name != name else str(name), group)
-            for name, group in frame.groupby(run_name, sort=False, observed=True, dropna=False)
-        ]
-    )
-    return [_of_frame(name, group, step_name, run_name) for name, group in groups]
+    told, watched = telling(names, run_name if with_runs else None), Texts()
+    groups = frame.groupby(told, sort=False, observed=True, dropna=False) if told else [((), frame)]
+    found = {
+        tuple("" if name != name else str(name) for name in key): _of_frame(group, step_name, told)
+        for key, group in groups
+    }
+    _watch(watched, frame, step_name, told)
+    watched.check(path)
+    return told_apart(found, told, watched, path)
+
+
+def _watch(watched: Texts, frame, step_name: str, told: list[str]) -> None:
+    """Note the texts of every row."""
+    texts = [name for name in frame.columns if frame[name].dtype.kind not in "iufb" and name not in (step_name, *told)]
+    if not texts:
+        return
+    keys = [frame[name].tolist() for name in told]
+    for i, step in enumerate(frame[step_name]):
+        row = {name: value for name in texts if isinstance(value := frame[name].iat[i], str) and value}
+        done = whole(_plain(step))
+        if done is not None and row:
+            watched.add(tuple("" if key[i] != key[i] else str(key[i]) for key in keys), done, row)
 
 
 def _decimals_as_floats(table):
@@ -139,10 +156,10 @@ def _decimals_as_floats(table):
     return table
 
 
-def _of_frame(name: str, frame, step_name: str, run_name: str | None) -> RawRun:
-    run = RawRun(name, FORMAT, place="row")
+def _of_frame(frame, step_name: str, told: list[str]) -> RawRun:
+    run = RawRun("", FORMAT, place="row")
     steps = [whole(_plain(value)) for value in frame[step_name]]
-    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, run_name)}
+    kinds = {name: frame[name].dtype.kind for name in frame.columns if name not in (step_name, *told)}
     for name in (name for name, kind in kinds.items() if kind in "iufb"):
         values = frame[name].to_numpy(dtype=float, na_value=math.nan)
         for place, (step, value) in enumerate(zip(steps, values, strict=True), start=1):

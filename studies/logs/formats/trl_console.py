@@ -70,7 +70,7 @@ def values_in(line: str) -> dict[str, float] | None:
         text = item["quoted"] if item["quoted"] is not None else item["bare"]
         if item["name"] == PROGRESS and text:
             found["global_step"] = step_in(text)
-        value = number(text) if text else None
+        value = number(text) if text and not (text.endswith("%") and item["name"].endswith("step")) else None
         if value is not None:
             once(found, item["name"], value)
         if item["end"] == "}":

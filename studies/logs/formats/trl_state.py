@@ -34,8 +34,12 @@ def state_of(folder: Path) -> Path | None:
     """The state of a folder: its own, or that of its last checkpoint; None where it has none."""
     if kind_of(folder / FILE_NAME) == FILE:
         return folder / FILE_NAME
-    checkpoints = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    last = max(checkpoints, key=lambda path: int(path.name.removeprefix("checkpoint-")), default=None)
+    checkpoints = {
+        int(number): path
+        for path in folder.glob("checkpoint-*")
+        if (number := path.name.removeprefix("checkpoint-")).isascii() and number.isdigit() and len(number) < 19
+    }
+    last = checkpoints[max(checkpoints)] if checkpoints else None
     found = [path / FILE_NAME for path in ([last] if last else []) + numbered(folder)[-1:]]
     return next((path for path in found if kind_of(path) == FILE), None)
 
@@ -157,4 +161,8 @@ def _thawed(value: Any) -> Any:
     """A plain value; of an enum its text."""
     if isinstance(value, _Frozen):
         return value.given[0] if len(value.given) == 1 and isinstance(value.given[0], str) else None
+    if isinstance(value, list | tuple):
+        return [_thawed(part) for part in value]
+    if isinstance(value, dict):
+        return {str(name): _thawed(part) for name, part in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else None

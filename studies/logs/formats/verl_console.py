@@ -22,6 +22,7 @@ _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _RECOGNISED = re.compile(
     r"step:\d+ - [^\s:]+/[^\s:]+:[-\dn]|'actor_rollout_ref':|actor_rollout_ref\.[\w.]+=|verl\.trainer\.main_ppo"
 )
+_STEPS = re.compile(r"step:([0-9]{1,12}) - ")
 _VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
 _SCORE = re.compile(r"""'([^']{1,300})'["']?\s*:[\s"']*(?:np\.\w+\()?([-+.\deEnaif]+)""")
 _OVERRIDE = re.compile(
@@ -72,6 +73,8 @@ class _Log:
         self.open: StepLine | None = None
         """The step line that was read last, while what follows may go on with it."""
         self.wrapped = 0
+        self.together: list[int] = []
+        """Places of lines in which several step lines stand."""
         self.doubtful: list[int] = []
         """Places of step lines after which something stands alone that may be the rest of their last number."""
 
@@ -103,7 +106,17 @@ class _Log:
             if part.doubtful:
                 self.doubtful.append(part.place)
                 part.text = part.text.rpartition(" - ")[0]
-            self._step(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
+            self._parted(part.place, part.step, _REPEATED.sub("", part.text[part.start :]), part.whole)
+
+    def _parted(self, place: int, step: int, text: str, whole: bool) -> None:
+        """Take the step lines of a line, of which several stand in one where two processes wrote at once; the last
+        value before another may be cut."""
+        found = [*_STEPS.finditer(text)]
+        steps, starts = [step, *(int(one[1]) for one in found)], [0, *(one.end() for one in found)]
+        self.together += [place] * bool(found)
+        for own, start, end in zip(steps, starts, [one.start() for one in found], strict=False):
+            self._step(place, own, text[start:end].rpartition(" - ")[0], True)
+        self._step(place, steps[-1], text[starts[-1] :], whole)
 
     def _step(self, place: int, step: int, text: str, whole: bool) -> None:
         values: dict[str, float] = {}
@@ -119,7 +132,9 @@ class _Log:
         for part in parts:
             name, _, value = part.strip().rpartition(":")
             found = value_of(value)
-            if found is None or not name or " " in name:
+            if not text:
+                continue
+            if found is None or not name or " " in name or ":" in name:
                 self.unread.append(place)
             else:
                 once(values, f"val/{name}" if name.startswith("test_score/") else name, found)
@@ -188,6 +203,7 @@ class _Log:
         found = _literal(text)
         if found is None:
             found = _closed(text)
+            self.run.whole = False
             said = "is not whole: what can be read of it is taken" if found else "cannot be read"
             self.run.notes.append(f"the configuration that is printed in it {said}")
         self.run.config = found or self.run.config
@@ -232,6 +248,9 @@ class _Log:
         self._give_up()
         if self.wrapped:
             self.run.notes.append(f"{self.wrapped} step lines that go on in the next line, as a terminal breaks them")
+        if self.together:
+            said = "step lines run together: each counts, without the last value before another"
+            self.run.notes.append(f"line {self.together[0]} and {len(self.together) - 1} more: {said}")
         if self.doubtful:
             many = f" and {len(self.doubtful) - 1} more" if len(self.doubtful) > 1 else ""
             said = "the next line may be the rest of its last value, which is left out"
@@ -239,7 +258,7 @@ class _Log:
         if self.initial:
             self._begin(1, 1)
         if self.run.config is None and self.overrides:
-            self.run.config = dict(self.overrides)
+            self.run.config, self.run.whole = dict(self.overrides), False
             self.run.notes.append("no whole configuration in the log: the design is that of the command line")
         self._of_ours()
         if self.unread:

@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.logs.formats.tables import header_of, rows_of, table_of, values_of
 from rftlab.studies.logs.run import RawRun
-from rftlab.studies.logs.text import Head, number, whole
+from rftlab.studies.logs.text import Head, number, step_of
 
 FORMAT = "W&B export"
 _WIDE = re.compile(r"(?P<run>.+) - (?P<metric>\S.*?)(?P<bound>__MIN|__MAX)?")
@@ -47,26 +48,28 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
 
 def _read_long(table, head: Head, names: list[str]) -> list[RawRun]:
     """A row a value."""
-    at = [table.header.index(name) for name in names]
-    runs: dict[str, RawRun] = {}
+    at, told = [table.header.index(name) for name in names[:3]], telling(table.header, names[3] if names[3:] else None)
+    own = [table.header.index(name) for name in told]
+    runs: dict[Key, RawRun] = {}
     bad: dict[str, int] = {}
     with rows_of(table, head.encoding) as rows:
         for place, cells in rows:
             metric, step, value = (
                 cells[at[0]].strip(),
-                whole(number(cells[at[1]], table.comma)),
+                step_of(cells[at[1]], table.comma),
                 number(cells[at[2]], table.comma),
             )
-            name = cells[at[3]].strip() if len(at) > 3 else ""
+            key = tuple([cells[i].strip() for i in own])
             if not cells[at[2]].strip():
                 continue
             if step is None or value is None or not metric:
                 bad.setdefault("step" if step is None else "value" if value is None else "metric", place)
                 continue
-            run = runs.get(name) or _new(runs, table, name)
+            run = runs.get(key) or runs.setdefault(key, RawRun("", FORMAT, one_track=False))
             run.add(metric, step, value, place)
-    _noted(runs, table, bad)
-    return list(runs.values())
+    found = told_apart(runs, told, Texts(), table.path)
+    _noted({run.name: run for run in found}, table, bad)
+    return found
 
 
 def _new(runs: dict[str, RawRun], table, name: str) -> RawRun:
@@ -121,7 +124,7 @@ def _read_wide(table, head: Head) -> list[RawRun]:
         for place, cells in rows:
             for i, value in values_of(table, cells, list(of)):
                 run, metric, at = of[i]
-                step = whole(number(cells[at], table.comma))
+                step = step_of(cells[at], table.comma)
                 if step is None or value is None:
                     bad.setdefault("step" if step is None else metric, place)
                     continue

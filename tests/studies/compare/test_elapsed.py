@@ -49,11 +49,11 @@ def side(*runs):
     return side_of(ImportedName("c"), list(runs), TEST)
 
 
-def timed(name, each, end=0.5):
+def timed(name, each, end=0.5, repeats=""):
     """So many seconds a round."""
     found = run_of(name, elapsed_seconds=((20,), (20 * each,)))
     last = piece_of("test", "pass_at_1", (0, 10, 20), (0.2, 0.4, end), 500)
-    return ImportedRun(found.name, "table", "", found.sources, found.design, (last, *found.pieces[1:]))
+    return ImportedRun(found.name, "table", "", found.sources, found.design, (last, *found.pieces[1:]), repeats=repeats)
 
 
 def test_curves_meet_where_they_have_taken_as_long():
@@ -66,7 +66,7 @@ def test_curves_meet_where_they_have_taken_as_long():
 
 
 def test_repeats_at_other_rounds_are_averaged_where_they_took_as_long():
-    own = side(timed("r1", 1.0), timed("r2", 2.0))
+    own = side(timed("r1", 1.0, repeats="r"), timed("r2", 2.0, repeats="r"))
     numbers = curve_numbers([own], "seconds")
     assert numbers["x"].tolist() == [0, 10, 20] and numbers["runs"].unique().tolist() == [2]
     assert numbers["mean"].tolist() == pytest.approx([0.2, (0.4 + 0.3) / 2, (0.5 + 0.4) / 2])
