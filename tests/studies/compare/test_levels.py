@@ -54,7 +54,11 @@ def results(tmp_path):
     rise = [0.1, 0.3, 0.4, 0.45, 0.5, 0.52, 0.53]
     higher = [value + 0.1 for value in rise]
     one = FACTS | {"model": "a-model"}
-    known = {"x/r1": one | {"seed": 1}, "x/r2": one | {"seed": 2}, "wide": one | {"prompts_per_round": 64, "rollouts_per_prompt": 1}}
+    known = {
+        "x/r1": one | {"seed": 1},
+        "x/r2": one | {"seed": 2},
+        "wide": one | {"prompts_per_round": 64, "rollouts_per_prompt": 1},
+    }
     runs = {"x/r1": {"gsm8k": rise}, "x/r2": {"gsm8k": higher}, "wide": {"gsm8k": rise, "math": higher}}
     collection(tmp_path, "a", runs, known)
     collection(tmp_path, "b", {"y": {"gsm8k": higher}}, {"y": FACTS | {"advantage": "", "rollouts_per_prompt": 4}})
