@@ -12,7 +12,7 @@ class Screen(Console):
     _colours_known = False
 
     def __init__(self, **settings: Any):
-        super().__init__(**settings)
+        super().__init__(**{"emoji": False} | settings)
         self._colours_known = True
 
     @property

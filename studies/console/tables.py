@@ -8,7 +8,7 @@ from rich.table import Table
 
 def say(console: Console, text: str, style: str = "") -> None:
     """A line that is broken by the terminal alone."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, style=style, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def plain_table(title: str, *columns: str, no_wrap: bool = False) -> Table:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along, mean_of, short
 from rftlab.studies.imported.figures import safe
-from rftlab.studies.report.figures import DASHES, key, styled
+from rftlab.studies.report.figures import DASHES, key, styled, write_numbers
 
 
 def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:
@@ -26,10 +26,10 @@ def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:
 
 
 def csv_of(curves: list[ShownCurve], axis: Axis) -> bytes:
-    """The numbers with six decimals. A name that a table would compute begins with an apostrophe."""
-    numbers = numbers_of(curves, axis)
-    numbers["curve"] = [f"'{name}" if name[:1] in "=+-@" else name for name in numbers["curve"]]
-    return numbers.to_csv(index=False, float_format="%.6f", lineterminator="\n").encode()
+    """The numbers, as tables of figures are written."""
+    text = io.StringIO()
+    write_numbers(text, numbers_of(curves, axis))
+    return text.getvalue().encode()
 
 
 @styled

@@ -11,17 +11,15 @@ import numpy as np
 from rftlab.shared.errors import check, plain
 from rftlab.studies.logs.designs import design_of, tool_of_config
 from rftlab.studies.logs.designs.records import from_records
-from rftlab.studies.logs.names import RATES, Name, named, of_test
+from rftlab.studies.logs.names import LONGEST_NAME, RATES, Name, named, of_test
 from rftlab.studies.logs.rounds import Counting, tool_of
 from rftlab.studies.logs.run import GroupOutcomes, ImportedRun, KnownDesign, Piece, RawRun, merged
 from rftlab.studies.logs.steps import Points, cleaned
 
-LONGEST_NAME = 300
 _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 """Last parts of names that may count right answers."""
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
-MAX_METRICS = 20000
 _APART = (
     *("name", "run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "group", "run_id", "id"),
     *("output_dir", "logging_dir", "log_dir", "log_path", "save_dir", "save_path", "default_local_dir", "ckpt_path"),
@@ -52,7 +50,6 @@ def assemble(
         design = merged(given, raw.design)
         own = plain(raw.name), raw.format, raw.tool, sources
         return ImportedRun(*own, design, raw.pieces, tuple(raw.notes), repeats=_repeats(raw, design))
-    check(len(raw.series) <= MAX_METRICS, f"{len(raw.series)} metrics; allowed: at most {MAX_METRICS}")
     points, repairs = cleaned(
         raw, {source for source in raw.series if (name := named(source)) and name.split == "test"}
     )

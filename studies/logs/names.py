@@ -15,6 +15,7 @@ RATES = re.compile(
     r"pass_at_\d+|format_rate|zero_signal_fraction|clip_fraction|best_at_\d+|maj_at_\d+|truncated_fraction"
 )
 """Metrics of ours that lie between 0 and 1, so that a per cent is seen."""
+LONGEST_NAME = 300
 SCORES = ("pass_at_1", "reward_mean", "format_rate", "response_length", "truncated_fraction")
 """Metrics that an evaluation has too; others of a name for tests keep it."""
 
@@ -186,6 +187,8 @@ def is_metric(name: str) -> bool:
 def named(source: str) -> Name | None:
     """What a metric is in our terms; None where the table lacks it. The metric "score" is Pass@1 or a mean reward,
     as its values say."""
+    if len(source) > LONGEST_NAME:
+        return None
     for rules, split in ((_OF_TEST, "test"), (_OF_TRAIN, "train")):
         found = _first(rules, source)
         if found:
@@ -204,6 +207,7 @@ def named(source: str) -> Name | None:
 
 def of_test(source: str) -> bool:
     """Whether the name of a metric says that it is of an evaluation, be it in the table or not."""
+    source = source[:LONGEST_NAME]
     return _split(source)[0] == "test" or _first(_OF_TEST, source) is not None
 
 

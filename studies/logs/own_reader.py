@@ -5,8 +5,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from rftlab.shared.errors import UserError, check
+from rftlab.shared.errors import blaming, check
 from rftlab.studies.logs.read import Reader
+from rftlab.studies.logs.run import RawRun
 
 
 def load_reader(named: str) -> Reader:
@@ -20,16 +21,23 @@ def load_reader(named: str) -> Reader:
     spec = importlib.util.spec_from_file_location(f"rftlab_reader_{path.stem}", path)
     assert spec and spec.loader  # there are for any file named .py
     module = importlib.util.module_from_spec(spec)
-    try:
+    with blaming(f"{path} cannot be imported: "):
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
-        raise UserError(
-            f"{path} raises {type(error).__name__}: {error}; allowed: a file that can be imported"
-        ) from None
     found: Any = getattr(module, name, None)
     check(
         callable(found),
         f"{path} has no function {name}; allowed: "
         f"{', '.join(n for n in vars(module) if callable(getattr(module, n)))[:200] or 'none'}",
     )
-    return found
+
+    def read(path: Path) -> RawRun | list[RawRun]:
+        with blaming(f"reader {named} on {path}: "):
+            runs = found(path)
+        listed = runs if isinstance(runs, list) else [runs]
+        check(
+            all(isinstance(run, RawRun) for run in listed),
+            f"reader {named} on {path}: it returns {type(runs).__name__}; allowed: a RawRun, or a list of them",
+        )
+        return runs
+
+    return read

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rftlab.shared.errors import check
 from rftlab.shared.notebook import table
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 Tool = Literal["verl", "slime", "trl", "prime-rl", "tinker", "rftlab", ""]
 """Whose conventions a log follows; "" where that could not be told."""
+MAX_METRICS = 20_000
+"""Of a run."""
 COLUMNS = ("run", "round", "split", "task", "metric", "value", "n", "source_step", "source")
 """Of the long form: see docs/import.md."""
 
@@ -148,6 +151,7 @@ class RawRun:
         """One more value of a metric."""
         found = self.series.get(name)
         if found is None:
+            check(len(self.series) < MAX_METRICS, f"more than {MAX_METRICS} metrics; allowed: at most as many")
             found = self.series[name] = Series()
         found.steps.append(step)
         found.values.append(value)

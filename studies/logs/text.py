@@ -34,10 +34,12 @@ _KINDS = {
     b"\x80\x02": "a Python pickle, which is never loaded",
     b"\x80\x04": "a Python pickle, which is never loaded",
 }
-_HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(r"<(!doctype\s{1,9}html|html|head|body)\b", re.IGNORECASE)
 PROGRESS = "global_step/max_steps"
 """ms-swift's name of the step and how many there will be."""
-_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+LONGEST_NUMBER = 400
+"""Characters; a longer text is none."""
 _GROUPS = re.compile(r"[-+]?[1-9][0-9]{0,2}(\.[0-9]{3})+")
 """Where decimals follow a comma: thousands, or a number by another hand."""
 LARGEST_STEP = 2 * 10**9
@@ -67,9 +69,17 @@ def head_of(path: Path) -> Head:
         raw += b"" if b"\n" in raw or b"\r" in raw else file.readline(LONGEST)
     encoding = encoding_of(raw)
     text = raw.decode(encoding, "replace") if encoding else ""
-    check(not _HTML.match(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
+    check(not is_page(text[:4096]), f"{path} is a web page (HTML), not a log; allowed: {ALLOWED}")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     return Head(path, raw, text, lines, encoding)
+
+
+def is_page(text: str) -> bool:
+    """Whether a text begins as a web page, comments aside."""
+    text = text.lstrip()
+    while text.startswith("<!--"):
+        text = text.partition("-->")[2].lstrip()
+    return _HTML.match(text) is not None
 
 
 def check_file(path: Path, allowed: str = ALLOWED) -> None:
@@ -146,6 +156,8 @@ def number(text: str, comma: bool = False) -> float | None:
 
     nan and inf are numbers. Per cent become fractions.
     """
+    if len(text) > LONGEST_NUMBER and len(text := text.strip()) > LONGEST_NUMBER:
+        return None
     if comma and _GROUPS.fullmatch(text.strip().strip("\"'")):
         return None
     try:

@@ -13,7 +13,7 @@ from functools import wraps
 from math import ceil
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pandas as pd
@@ -98,9 +98,19 @@ def save(figure: Figure, folder: Path, name: str, numbers: pd.DataFrame) -> Path
     return folder / f"{name}.svg"
 
 
-def write_numbers(path: Path, numbers: pd.DataFrame) -> None:
-    """A table as csv with six decimals, so that equal numbers give equal files."""
-    numbers.to_csv(path, index=False, float_format="%.6f", lineterminator="\n")
+def write_numbers(path: Path | TextIO, numbers: pd.DataFrame) -> None:
+    """A table as csv with six decimals, so that equal numbers give equal files. A text that a table would compute
+    begins with an apostrophe."""
+    guarded = numbers.copy()
+    for name in guarded.columns:
+        if guarded[name].dtype.kind not in "iufbM":
+            guarded[name] = [_guarded(cell) for cell in guarded[name]]
+    guarded.columns = [_guarded(name) for name in guarded.columns]
+    guarded.to_csv(path, index=False, float_format="%.6f", lineterminator="\n")
+
+
+def _guarded(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in ("=", "+", "-", "@") else cell
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

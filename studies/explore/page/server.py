@@ -40,6 +40,11 @@ class Guard:
         if headers.get("host") not in self.hosts or strange:
             return await _refuse(scope, send)
 
+        scope = {
+            **scope,
+            "headers": [pair for pair in scope["headers"] if not pair[0].lower().startswith(b"x-forwarded")],
+        }
+
         async def forwarded(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rftlab.shared.errors import UserError, check
+from rftlab.studies.logs.formats import parquet
 from rftlab.studies.logs.names import named
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ MAX_ROWS = 1_000_000
 def is_table(path: Path) -> bool:
     """Whether a Parquet file has TRL's columns."""
     import pyarrow
-    import pyarrow.parquet as parquet
+    from pyarrow.parquet import read_schema
 
     try:
-        return set(_OWN) <= set(parquet.read_schema(path).names)
+        return set(_OWN) <= set(read_schema(path).names)
     except (pyarrow.ArrowException, OSError, ValueError):
         return False
 
@@ -57,20 +57,10 @@ def sampled(files: list[Path], evaluated: Collection[int] = ()) -> tuple[list[Pa
 def read_table(path: Path) -> "pd.DataFrame":
     """A row a response: step, prompt and completion as texts, rewards as numbers. Raises UserError for a file that
     cannot be read."""
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = file.metadata.num_rows
-            check(rows <= MAX_ROWS, f"{path} has {rows} rows; allowed: at most {MAX_ROWS}")
-            table = file.read()
-            columns = {name: table[name].to_pylist() for name in _OWN[:3]}
-            frame = table.drop_columns(list(_OWN)).to_pandas().select_dtypes("number")
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
-        ) from None
+    table = parquet.read_table(path, MAX_ROWS)
+    with parquet.reading(path):
+        columns = {name: table[name].to_pylist() for name in _OWN[:3]}
+        frame = table.drop_columns(list(_OWN)).to_pandas().select_dtypes("number")
     frame.insert(0, "step", columns["step"])
     for name in ("prompt", "completion"):
         frame[name] = [repr(value) for value in columns[name]]

@@ -54,9 +54,10 @@ def _add(run: RawRun, path: Path, name: str) -> None:
 
 def _name(folder: Path) -> str:
     tag = folder / "tags" / "mlflow.runName"
-    for place, pattern in ((tag, re.compile(r"\s*([^\n]{1,200})")), (folder / "meta.yaml", _NAME)):
+    for place in (tag, folder / "meta.yaml"):
         if kind_of(place) == FILE and place.stat().st_size <= LARGEST_NAME:
-            found = pattern.search(place.read_text(encoding="utf-8", errors="replace"))
-            if found:
-                return found[1].strip()
+            text = place.read_text(encoding="utf-8", errors="replace")
+            found = text.strip() if place == tag else next(iter(_NAME.findall(text)), "")
+            if name := found.partition("\n")[0][:200].strip():
+                return name
     return folder.resolve().name

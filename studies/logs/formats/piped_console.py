@@ -19,10 +19,12 @@ _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STEP = re.compile(r"(?:\bSUCCESS +Step (\d{1,9})|\biteration +(\d{1,9})/ *\d+) +\| ")
 _TEST = re.compile(r"\bSUCCESS +Evaluated (\S{1,200}) \(Step (\d{1,9})\) +\| ")
 _PART = re.compile(
-    r"(?P<name>[A-Za-z][^|:]{0,80}?)(?:: *| +)(?P<value>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"
+    r"(?P<name>[A-Za-z][^|:]{0,80}?)(?:: *| +)(?P<value>[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))"
     r"(?P<unit>%|s| tokens/s| tokens/sample| GiB)?"
 )
 _TIME = re.compile(r"(?:Time: *)?(?:(\d+)d ?)?(?:(\d+)h ?)?(?:(\d+)m ?)?(?:(\d+(?:\.\d+)?)s)?")
+LONGEST = 300
+"""Characters of a part."""
 _NAMES = {
     "Reward": "reward",
     "Truncation": "is_truncated/mean",
@@ -72,7 +74,7 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
 def _values(parts: list[str]) -> dict[str, float]:
     """Numbers of the parts of a line by name; what is neither is left out."""
     found: dict[str, float] = {}
-    for part in (part.strip() for part in parts):
+    for part in (part.strip() for part in parts if len(part) <= LONGEST):
         time, named = _TIME.fullmatch(part), _PART.fullmatch(part)
         if time and part:
             days, hours, minutes, seconds = (float(value or 0) for value in time.groups())

@@ -8,6 +8,7 @@ from pathlib import Path
 from rftlab.shared.errors import UserError, check
 from rftlab.studies.logs.formats.apart import Key, Texts, telling, told_apart
 from rftlab.studies.logs.formats.odd import Odd
+from rftlab.studies.logs.formats.parquet import read_table, reading
 from rftlab.studies.logs.formats.tables import (
     INDEX,
     OF_TRAINERS,
@@ -103,18 +104,9 @@ def _trainers(head: Head, table: Table, step: str, columns: dict[str, str]) -> s
 
 def read_parquet(path: Path, columns: dict[str, str], with_runs: bool = True) -> list[RawRun]:
     """Numbers of a Parquet file, through pyarrow; with_runs: a column of run names tells them apart."""
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = file.metadata.num_rows
-            check(rows <= MAX_ROWS, f"{path} has {rows} rows; allowed: at most {MAX_ROWS}")
-            frame = _decimals_as_floats(file.read()).to_pandas()
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} cannot be read as Parquet: {type(error).__name__}: {str(error)[:200]}; allowed: a whole file"
-        ) from None
+    table = read_table(path, MAX_ROWS)
+    with reading(path):
+        frame = _decimals_as_floats(table).to_pandas()
     names = [str(name) for name in frame.columns]
     frame.columns = names
     check(len(set(names)) == len(names), f"{path} has two columns of one name; allowed: columns of different names")

@@ -17,10 +17,11 @@ from rftlab.studies.logs.text import LARGEST_STEP, Head, encoding_note, lines_of
 
 FORMAT, PROJECT, TRAINING = "verl console", "rftlab", "-training"
 """Of a run that rftlab set up: verl's project, and the end of a data set's name that is of training questions."""
-_PREFIX = re.compile(r"\s*(\([^()]{0,200}pid=\d+[^()]{0,200}\)) ?")
-_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_PREFIX = re.compile(r"\s{0,9}(\([^()]{0,200}pid=\d{1,9}[^()]{0,200}\)) ?")
+_REPEATED = re.compile(r"\s{0,9}\[repeated \d{1,9}x across cluster\].*$")
 _RECOGNISED = re.compile(
-    r"step:\d+ - [^\s:]+/[^\s:]+:[-\dn]|'actor_rollout_ref':|actor_rollout_ref\.[\w.]+=|verl\.trainer\.main_ppo"
+    r"step:\d{1,12} - [^\s:/]{1,100}/[^\s:]{1,300}:[-\dn]|'actor_rollout_ref':"
+    r"|actor_rollout_ref\.[\w.]{1,100}=|verl\.trainer\.main_ppo"
 )
 _STEPS = re.compile(r"step:([0-9]{1,12}) - ")
 _VALIDATION = re.compile(r"(Initial|Final) validation metrics: *\{")
@@ -30,8 +31,8 @@ _OVERRIDE = re.compile(
 )
 _OURS = re.compile(r"(.+-s\d{1,20})-[0-9a-f]{12}")
 _SEEN = re.compile(rf"val-core/.+{TRAINING}/acc/mean@\d+")
-_MAX = 1 << 20
-"""Characters of a printed configuration, and of validation metrics."""
+_MAX, _BLOCKS = 1 << 18, 20
+"""Characters of a printed configuration or of validation metrics, and how many of them are looked at."""
 _TRIES = 40
 """Lines that are taken from the end of a cut configuration."""
 _OF_TRAINING = ("actor/", "critic/", "timing", "global_seqlen/", "perf/", "response_length/")
@@ -72,7 +73,7 @@ class _Log:
         """Places of step lines with parts that are no numbers."""
         self.open: StepLine | None = None
         """The step line that was read last, while what follows may go on with it."""
-        self.wrapped = 0
+        self.wrapped = self.blocks = 0
         self.together: list[int] = []
         """Places of lines in which several step lines stand."""
         self.doubtful: list[int] = []
@@ -175,7 +176,8 @@ class _Log:
         prefix = _PREFIX.match(plain)
         text = plain[prefix.end() :] if prefix else plain
         kind = _VALIDATION.search(text)
-        if kind or text.lstrip().startswith("{'"):
+        if self.blocks < _BLOCKS and (kind or text.lstrip().startswith("{'")):
+            self.blocks += 1
             self.block = _Block(kind[1] if kind else "configuration", prefix[1] if prefix else "", place, [])
             self._continue(self.block, line)
 
@@ -191,7 +193,7 @@ class _Log:
         text = "".join(block.lines)
         if block.kind == "configuration":
             self._configuration(text)
-        elif "}" in text or len(block.lines) > 200:
+        elif "}" in text or len(block.lines) > 200 or len(text) > _MAX:
             self.block = None
             self._validated(block, text)
 

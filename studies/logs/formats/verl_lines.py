@@ -5,7 +5,9 @@ import re
 from rftlab.studies.logs.text import number
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
-STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)]*\))?:)")
+STEP = re.compile(r"(?:^|\]|\bit/s|\bs/it)\s*step:(\d{1,12}) - (?=[^\s:]{1,200}(?:\([^)\s]{0,40}\))?:)")
+LONGEST_STEP = 1 << 16
+"""Characters of a step line that may go on."""
 _LONE = re.compile(r"[\d.:e)][\w./@:()+-]*")
 """What may be the rest of a number, alone in a line."""
 
@@ -22,7 +24,7 @@ class StepLine:
         if " " in line.partition(" - ")[0].strip().removeprefix("- "):
             return False  # most lines: a prefix or prose, told before anything is searched
         own = CODES.sub("", line.rstrip("\r\n"))
-        if not own or len(own) > self.width or STEP.search(own):
+        if not own or len(self.text) > LONGEST_STEP or len(own) > self.width or STEP.search(own):
             return False
         full = len(own) >= self.width - 2
         gap = " " if (self.text.endswith(" -") and own[0] != " ") or own.startswith("- ") else ""

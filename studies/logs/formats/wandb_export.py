@@ -1,7 +1,6 @@
 """CSV exports of Weights & Biases: wide, a column a run and metric (`run - metric`, with `__MIN` and `__MAX`), and
 long (run_name, metric, step, value)."""
 
-import re
 from pathlib import Path
 
 from rftlab.shared.errors import UserError, check
@@ -11,7 +10,7 @@ from rftlab.studies.logs.run import RawRun
 from rftlab.studies.logs.text import Head, number, step_of
 
 FORMAT = "W&B export"
-_WIDE = re.compile(r"(?P<run>.+) - (?P<metric>\S.*?)(?P<bound>__MIN|__MAX)?")
+_BOUNDS = ("__MIN", "__MAX")
 _X = ("step", "_step", "global_step", "train/global_step", "training/global_step", "trainer/global_step")
 _LONG = ({"metric", "metric_name", "tag", "key"}, {"step", "_step"}, {"value"})
 MAX_RUNS = 2000
@@ -28,7 +27,13 @@ def recognise(head: Head) -> bool:
 
 
 def _wide_names(names: list[str]) -> bool:
-    return len(names) > 1 and all(_WIDE.fullmatch(name) for name in names[1:])
+    return len(names) > 1 and all(map(_parts, names[1:]))
+
+
+def _parts(name: str) -> tuple[str, str] | None:
+    """Run and metric of a column `run - metric`; None of another."""
+    run, _, metric = name.rpartition(" - ")
+    return (run, metric) if run and metric and not metric[0].isspace() and "\n" not in name else None
 
 
 def _long(names: list[str]) -> list[str] | None:
@@ -90,9 +95,9 @@ def _noted(runs: dict[str, RawRun], table, bad: dict[str, int]) -> None:
 def _read_wide(table, head: Head) -> list[RawRun]:
     """A row a point of the horizontal axis; the first column is that axis."""
     columns = [
-        (i, match)
+        (i, *parts)
         for i, name in enumerate(table.header[1:], start=1)
-        if (match := _WIDE.fullmatch(name)) and not match["bound"]
+        if not name.endswith(_BOUNDS) and (parts := _parts(name))
     ]
     check(
         bool(columns),
@@ -102,13 +107,13 @@ def _read_wide(table, head: Head) -> list[RawRun]:
     axis = 0 if table.header[0].lower() in _X else None
     counted = axis is not None and "global" in table.header[0]  # the trainer's own, which W&B's _step is not
     steps = {
-        match["run"]: i
+        run: i
         for own in (False, True)  # a run's own global step outranks its _step
-        for i, match in columns
-        if match["metric"] in _X and ("global" in match["metric"]) == own and (own or not counted)
+        for i, run, metric in columns
+        if metric in _X and ("global" in metric) == own and (own or not counted)
     }
     runs: dict[str, RawRun] = {}
-    wanted = [(i, match["run"], match["metric"]) for i, match in columns if match["metric"] not in _X]
+    wanted = [(i, run, metric) for i, run, metric in columns if metric not in _X]
     bad: dict[str, int] = {}
     of: dict[int, tuple[RawRun, str, int]] = {}
     for i, name, metric in wanted:
