@@ -105,8 +105,9 @@ def told_apart(found: dict[Key, RawRun], columns: list[str], texts: Texts, path:
 
 def _one(parts: list[tuple[Key, RawRun]]) -> bool:
     """Whether no two parts share a step."""
+    empty = np.empty(0, int)
     steps = [
-        np.unique(np.concatenate([series.steps for series in run.series.values()] or [np.empty(0, int)]))
+        np.unique(np.concatenate([empty, *(np.asarray(series.steps) for series in run.series.values())]))
         for _, run in parts
     ]
     return len(np.unique(np.concatenate(steps))) == sum(map(len, steps))
