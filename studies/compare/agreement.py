@@ -18,8 +18,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.compare.levels import CurveSet
-from rftlab.studies.results.claims import Finals
+from rftlab.studies.compare.levels import CurveSet, Finals
 from rftlab.studies.results.evalstats import winners_curse
 from rftlab.studies.results.stats import CONFIDENCE
 

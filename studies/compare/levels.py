@@ -17,7 +17,6 @@ from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import PAIRS, SIZES, Pair, pair, start_at
 from rftlab.studies.paper.published import published
 from rftlab.studies.report.figures import pretty
-from rftlab.studies.results.claims import Finals
 from rftlab.studies.results.endpoints import finals
 from rftlab.studies.results.reference import shipped, smollm2_points
 from rftlab.studies.runs import store
@@ -47,6 +46,13 @@ class CurveSetName(NamedTuple):
     def name(self) -> str:
         """What the user writes."""
         return f"{self.level}:{self.pair}"
+
+
+class Finals(NamedTuple):
+    """Final Pass@1 of one pair: one row per seed or draw, one column per cell."""
+
+    train: pd.DataFrame
+    test: pd.DataFrame
 
 
 class CurveSet(NamedTuple):

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rftlab.studies.compare.agreement import Estimate, curse
-from rftlab.studies.compare.levels import CurveSet
-from rftlab.studies.results.claims import CLAIMS, Claim, ClaimPart, Finals
+from rftlab.studies.compare.levels import CurveSet, Finals
+from rftlab.studies.results.claims import CLAIMS
+from rftlab.studies.results.measured import Measured, measured_of
 from rftlab.studies.results.stats import CONFIDENCE
+from rftlab.studies.results.verdicts import Claim, Part
 
 PLUS, MINUS, OPEN, MISSING = "+", "-", "0", ""
 """Sign of a quantity: its interval lies above 0, below 0, holds 0; or the level has no number."""
@@ -81,21 +83,25 @@ def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
 
 
 def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
-    measured, drawn = claim.parts(own.finals), claim.parts(draws)
-    return (
-        [_side(part, other, own) for part, other in zip_longest(measured, drawn)] if len(measured) == len(drawn) else []
-    )
+    measured = measured_of(own.curves, own.level_name.pair) if len(own.curves) else _ends(own.finals)
+    return [_side(*parts, own) for parts in zip(claim.parts(measured), claim.parts(_ends(draws)), strict=True)]
 
 
-def _side(part: ClaimPart, drawn: ClaimPart, own: CurveSet) -> Side:
+def _ends(tables: Finals) -> Measured:
+    return Measured(tuple(tables.test.columns), tables.test.to_numpy(float))
+
+
+def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
     known = set(own.finals.test.columns)
-    if part.values.empty or not set(part.among) <= known:
+    if not np.isfinite(part.values).any() or not set(part.among) <= known:
         return _absent(part.name)
     if part.with_itself:
         return _absent("")._replace(cells=part.cells[:1])
-    picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
-    low, high = np.quantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    measured = Estimate(float(part.values.mean()) - picked, float(low) - picked, float(high) - picked)
+    measured = Estimate(*part.found)  # of whole runs, which are not drawn, the interval over seeds
+    if np.isfinite(drawn.values).any():
+        picked = curse(own, list(part.among)) if part.among and part.values.any() else 0.0
+        low, high = np.nanquantile(drawn.values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        measured = Estimate(part.found.mean - picked, float(low) - picked, float(high) - picked)
     spread = own.seeds > 1 or own.responses["test"] > 0
     return Side(part.name, measured, _sign(measured) if spread else OPEN, part.cells)
 

@@ -1,4 +1,10 @@
-"""The seven experiments of arXiv 2601.22532 as data: which designs, along which axis, and the question they answer."""
+"""The seven experiments of arXiv 2601.22532 as data: which designs, along which axis, and the question they answer.
+
+The cells are the paper's, but for two: (256, 1) with replay in experiment 5 is ours, to tell its missing baseline from
+its batch; 6a and 6b are two readings of one experiment, its text and its released scripts. That every run has 2,000
+rounds, that experiment 7 has one current rollout and a window of 8 (its published cells replay 7), and that the KL term
+stands in the loss, are our reading: what we have of the paper does not settle them.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ Intervals are not corrected for the number of claims. No part: the source cannot
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +14,9 @@ import pandas as pd
 from rftlab.studies.public.axes import at, left_out
 from rftlab.studies.public.repeats import SIX_HOURS, PairNoise, cell_of, single_interval
 from rftlab.studies.public.store import scores_of
-from rftlab.studies.results.claims import NOT_APPLICABLE, SAME, all_of, verdict_in
-from rftlab.studies.results.stats import Interval, difference_interval, interval
+from rftlab.studies.results.claims import SAME
+from rftlab.studies.results.stats import difference_interval, interval
+from rftlab.studies.results.verdicts import Claim, ClaimFinding, Judgement, Part, verdict_of
 
 ROLLOUTS = 40_000
 """Rollouts that every run of PODS has spent before it ends."""
@@ -30,51 +29,15 @@ COLLAPSED = ("shibuki/lr7e-5", "shibuki/lr2e-4")
 _REFERENCE = "shibuki/lr4e-5"
 
 
-class MeasuredDifference(NamedTuple):
-    """A quantity and its 95% interval, and the range in which the claim wants it."""
-
-    name: str
-    found: Interval
-    low: float
-    high: float
-    repeats: str
-    """What the interval comes from."""
-
-
-@dataclass(frozen=True)
-class PublicClaim:
-    """A statement that one source can test, and what decides it: curves of the source and the noise of single runs."""
-
-    name: str
-    source: str
-    statement: str
-    parts: Callable[[pd.DataFrame, PairNoise], list[MeasuredDifference]]
-    remark: str = ""
-    """Why the source cannot test it, or what to bear in mind."""
-
-
-class PublicFinding(NamedTuple):
-    """A claim's verdict."""
-
-    claim: PublicClaim
-    parts: list[MeasuredDifference]
-
-    @property
-    def verdict(self) -> str:
-        """One of those of rftlab.studies.results.claims."""
-        verdicts = [verdict_in(part.found, part.low, part.high) for part in self.parts]
-        return all_of(verdicts) if verdicts else NOT_APPLICABLE
-
-
 def _cells(after: str, before: str, axis: str, x: float, low: float, high: float) -> Callable:
     """Two cells of PODS at the same point of an axis, on GSM8K."""
 
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
         rows = scores_of(curves, "gsm8k")
         cells = cell_of(rows["run_id"])
         sides = [at(rows[cells == f"pods/gsm8k-{name}"], axis, x) for name in (after, before)]
-        repeats = f"{sides[0].size} and {sides[1].size} runs"
-        return [MeasuredDifference(f"{after} − {before}", difference_interval(*sides), low, high, repeats)]
+        note = f"{sides[0].size} and {sides[1].size} runs"
+        return [Part(f"{after} − {before}", difference_interval(*sides), low, high, note=note)]
 
     return parts
 
@@ -82,21 +45,18 @@ def _cells(after: str, before: str, axis: str, x: float, low: float, high: float
 def _singles(*pairs: tuple[str, str], low: float, high: float) -> Callable:
     """Pairs of single runs, over the last evaluations that both have."""
 
-    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
+    def parts(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
         table = scores_of(curves).pivot(index="round", columns="run_id", values="value")
         return [_single(table, after, before, noise, low, high) for after, before in pairs]
 
     return parts
 
 
-def _single(
-    table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float
-) -> MeasuredDifference:
+def _single(table: pd.DataFrame, after: str, before: str, noise: PairNoise, low: float, high: float) -> Part:
     differences = (table[after] - table[before]).dropna().iloc[-LAST:]
     name = " − ".join(run.partition("/")[2] for run in (after, before))
-    return MeasuredDifference(
-        name, single_interval(float(differences.mean()), noise), low, high, f"a run each, noise of {noise.pairs} pairs"
-    )
+    note = f"a run each, noise of {noise.pairs} pairs"
+    return Part(name, single_interval(float(differences.mean()), noise), low, high, note=note)
 
 
 def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
@@ -108,16 +68,16 @@ def rate_points(curves: pd.DataFrame, collapsed: bool) -> pd.DataFrame:
     return rows.assign(rate=rows["run_id"].str.removeprefix("shibuki/lr").astype(float))
 
 
-def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
+def _one_axis(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
     rows = rate_points(curves, collapsed=False)
     y, rate, steps = (rows[name].to_numpy(float) for name in ("value", "rate", "round"))
     errors = [left_out(x, y, rate) for x in (steps, rate * steps)]
     gains = errors[0] - errors[1]
     name = "error of a left-out rate, by steps less by rate × steps"
-    return [MeasuredDifference(name, interval(gains), 0.0, np.inf, f"{gains.size} learning rates")]
+    return [Part(name, interval(gains), 0.0, np.inf, note=f"{gains.size} learning rates")]
 
 
-def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[MeasuredDifference]:
+def _nothing(curves: pd.DataFrame, noise: PairNoise) -> list[Part]:
     return []
 
 
@@ -126,114 +86,113 @@ def _shibuki(after: str, before: str) -> tuple[str, str]:
 
 
 _BORROWED = "The noise is that of shibukizero's repeats, of the same base model on other problems."
-CLAIMS: tuple[PublicClaim, ...] = (
-    PublicClaim(
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
         "a baseline",
-        "shibukizero",
         "A group baseline beats the raw reward.",
         _singles((_REFERENCE, "shibuki/no-baseline"), low=0.0, high=np.inf),
+        "shibukizero",
         "The baseline comes with division by the deviation; see b.",
     ),
-    PublicClaim(
+    Claim(
         "a baseline",
-        "kaip598",
         "A group baseline beats the raw reward.",
         _singles(("kaip598/baseline", "kaip598/no-baseline"), low=0.0, high=np.inf),
+        "kaip598",
         _BORROWED,
     ),
-    PublicClaim(
+    Claim(
         "b deviation",
-        "shibukizero",
         "Dividing by the group's deviation changes the end by at most 0.02.",
         _singles((_REFERENCE, "shibuki/no-std"), low=-SAME, high=SAME),
+        "shibukizero",
     ),
-    PublicClaim(
+    Claim(
         "b deviation",
-        "kaip598",
         "Dividing by the group's deviation changes the end by at most 0.02.",
         _nothing,
+        "kaip598",
         "The run without the deviation has 100 steps, the reference 200: not at equal budget.",
     ),
-    PublicClaim(
+    Claim(
         "c collapse",
-        "shibukizero",
         "Too large a learning rate ruins a run: 7e-5 (stalls at 0.2) and 2e-4 (falls to 0) end below 4e-5.",
         _singles(*((name, _REFERENCE) for name in COLLAPSED), low=-np.inf, high=0.0),
+        "shibukizero",
         "5e-5 does not collapse; where between it and 7e-5 the edge lies, one seed does not tell.",
     ),
-    PublicClaim(
+    Claim(
         "c rate × steps",
-        "shibukizero",
         "Learning curves of different rates meet on the axis rate × steps.",
         _one_axis,
+        "shibukizero",
         "Of rates that do not collapse, picked by their curves. Errors of left-out rates are not quite independent.",
     ),
-    PublicClaim(
+    Claim(
         "c small rate",
-        "kaip598",
         "After equal steps a rate of 2e-5 is ahead of 5e-6.",
         _singles(("kaip598/lr-2e-5", "kaip598/lr-5e-6"), low=0.0, high=np.inf),
+        "kaip598",
         _BORROWED,
     ),
-    PublicClaim(
+    Claim(
         "d equal steps",
-        "pods",
         f"After {ROUNDS} steps, 64 responses a prompt beat 16 (16 trained on).",
         _cells("n64-m16", "n16-m16", "round", ROUNDS, 0.0, np.inf),
-    ),
-    PublicClaim(
-        "d equal steps, more",
         "pods",
+    ),
+    Claim(
+        "d equal steps, more",
         f"After {ROUNDS} steps, 256 responses match 64 within 0.02.",
         _cells("n256-m16", "n64-m16", "round", ROUNDS, -SAME, SAME),
-    ),
-    PublicClaim(
-        "d equal rollouts",
         "pods",
+    ),
+    Claim(
+        "d equal rollouts",
         f"After {ROLLOUTS:,} rollouts, 16 responses a prompt are ahead of 256: more updates.",
         _cells("n16-m16", "n256-m16", "rollouts", ROLLOUTS, 0.0, np.inf),
-    ),
-    PublicClaim(
-        "d equal rollouts, 64",
         "pods",
+    ),
+    Claim(
+        "d equal rollouts, 64",
         f"After {ROLLOUTS:,} rollouts, 64 responses match 16 within 0.02.",
         _cells("n64-m16", "n16-m16", "rollouts", ROLLOUTS, -SAME, SAME),
-    ),
-    PublicClaim(
-        "d equal seconds",
         "pods",
+    ),
+    Claim(
+        "d equal seconds",
         "After six hours, 64 responses a prompt beat 16 (16 trained on).",
         _cells("n64-m16", "n16-m16", "seconds", SIX_HOURS, 0.0, np.inf),
+        "pods",
         "n = 16 loses the format late; Pass@1 does not ask for it.",
     ),
-    PublicClaim(
+    Claim(
         "d equal seconds, more",
-        "pods",
         "After six hours, 256 responses match 64 within 0.02.",
         _cells("n256-m16", "n64-m16", "seconds", SIX_HOURS, -SAME, SAME),
-    ),
-    PublicClaim(
-        "d selection",
         "pods",
+    ),
+    Claim(
+        "d selection",
         "Of 64 responses the 16 of largest variance beat 16 at random, after six hours.",
         _cells("n64-m16", "n64-m16-random", "seconds", SIX_HOURS, 0.0, np.inf),
-    ),
-    PublicClaim(
-        "d best alone",
         "pods",
+    ),
+    Claim(
+        "d best alone",
         "Training on the best 16 of 64 responses alone ends below 16 at random.",
         _cells("n64-m16-maxreward", "n64-m16-random", "seconds", SIX_HOURS, -np.inf, 0.0),
+        "pods",
     ),
-    PublicClaim(
+    Claim(
         "e updates",
-        "shibukizero",
         "At equal rounds, four updates a round on mini-batches beat one.",
         _singles(("shibuki/offpolicy-broad-e2-tb128", _REFERENCE), low=0.0, high=np.inf),
+        "shibukizero",
         "Compared over rounds 20 to 40.",
     ),
-    PublicClaim(
+    Claim(
         "e re-use",
-        "shibukizero",
         "Eight or sixteen passes over the whole batch collapse; as many updates on mini-batches do not.",
         _singles(
             _shibuki("offpolicy-broad-e8-tb256", "offpolicy-broad-e2-tb64"),
@@ -241,18 +200,24 @@ CLAIMS: tuple[PublicClaim, ...] = (
             low=-np.inf,
             high=0.0,
         ),
+        "shibukizero",
         "At the reference's learning rate, 4e-5.",
     ),
-    PublicClaim(
+    Claim(
         "e clip",
-        "kaip598",
         "With four passes, clipping at 0.2 beats no clipping.",
         _singles(("kaip598/offpolicy-k4-clip", "kaip598/offpolicy-k4-noclip"), low=0.0, high=np.inf),
+        "kaip598",
         _BORROWED,
     ),
 )
 
 
-def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[PublicFinding]:
-    """A finding for every claim about a source, from its curves."""
-    return [PublicFinding(claim, claim.parts(curves, noise)) for claim in CLAIMS if claim.source == source]
+def find(claim: Claim, parts: list[Part]) -> ClaimFinding:
+    """What these parts say of a claim. Labels of a source's cells are not shuffled."""
+    return ClaimFinding(claim, claim.source, parts, Judgement(verdict_of(parts)))
+
+
+def judge_source(source: str, curves: pd.DataFrame, noise: PairNoise) -> list[ClaimFinding]:
+    """A finding for every claim about a source, from its curves and the noise of single runs."""
+    return [find(claim, claim.parts(curves, noise)) for claim in CLAIMS if claim.source == source]

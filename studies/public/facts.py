@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rftlab.studies.public.axes import rmse
-from rftlab.studies.public.claims import CLAIMS, MeasuredDifference, PublicFinding, judge_source, rate_points
+from rftlab.studies.public.claims import CLAIMS, find, judge_source, rate_points
 from rftlab.studies.public.repeats import PairNoise, Spread, cell_spreads, pair_noise, pair_spreads
 from rftlab.studies.public.sources import BY_NAME
 from rftlab.studies.public.store import DATA, Collection, curves, of_source, runs
 from rftlab.studies.results.stats import Interval
+from rftlab.studies.results.verdicts import ClaimFinding, Part
 
 FACTS = "public_facts.json"
 _DIGITS = 6
@@ -36,7 +37,7 @@ class PublicFacts(NamedTuple):
     spreads: list[Spread]
     fits: list[AxisFit]
     """With the rates that collapse, then without."""
-    parts: dict[tuple[str, str], list[MeasuredDifference]]
+    parts: dict[tuple[str, str], list[Part]]
     """By claim and source."""
 
 
@@ -62,7 +63,15 @@ def to_json(facts: PublicFacts) -> str:
         "spreads": [spread._asdict() for spread in facts.spreads],
         "fits": [fit._asdict() for fit in facts.fits],
         "parts": [
-            {"claim": claim, "source": source} | part._asdict() | {"found": part.found._asdict()}
+            {
+                "claim": claim,
+                "source": source,
+                "name": part.name,
+                "found": part.found._asdict(),
+                "low": part.low,
+                "high": part.high,
+                "repeats": part.note,
+            }
             for (claim, source), parts in facts.parts.items()
             for part in parts
         ],
@@ -84,10 +93,10 @@ def _rounded(value: Any) -> Any:
 def facts() -> PublicFacts:
     """What comes with the package."""
     whole = json.loads((DATA / FACTS).read_text(encoding="utf-8"))
-    parts: dict[tuple[str, str], list[MeasuredDifference]] = {}
+    parts: dict[tuple[str, str], list[Part]] = {}
     for row in whole["parts"]:
         low, high = (end if row[name] is None else row[name] for name, end in (("low", -np.inf), ("high", np.inf)))
-        measured = MeasuredDifference(row["name"], Interval(**row["found"]), low, high, row["repeats"])
+        measured = Part(row["name"], Interval(**row["found"]), low, high, note=row["repeats"])
         parts.setdefault((row["claim"], row["source"]), []).append(measured)
     return PublicFacts(
         PairNoise(**whole["noise"]),
@@ -98,7 +107,7 @@ def facts() -> PublicFacts:
 
 
 @cache
-def findings() -> tuple[PublicFinding, ...]:
+def findings() -> tuple[ClaimFinding, ...]:
     """Every claim in its order: from the numbers where they are shipped, else from the facts."""
     known, own = facts(), Collection(runs(), curves(), None)
     live = {
@@ -108,8 +117,7 @@ def findings() -> tuple[PublicFinding, ...]:
         for finding in judge_source(source, of_source(own, source), known.noise)
     }
     return tuple(
-        live.get((claim.name, claim.source)) or PublicFinding(claim, known.parts[claim.name, claim.source])
-        for claim in CLAIMS
+        live.get((claim.name, claim.source)) or find(claim, known.parts[claim.name, claim.source]) for claim in CLAIMS
     )
 
 

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from rftlab.shared.errors import check_choice
 from rftlab.studies.console.tables import say
-from rftlab.studies.public.claims import MeasuredDifference, PublicFinding
 from rftlab.studies.public.facts import facts, findings, spreads
 from rftlab.studies.public.repeats import single_interval
 from rftlab.studies.public.sources import BY_NAME, SOURCES, Source
-from rftlab.studies.report.report import VERDICTS
+from rftlab.studies.report.claims import VERDICTS
+from rftlab.studies.results.verdicts import ClaimFinding, Part
 
 FLOOR = "Verdicts are not corrected for the number of claims, and the claims were written with the data in view."
 
@@ -51,10 +51,10 @@ def _one(console: Console, source: Source) -> None:
         _claims(console, own)
 
 
-def _claims(console: Console, found: tuple[PublicFinding, ...]) -> None:
+def _claims(console: Console, found: tuple[ClaimFinding, ...]) -> None:
     for finding in found:
         claim = finding.claim
-        say(console, f"{VERDICTS[finding.verdict]} {claim.name} ({claim.source}): {claim.statement}")
+        say(console, f"{VERDICTS[finding.within.verdict]} {claim.name} ({claim.source}): {claim.statement}")
         for part in finding.parts:
             say(console, f"    {words(part)}")
         if claim.remark:
@@ -63,10 +63,10 @@ def _claims(console: Console, found: tuple[PublicFinding, ...]) -> None:
     say(console, FLOOR)
 
 
-def words(part: MeasuredDifference) -> str:
+def words(part: Part) -> str:
     """A part in a line: estimate, interval, what it rests on."""
     mean, low, high = (signed_text(value) for value in part.found)
-    return f"{part.name}: {mean} [{low}, {high}], {part.repeats}"
+    return f"{part.name}: {mean} [{low}, {high}], {part.note}"
 
 
 def signed_text(value: float) -> str:

@@ -5,12 +5,11 @@ curves      one row per run and evaluation: columns of rftlab.studies.runs.runne
             rows
 endpoints   one row per experiment, pair, split and cell: tick, mean, low, high, seeds, published, difference; nan where
             undefined; the base model has the experiment and cell 'base'
-findings    objects with the strings claim, statement, pair, published, measured and verdict (one of VERDICTS)
+findings    those of rftlab.studies.results.claims.judge
 """
 
 import hashlib
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from math import isfinite
@@ -21,7 +20,6 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.callbacks import noop
@@ -31,21 +29,37 @@ from rftlab.studies.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.paper.pairs import Level
 from rftlab.studies.report import figures
 from rftlab.studies.report.choose import WIDE, Advice, advice_of
+from rftlab.studies.report.claims import (
+    HOW_SURE,
+    LEGEND,
+    MARKS,
+    NAMES,
+    SIDES,
+    columns_of,
+    counts_of,
+    findings_table,
+    found_words,
+    key_of,
+    quantities_of,
+    range_words,
+    show_claims,
+    words_of,
+)
+from rftlab.studies.report.claims import rows_of as claim_rows
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
 from rftlab.studies.report.panels import chart_of
 from rftlab.studies.report.svg import svg_of
-from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE, SAME
+from rftlab.studies.results.claims import SAME
 from rftlab.studies.results.endpoints import agreement
 from rftlab.studies.results.gains import gains
 from rftlab.studies.results.language import PHASES, costs, has_costs
+from rftlab.studies.results.verdicts import FAILS, MORE, ClaimFinding
 
-VERDICTS = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?", "not applicable": "–"}
-SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
-"""Marks beside the cross of a claim that is not reproduced."""
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}
-_STYLES = dict(zip(VERDICTS, ("green", "red", "yellow", "dim"), strict=True))
 SAMPLES = {"gsm8k": "in-sample", "math": "in-sample"}
 """Which published endpoints were in view when the simulator's parameters were chosen, by data set: all."""
+FITTED = "The simulator's parameters were fitted to these published numbers, so that small errors are no foresight."
+FLOOR = "95% intervals are over seeds, and not corrected for the number of claims."
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -59,7 +73,7 @@ class ReportPart(NamedTuple):
     level: Level
     curves: pd.DataFrame
     endpoints: pd.DataFrame
-    findings: list
+    findings: list[ClaimFinding]
     diverged: list[str]
     """A line for each run that diverged."""
 
@@ -95,7 +109,7 @@ def write_report(
     )
     parted = {prefix: gains(part.curves) for prefix, part in parts.items()}
     write_whole(folder / "gains.csv", lambda path: write_numbers(path, pd.concat(parted.values())))
-    write_whole(folder / "findings.csv", lambda path: write_numbers(path, _findings_table(findings)))
+    write_whole(folder / "findings.csv", lambda path: write_numbers(path, findings_table(findings)))
     context = {
         "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
         "experiments": experiments,
@@ -104,11 +118,10 @@ def write_report(
         "level_of": {pair: part.level for part in parts.values() for pair in part.pairs},
         "facets": _facets(experiments, list(parts.values())),
         "advice": _advice(experiments, list(parts.values())),
-        "over": sum(f.verdict == FAILS and f.side == MORE for f in main.findings),
         "level": main.level,
-        "columns": _columns(findings),
-        "claims": _claims(findings),
-        "counts": {verdict: Counter(f.verdict for f in main.findings)[verdict] for verdict in VERDICTS},
+        "columns": columns_of(findings),
+        "claims": claim_rows(findings),
+        "counts": [count for part in parts.values() for count in counts_of(part.level, part.findings)],
         "errors": agreement(main.endpoints).to_dict("records"),
         "unfair": unfair(main),
         "about": about,
@@ -122,30 +135,17 @@ def write_report(
 
 
 def terminal_summary(parts: list[ReportPart], console: Console) -> None:
-    """Verdicts as a matrix of claims and pairs; their counts and the mean absolute errors of the first part, and
-    whether these are fair."""
-    findings = [f for part in parts for f in part.findings]
-    columns = _columns(findings)
-    table = Table("claim", box=None, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
-    for pair in columns:
-        table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
-    for claim in _claims(findings):
-        verdicts = [claim["pairs"][pair].verdict if pair in claim["pairs"] else "" for pair in columns]
-        table.add_row(
-            Text(claim["claim"]),
-            *(Text(VERDICTS.get(verdict, " "), style=_STYLES.get(verdict, "")) for verdict in verdicts),
-        )
-    counts = Counter(f.verdict for f in parts[0].findings)
-    console.print(table)
-    console.print(
-        Text("   ").join(
-            Text(f"{symbol} {verdict} {counts[verdict]}", style=_STYLES[verdict])
-            for verdict, symbol in VERDICTS.items()
-        )
-    )
-    for dataset, rows in agreement(parts[0].endpoints).groupby("dataset", sort=False):
-        errors = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
-        console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset)}: {errors}"))
+    """What was found: verdicts as a matrix of claims and pairs with their counts. Then how sure that is, and what is
+    fitted: the mean absolute errors of the first part, and whether these are fair."""
+    show_claims(console, [(part.level, part.findings) for part in parts])
+    console.print(FLOOR)
+    errors = agreement(parts[0].endpoints)
+    if len(errors):
+        console.print(Text("What is fitted", style="bold"))
+        console.print(FITTED if parts[0].level == "sim" else "Nothing here is fitted to the paper's numbers.")
+    for dataset, rows in errors.groupby("dataset", sort=False):
+        said = ", ".join(f"{row.split} {row.mae:.3f} ({row.cells} cells)" for row in rows.itertuples())
+        console.print(Text(f"mean absolute error to the paper, {_dataset_title(dataset, parts[0].level)}: {said}"))
     if unfair(parts[0]):
         console.print(Text(unfair(parts[0]), style="yellow"))
 
@@ -177,8 +177,8 @@ def _advice(experiments: list[Experiment], parts: list[ReportPart]) -> list[Advi
     return [one for part in parts for one in advice_of(part.curves, part.endpoints, part.level, designs)]
 
 
-def _dataset_title(dataset: str) -> str:
-    return pretty(dataset) + (f" ({SAMPLES[dataset]})" if dataset in SAMPLES else "")
+def _dataset_title(dataset: str, level: Level) -> str:
+    return pretty(dataset) + (f" ({SAMPLES[dataset]})" if level == "sim" and dataset in SAMPLES else "")
 
 
 def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[str, Plan]:
@@ -189,7 +189,7 @@ def _plans(experiments: list[Experiment], parts: dict[str, ReportPart]) -> dict[
             plans[f"{prefix}overview"] = partial(figures.overview, part.endpoints, rows_of(part.pairs)[0])
         known = part.endpoints.dropna(subset=["published", "mean"]).drop_duplicates(["pair", "split", "cell"])
         if len(known):
-            plans[f"{prefix}agreement"] = partial(figures.agreement, known, _error_lines(part.endpoints))
+            plans[f"{prefix}agreement"] = partial(figures.agreement, known, _error_lines(part.endpoints, part.level))
         for e in experiments:
             plans[f"{prefix}{e.name}-endpoints"] = partial(figures.tradeoff, e, part.endpoints, part.pairs)
             plans[f"{prefix}{e.name}-curves"] = partial(
@@ -216,11 +216,11 @@ def draw(folder: Path, name: str, drawn: figures.Drawn) -> Markup:
     return inline
 
 
-def _error_lines(endpoints: pd.DataFrame) -> dict[str, list[str]]:
+def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:
     """What the titles of the agreement figure say about the errors of each split."""
     lines: dict[str, list[str]] = {split: [] for split in SPLITS}
     for row in agreement(endpoints).itertuples():
-        lines[row.split].append(f"MAE {_dataset_title(row.dataset)} {row.mae:.3f} (n = {row.cells})")
+        lines[row.split].append(f"MAE {_dataset_title(row.dataset, level)} {row.mae:.3f} (n = {row.cells})")
     return lines
 
 
@@ -248,24 +248,6 @@ def _endpoint_rows(experiment: Experiment, endpoints: pd.DataFrame, pairs: list[
     ]
 
 
-def _columns(findings: list) -> list[str]:
-    """Pairs that the findings are about, those of a data set together."""
-    return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
-
-
-def _claims(findings: list) -> list[dict[str, Any]]:
-    """One entry per claim, in order of first appearance: its id, its statement, and its finding per pair."""
-    claims: dict[str, dict[str, Any]] = {}
-    for f in findings:
-        claims.setdefault(f.claim, {"claim": f.claim, "statement": f.statement, "pairs": {}})["pairs"][f.pair] = f
-    return list(claims.values())
-
-
-def _findings_table(findings: list) -> pd.DataFrame:
-    names = ["claim", "statement", "pair", "published", "measured", "verdict", "side"]
-    return pd.DataFrame([[getattr(f, name) for name in names] for f in findings], columns=names)
-
-
 def signed(value: float) -> str:
     """A number with its sign."""
     return f"{value:+.3f}".replace("-", "−")
@@ -289,6 +271,11 @@ def template(name: str) -> Template:
     environment.filters |= {
         "pretty": pretty,
         "dataset_title": _dataset_title,
+        "key": key_of,
+        "judgement": words_of,
+        "quantities": quantities_of,
+        "found": found_words,
+        "range": range_words,
         "slug": lambda text: text.replace(" ", "-"),
         "signed": signed,
         "capitalise": lambda text: text[:1].upper() + text[1:],
@@ -296,8 +283,13 @@ def template(name: str) -> Template:
     }
     environment.globals |= {
         "splits": SPLITS,
-        "symbols": VERDICTS,
+        "symbols": MARKS,
+        "mark_names": NAMES,
         "sides": SIDES,
+        "how_sure": HOW_SURE,
+        "legend": LEGEND,
+        "floor": FLOOR,
+        "fitted": FITTED,
         "more": MORE,
         "failed": FAILS,
         "far": FAR,

@@ -17,15 +17,17 @@ class Interval(NamedTuple):
 
 
 def interval(values: np.ndarray) -> Interval:
-    """t interval of the mean of `values` (n,). Paired differences go in as one value per seed."""
+    """t interval of the mean of `values` along their last axis (..., n), nan left out; arrays (...) where there are
+    leading axes. Paired differences go in as one value per seed."""
     values = np.asarray(values, dtype=np.float64)
-    if values.size == 0:
-        return Interval(np.nan, -np.inf, np.inf)
-    mean = float(values.mean())
-    if values.size == 1:
-        return Interval(mean, -np.inf, np.inf)
-    half = float(stdtrit(values.size - 1, 0.5 + CONFIDENCE / 2) * values.std(ddof=1) / np.sqrt(values.size))
-    return Interval(mean, mean - half, mean + half)
+    there = np.isfinite(values)
+    n = there.sum(axis=-1)
+    mean = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
+    squares = (np.where(there, values - mean[..., None], 0.0) ** 2).sum(axis=-1)
+    freedom = np.maximum(n - 1, 1)
+    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(squares / freedom / np.maximum(n, 1))
+    low, high = np.where(n > 1, mean - half, -np.inf), np.where(n > 1, mean + half, np.inf)
+    return Interval(mean, low, high) if mean.ndim else Interval(float(mean), float(low), float(high))
 
 
 def difference_interval(after: np.ndarray, before: np.ndarray) -> Interval:

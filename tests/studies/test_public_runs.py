@@ -13,14 +13,14 @@ from rftlab.shared.errors import UserError
 from rftlab.studies.public import facts as known
 from rftlab.studies.public import store
 from rftlab.studies.public.axes import at, fit_sigmoid, left_out, rmse, sigmoid_at
-from rftlab.studies.public.claims import CLAIMS, PublicFinding, judge_source
+from rftlab.studies.public.claims import CLAIMS, find, judge_source
 from rftlab.studies.public.pictures import PICTURES
 from rftlab.studies.public.repeats import UNINTENDED, PairNoise, cell_spreads, pair_noise, single_interval
 from rftlab.studies.public.section import public_section
 from rftlab.studies.public.show import show
 from rftlab.studies.public.sources import BY_NAME, SOURCES
-from rftlab.studies.results.claims import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from rftlab.studies.results.stats import difference_interval
+from rftlab.studies.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
 from rftlab.studies.tools.public_runs import tables_of, take
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
@@ -55,7 +55,7 @@ def planted(**changes):
 
 
 def verdicts(source, curves, noise=QUIET):
-    return {finding.claim.name: finding.verdict for finding in judge_source(source, curves, noise)}
+    return {finding.claim.name: finding.within.verdict for finding in judge_source(source, curves, noise)}
 
 
 def test_numbers_are_shipped_where_there_is_a_licence():
@@ -195,9 +195,9 @@ SHIPPED = [claim for claim in CLAIMS if BY_NAME[claim.source].shipped]
 @pytest.mark.parametrize("claim", SHIPPED, ids=lambda claim: f"{claim.name}, {claim.source}")
 def test_a_mutant_of_the_shipped_runs_changes_the_verdict(claim):
     curves, noise = store.of_source(store.shipped(), claim.source), known.facts().noise
-    real = PublicFinding(claim, claim.parts(curves, noise))
+    real = find(claim, claim.parts(curves, noise))
     if not real.parts:
-        assert real.verdict == NOT_APPLICABLE and claim.remark
+        assert real.within.verdict == NOT_APPLICABLE and claim.remark
         return
     prefix = "pods/gsm8k-" if claim.source == "pods" else "kaip598/"
     after, before = (prefix + name for name in real.parts[0].name.split(" − "))
@@ -206,11 +206,11 @@ def test_a_mutant_of_the_shipped_runs_changes_the_verdict(claim):
         mutant = curves.assign(value=curves["value"] + 0.1 * own)
     else:
         mutant = swapped(curves, after, before)
-    mutated = PublicFinding(claim, claim.parts(mutant, noise))
-    if real.verdict == UNDECIDED:
+    mutated = find(claim, claim.parts(mutant, noise))
+    if real.within.verdict == UNDECIDED:
         assert mutated.parts[0].found.mean == pytest.approx(-real.parts[0].found.mean)
     else:
-        assert (real.verdict, mutated.verdict) == (HOLDS, FAILS)
+        assert (real.within.verdict, mutated.within.verdict) == (HOLDS, FAILS)
 
 
 def test_every_claim_has_a_finding_and_facts_come_from_sources_that_are_not_shipped():

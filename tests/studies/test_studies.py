@@ -1,6 +1,5 @@
 """Experiments, published numbers, intervals and claims."""
 
-import re
 from io import StringIO
 
 import numpy as np
@@ -14,9 +13,19 @@ from rftlab.studies.cli.run import parse_run
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, experiment, label
 from rftlab.studies.paper.pairs import PAIRS, pair
 from rftlab.studies.paper.published import endpoints, published
-from rftlab.studies.results.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED, ClaimPart, judge, verdict_of
+from rftlab.studies.results.claims import CLAIMS, judge
 from rftlab.studies.results.endpoints import agreement, endpoint_table, finals
 from rftlab.studies.results.stats import interval
+from rftlab.studies.results.verdicts import (
+    FAILS,
+    HOLDS,
+    NOT_APPLICABLE,
+    NOT_REPORTED,
+    UNDECIDED,
+    measure,
+    tally,
+    verdict_of,
+)
 
 
 def shape(name):
@@ -55,18 +64,22 @@ def test_published_looks_up_by_what_ran():
     assert published(qwen.model, "math", "test", EXPERIMENTS["tradeoff"].cells[0]) is None  # (1, 256)
 
 
-def difference(name: str, after: str, before: str) -> float:
-    """Of two published test numbers."""
-    known, cells = pair(name), {label(c): c for c in cells_of(list(EXPERIMENTS.values()))} | {"base": None}
-    ends = [published(known.model, "math", "test", cells[cell]) for cell in (after, before)]
-    return round(ends[0] - ends[1], 2)
+def test_the_report_gives_the_papers_reason_against_replayed_rewards():
+    remark = next(claim.remark for claim in CLAIMS if claim.name.startswith("6a"))
+    models = [pair(f"{model}-{data}") for data in ("gsm8k", "math") for model in ("qwen", "llama", "olmo")]
+    for cell in (EXPERIMENTS["advantage"].cells[1], EXPERIMENTS["rollouts"].cells[1]):
+        told = [published(known.model, known.dataset, "test", cell) for known in models]
+        assert " ".join(f"{value:.2f}"[1:] for value in told) in remark
 
 
-def test_what_the_report_says_of_the_papers_own_math_numbers():
-    first = difference("llama-math", "32x8-paper_text", "32x1+7-paper_text")
-    assert round(difference("llama-math", "32x64-paper_text", "32x8-paper_text") - first, 2) == 0.02
-    assert difference("olmo-math", "32x1-minimalist", "base") == 0
-    assert difference("olmo-math", "2048x1w8-paper_text", "base") == 0.04
+def test_the_papers_own_numbers_pass_its_claims():
+    """The same rules, on numbers that need no runs: what fails here is our wording."""
+    names = [name for name, known in PAIRS.items() if known.sim]
+    found = [f for name in names for f in judge(curves_of(FINAL, seeds=2, pair_name=name), [name])]
+    assert len(found) == 6 * len(CLAIMS)
+    assert {f.paper for f in found} == {HOLDS, NOT_REPORTED, NOT_APPLICABLE}
+    assert {f.claim.name for f in found if f.paper == NOT_REPORTED} == {"6a replay, text", "8 train and test"}
+    assert [f.pair for f in found if f.claim.name == "9 stuck pairs" and f.paper == HOLDS] == ["olmo-math"]
 
 
 @pytest.mark.parametrize(("function", "kind"), [(experiment, "study"), (pair, "pair")])
@@ -100,11 +113,11 @@ def test_interval_covers_as_often_as_it_says():
     ],
 )
 def test_a_part_holds_fails_or_is_undecided(values, low, high, verdict):
-    assert verdict_of([ClaimPart("x", pd.Series(values, dtype=float), low, high)]) == verdict
+    assert verdict_of([measure("x", np.array(values), low, high)]) == verdict
 
 
 def test_a_claim_needs_all_its_parts():
-    yes, no, maybe = (ClaimPart("x", pd.Series(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
+    yes, no, maybe = (measure("x", np.array(v), 0.0, 1.0) for v in ([0.5, 0.51], [2.0, 2.01], [0.9, 1.1]))
     assert verdict_of([yes, yes]) == HOLDS
     assert verdict_of([yes, maybe]) == UNDECIDED
     assert verdict_of([yes, maybe, no]) == FAILS
@@ -113,107 +126,219 @@ def test_a_claim_needs_all_its_parts():
 
 FINAL = {
     "32x1-minimalist": 0.45,
-    "32x1+7-paper_text": 0.50,
-    "32x8-paper_text": 0.58,
+    "32x1+7-paper_text": 0.48,
+    "32x8-paper_text": 0.56,
     "32x16-paper_text": 0.60,
-    "32x32-paper_text": 0.61,
-    "32x64-paper_text": 0.62,
+    "32x32-paper_text": 0.63,
+    "32x64-paper_text": 0.65,
+    "64x8-paper_text": 0.59,
     "128x8-paper_text": 0.61,
-    "256x1-paper_text": 0.50,
     "1x256-paper_text": 0.48,
-    "256x1w8-paper_text": 0.585,
-    "2048x1w8-paper_text": 0.62,
+    "256x1-paper_text": 0.40,
+    "256x1w8-paper_text": 0.575,
+    "512x1w8-paper_text": 0.60,
+    "1024x1w8-paper_text": 0.615,
+    "2048x1w8-paper_text": 0.625,
 }
+"""A world of what the paper reports of Qwen on GSM8K, and of what it says elsewhere."""
+CELLS = [label(c) for c in cells_of(list(EXPERIMENTS.values()))]
+ROUNDS = np.arange(0, 2001, 400)
 
 
-def curves_of(values, base=0.02, seeds=4, spread=0.001, pair_name="qwen-gsm8k"):
-    """Curves of every cell whose final test Pass@1 is as given (0.575 elsewhere), with small differences between
-    seeds."""
-    rows = []
+def curves_of(values, base=0.0, seeds=4, spread=0.001, pair_name="qwen-gsm8k", noise=None):
+    """Curves of every cell whose final test Pass@1 is as given (0.56 elsewhere), with small differences between seeds,
+    or normal noise. Designs come to their ends at paces of their own, on train as on test."""
+    rng, rows = np.random.default_rng(0 if noise is None else noise), []
     for seed in range(seeds):
-        for i, cell in enumerate(label(c) for c in cells_of(list(EXPERIMENTS.values()))):
-            final = values.get(cell, 0.575) + spread * np.sin(7 * seed + i)
-            for step, test in ((0, base), (2000, final)):
-                rows.append(
-                    {
-                        "pair": pair_name,
-                        "cell": cell,
-                        "seed": seed,
-                        "round": step,
-                        "train_pass_at_1": test * 1.2,
-                        "test_pass_at_1": test,
-                    }
-                )
-    return pd.DataFrame(rows).assign(planned_rounds=2000)
+        for i, cell in enumerate(CELLS):
+            wave = spread * (
+                np.sin(7 * seed + i) * (ROUNDS > 0) if noise is None else rng.normal(size=(2, 1, ROUNDS.size))
+            )
+            share = np.minimum(ROUNDS / 400 / (1 + i % 5), 1) ** 0.7
+            test = base + (values.get(cell, 0.56) - base) * share
+            train, test = np.reshape(np.array([1.2 * test, test])[:, None] + wave, (2, -1))
+            rows += [(pair_name, cell, seed, *row) for row in zip(ROUNDS, train, test, strict=True)]
+    names = ["pair", "cell", "seed", "round", "train_pass_at_1", "test_pass_at_1"]
+    return pd.DataFrame(rows, columns=names).assign(planned_rounds=2000)
 
 
-def verdicts(curves):
-    return {f.claim: f.verdict for f in judge(curves, ["qwen-gsm8k"])}
+def found_in(curves, pair_name="qwen-gsm8k"):
+    return {f.claim.name: f for f in judge(curves, [pair_name])}
+
+
+def ranges(curves):
+    """Verdicts against the paper's range."""
+    return {name: f.within.verdict for name, f in found_in(curves).items()}
 
 
 def test_the_papers_world_reproduces_its_claims():
-    found = verdicts(curves_of(FINAL))
-    assert found.pop("9 stuck pairs") == NOT_APPLICABLE
-    assert set(found.values()) == {HOLDS}
+    found = found_in(curves_of(FINAL))
+    stuck = found.pop("9 stuck pairs")
+    assert (stuck.within.verdict, stuck.own.verdict) == (NOT_APPLICABLE, NOT_APPLICABLE)
+    assert {f.within.verdict for f in found.values()} == {HOLDS}
+    none = {found.pop(name).own.verdict for name in ("6a replay, text", "8 train and test")}
+    assert none == {NOT_REPORTED} and {f.own.verdict for f in found.values()} == {HOLDS}
 
 
 BROKEN = {
     "1 baseline": {"32x1-minimalist": 0.70},
     "2 advantage": {"32x1+7-paper_text": 0.40},
-    "3 rollouts": {"32x8-paper_text": 0.52},
+    "3 rollouts": {"32x64-paper_text": 0.50},
     "4 batch size": {"128x8-paper_text": 0.70},
     "5 trade-off": {"256x1-paper_text": 0.60},
-    "5 fallback": {"256x1-paper_text": 0.60},
+    "5 fallback (ours)": {"256x1-paper_text": 0.60},
     "6a replay, text": {"32x1w8-paper_text": 0.50},
     "6b replay, code": {"128x2w8-paper_text": 0.50},
-    "7 ceiling": {"2048x1w8-paper_text": 0.50},
+    "7 ceiling": {"512x1w8-paper_text": 0.575, "1024x1w8-paper_text": 0.58},
 }
+"""Of claim 7 the diminishing returns: nothing is gained but at the end."""
 
 
 @pytest.mark.parametrize("claim", BROKEN)
 def test_a_claim_fails_in_a_world_where_it_is_false(claim):
-    assert verdicts(curves_of(FINAL | BROKEN[claim]))[claim] == FAILS
+    found = found_in(curves_of(FINAL | BROKEN[claim]))[claim]
+    assert found.within.verdict == FAILS
+    assert found.own.verdict == (NOT_REPORTED if claim.startswith("6a") else FAILS)
+
+
+def test_a_verdict_is_held_to_the_pairs_own_number_and_apart_from_it_to_the_range():
+    """Llama loses 0.02 with batch 128 in the paper; another pair gains 0.05 there."""
+    gains = {"32x8-paper_text": 0.56, "128x8-paper_text": 0.60}
+    found = {
+        name: found_in(curves_of(FINAL | gains, pair_name=f"{name}-gsm8k"), f"{name}-gsm8k")
+        for name in ("llama", "qwen")
+    }
+    llama, qwen = found["llama"]["4 batch size"], found["qwen"]["4 batch size"]
+    assert llama.within.verdict == qwen.within.verdict == HOLDS
+    assert (llama.own.verdict, qwen.own.verdict) == (FAILS, HOLDS)
+    assert [part.published for part in llama.held] == [-0.02] and llama.side == "more than claimed"
+
+
+def test_a_promised_gain_that_may_be_none_is_not_reproduced():
+    """OLMo on GSM8K gains 0.01 from 256 to 2048 in the paper: 0 is within 0.02 of it, and no gain."""
+    still = dict.fromkeys(CELLS, 0.56)
+    assert found_in(curves_of(still, pair_name="olmo-gsm8k"), "olmo-gsm8k")["7 ceiling"].own.verdict == UNDECIDED
+
+
+def test_pairs_without_published_numbers_have_a_range_alone():
+    found = found_in(curves_of(FINAL, pair_name="tiny-mix97"), "tiny-mix97")
+    assert {f.own.verdict for f in found.values()} == {NOT_REPORTED}
+    assert {f.paper for f in found.values()} == {NOT_REPORTED} and found["2 advantage"].within.verdict == HOLDS
 
 
 def test_train_and_test_that_part_are_seen():
     curves = curves_of(FINAL)
-    curves["train_pass_at_1"] = 1 - curves["test_pass_at_1"]
-    assert verdicts(curves)["8 train and test"] == FAILS
+    assert found_in(curves)["8 train and test"].within.counted
+    curves["train_pass_at_1"] = curves.groupby(["seed", "round"])["test_pass_at_1"].transform(np.roll, 1)
+    assert ranges(curves)["8 train and test"] == FAILS
 
 
-def test_train_and_test_that_move_together_almost_perfectly_are_seen():
-    curves = curves_of(FINAL, spread=0.02)
-    noisy = (curves["round"] > 0) & (curves["seed"] == 0)
-    curves.loc[noisy, "train_pass_at_1"] += np.random.default_rng(0).normal(0, 0.006, noisy.sum())
-    found = next(f for f in judge(curves, ["qwen-gsm8k"]) if f.claim == "8 train and test")
-    mean, low, high = map(float, re.findall(r"[+-]\d\.\d+", found.measured))
-    assert 0.9 < low < 0.98 < mean < 1 < high
-    assert found.verdict == HOLDS
+def test_that_all_runs_rise_is_no_link_between_train_and_test():
+    """Every train curve is another design's: each still rises as its test curve does."""
+    curves = curves_of(FINAL, noise=1)
+    rises = np.sqrt(curves["round"] / 2000)
+    curves = curves.assign(
+        **{f"{split}_pass_at_1": rises + curves[f"{split}_pass_at_1"] * 0.01 for split in ("train", "test")}
+    )
+    noise = np.random.default_rng(2).normal(0, 0.001, len(curves))
+    assert ranges(curves.assign(train_pass_at_1=rises + noise))["8 train and test"] == FAILS
+    assert ranges(curves)["8 train and test"] == HOLDS
 
 
 def test_a_stuck_pair_that_something_moves_is_seen():
-    still = dict.fromkeys(FINAL, 0.251) | {label(c): 0.251 for c in cells_of(list(EXPERIMENTS.values()))}
-    assert verdicts(curves_of(still, base=0.25))["9 stuck pairs"] == HOLDS
-    assert verdicts(curves_of(still | {"2048x1w8-paper_text": 0.30}, base=0.25))["9 stuck pairs"] == FAILS
+    still = dict.fromkeys(CELLS, 0.251)
+    for name, values, verdict in (
+        ("nothing moves", still, HOLDS),
+        ("slightly", still | {"2048x1w8-paper_text": 0.28}, HOLDS),
+        ("much", still | {"512x1w8-paper_text": 0.35}, FAILS),
+        ("the baseline falls", still | {"32x1-minimalist": 0.15, "2048x1w8-paper_text": 0.7}, FAILS),
+        ("the baseline moves", still | {"32x1-minimalist": 0.35, "2048x1w8-paper_text": 0.7}, NOT_APPLICABLE),
+    ):
+        assert ranges(curves_of(values, base=0.25))["9 stuck pairs"] == verdict, name
+
+
+def test_a_wide_interval_of_the_baseline_hides_no_counterexample():
+    """As on tiny-mod97: from 0.084 to 0.059 with a wide interval, and to 0.734 with another design."""
+    curves = curves_of(dict.fromkeys(CELLS, 0.7) | {"32x1-minimalist": 0.059}, base=0.084, seeds=3)
+    raw = (curves["cell"] == "32x1-minimalist") & (curves["round"] == 2000)
+    curves.loc[raw, "test_pass_at_1"] += [-0.03, 0.0, 0.03]
+    assert ranges(curves)["9 stuck pairs"] == FAILS
+    curves.loc[raw, "test_pass_at_1"] += 0.06  # a mean gain of 0.035 that may be none: whether it is stuck is open
+    assert ranges(curves)["9 stuck pairs"] == UNDECIDED
 
 
 def test_noise_and_single_seeds_decide_nothing():
-    assert set(verdicts(curves_of(FINAL, seeds=1)).values()) <= {UNDECIDED, NOT_APPLICABLE}
-    noisy = verdicts(curves_of(FINAL, spread=0.3))
-    assert HOLDS not in {noisy[c.name] for c in CLAIMS if c.name[0] in "234567"}
+    single = found_in(curves_of(FINAL, seeds=1)).values()
+    assert {one.verdict for f in single for one in (f.own, f.within)} <= {UNDECIDED, NOT_APPLICABLE, NOT_REPORTED}
+    noisy = found_in(curves_of(FINAL, spread=0.3)).values()
+    assert HOLDS not in {one.verdict for f in noisy if f.claim.name[0] in "234567" for one in (f.own, f.within)}
 
 
 def test_a_cell_without_a_finished_run_is_undecided():
     curves = curves_of(FINAL)
     curves = curves[~((curves["cell"] == "2048x1w8-paper_text") & (curves["round"] > 0))]
-    found = {f.claim: f for f in judge(curves, ["qwen-gsm8k"])}
-    assert found["7 ceiling"].verdict == UNDECIDED and "no finished run" in found["7 ceiling"].measured
-    assert found["2 advantage"].verdict == HOLDS
+    found = found_in(curves)
+    assert found["7 ceiling"].within.verdict == found["7 ceiling"].own.verdict == UNDECIDED
+    assert np.isnan(found["7 ceiling"].parts[0].found.mean)
+    assert found["2 advantage"].own.verdict == HOLDS
 
 
-def test_findings_show_the_published_difference():
-    found = {f.claim: f.published for f in judge(curves_of(FINAL), ["qwen-gsm8k"])}
-    assert found["1 baseline"] == "+0.45" and found["7 ceiling"] == "+0.05" and found["6a replay, text"] == ""
+def test_findings_hold_the_published_difference():
+    found = {name: [part.published for part in f.held] for name, f in found_in(curves_of(FINAL)).items()}
+    assert found["1 baseline"] == [0.45] and found["7 ceiling"][0] == 0.05 and found["6a replay, text"] == []
+
+
+SIM = [name for name, known in PAIRS.items() if known.sim]
+
+
+def null_world(name, kind, spread, seed):
+    """Curves of a pair in which no design differs from another: nothing learns, or all gain what the paper's baseline
+    does."""
+    known, raw = pair(name), EXPERIMENTS["baseline"].cells[0]
+    base, end = (published(known.model, known.dataset, "test", cell) for cell in (None, raw))
+    ends = dict.fromkeys(CELLS, base if kind == "nothing learns" else end)
+    return curves_of(ends, base=base, spread=spread, pair_name=name, noise=seed, seeds=5)
+
+
+@pytest.mark.parametrize("spread", [0.0005, 0.003, 0.01, 0.03])
+@pytest.mark.parametrize("kind", ["nothing learns", "all gain alike"])
+def test_null_worlds_reproduce_only_what_says_so(kind, spread):
+    """Counted is what shuffled labels do not give; by chance some of that is left, no more than they would give."""
+    found = [f for name in SIM for seed in range(3) for f in judge(null_world(name, kind, spread, seed), [name])]
+    own = [f for f in found if not f.ours]
+    for f in own:
+        if f.own.counted and f.own.verdict == HOLDS:
+            said = max(abs(part.published) for part in f.held if np.isfinite(part.published))
+            assert said <= 0.02 or (kind == "all gain alike" and f.claim.name == "1 baseline")
+            assert f.claim.name[0] not in "357"  # these promise a gain of one design over another
+    counts = tally([f.own for f in own])
+    assert counts.holds <= counts.expected + 2 * np.sqrt(counts.expected) + 1
+    assert counts.holds <= 0.08 * sum(f.own.verdict in (HOLDS, FAILS, UNDECIDED) for f in own)
+    false = "358" if kind == "nothing learns" else "35"  # where all gain, train and test do so at one pace
+    assert not any(f.within.verdict == HOLDS for f in own if f.claim.name[0] in false)
+
+
+def test_shuffled_labels_reach_few_of_the_verdicts_of_the_papers_world():
+    judgements = [f.own for f in judge(curves_of(FINAL), ["qwen-gsm8k"]) if not f.ours]
+    counts = tally(judgements)
+    assert counts.holds == counts.of >= 6 and counts.expected <= counts.holds / 5
+
+
+def test_sameness_is_no_success_where_nothing_moves():
+    """On a pair whose designs are all alike, replay matches them; so does any other label."""
+    found = found_in(curves_of(dict.fromkeys(CELLS, 0.56)))["6b replay, code"]
+    assert found.within.verdict == HOLDS and found.within.little and not found.within.counted
+    assert found.within.same == found.within.holds == 1.0
+
+
+def test_verdicts_are_repeatable_and_quick():
+    import time
+
+    curves = curves_of(FINAL)
+    begin = time.process_time()
+    first, again = (judge(curves, ["qwen-gsm8k"]) for _ in range(2))
+    assert time.process_time() - begin < 3
+    assert [(f.own, f.within) for f in first] == [(f.own, f.within) for f in again]
 
 
 def test_endpoint_table_and_agreement():
@@ -231,7 +356,7 @@ def test_endpoint_table_and_agreement():
         for c in cells_of(list(EXPERIMENTS.values()))
         if published(PAIRS["qwen-gsm8k"].model, "gsm8k", "test", c) is not None
     ]
-    assert known.loc["test", "mae"] == pytest.approx(np.mean([*expected, 0.02]))
+    assert known.loc["test", "mae"] == pytest.approx(np.mean([*expected, 0.0]))
 
 
 SHORT = ("--rounds", "2", "--eval-every", "2")

@@ -25,10 +25,7 @@ from rftlab.studies.runs.runner import Results, collect
 from rftlab.studies.runs.scratch import check_writable
 from rftlab.studies.runs.study import Study, write_study
 
-_PAIRED = (
-    "Designs with one seed share their random numbers, so differences between designs are paired. "
-    "Verdicts are not corrected for the number of claims."
-)
+_PAIRED = "Designs with one seed share their random numbers, so differences between designs are paired."
 NOTES = {
     "sim": [
         "The contexts and the base policy of a pair are the same for all its seeds, as a data set and a model "

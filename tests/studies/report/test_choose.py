@@ -6,8 +6,8 @@ import pytest
 
 from rftlab.studies.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.report.choose import advice_of, in_words, per_round
-from rftlab.studies.results.claims import BOTH, LESS, MORE, ClaimPart, side_of
 from rftlab.studies.results.endpoints import endpoint_table
+from rftlab.studies.results.verdicts import BOTH, LESS, MORE, measure, side_of
 
 ROLLOUTS = EXPERIMENTS["rollouts"]
 DESIGNS = {label(cell): cell for cell in ROLLOUTS.cells}
@@ -89,10 +89,10 @@ def test_designs_in_words():
     [((0.3,), MORE), ((-0.3,), LESS), ((0.3, -0.3), BOTH), ((0.05,), ""), ((0.3, 0.05), MORE)],
 )
 def test_a_claim_fails_on_a_side(values, side):
-    parts = [ClaimPart("x", pd.Series([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]
+    parts = [measure("x", np.array([value, value + 0.001, value - 0.001]), 0.0, 0.1) for value in values]
     assert side_of(parts) == side
 
 
 def test_a_design_is_not_compared_with_itself():
-    assert ClaimPart("x", pd.Series([0.0]), 0, 1, ("32x8", "32x8")).with_itself
-    assert not ClaimPart("x", pd.Series([0.0]), 0, 1, ("32x8", "32x4")).with_itself
+    assert measure("x", np.zeros(1), 0, 1, ("32x8", "32x8")).with_itself
+    assert not measure("x", np.zeros(1), 0, 1, ("32x8", "32x4")).with_itself

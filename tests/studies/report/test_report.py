@@ -16,14 +16,27 @@ import pytest
 from rich.console import Console
 
 from rftlab.studies.paper.experiments import EXPERIMENTS, label
+from rftlab.studies.report.claims import VERDICTS
 from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_whole
-from rftlab.studies.report.report import VERDICTS, terminal_summary, write_report
 from rftlab.studies.report.report import script as page_script
+from rftlab.studies.report.report import terminal_summary, write_report
+from rftlab.studies.results.claims import CLAIMS, judge
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.gains import gains
 from rftlab.studies.results.language import PHASES, costs
 from rftlab.studies.results.stats import interval
-from tests.support.web.reports import ARXIV, CHOSEN, HOSTILE, PAIRS, TINY, curves_of, part, with_metrics, write
+from tests.support.web.reports import (
+    ARXIV,
+    CHOSEN,
+    HOSTILE,
+    PAIRS,
+    TINY,
+    curves_of,
+    findings_of,
+    part,
+    with_metrics,
+    write,
+)
 
 
 def short_run(table):
@@ -80,7 +93,8 @@ def test_marks_carry_the_numbers_that_were_drawn(written):
 
 def test_more_than_claimed_is_told_from_less(written):
     page, findings = written[0].read_text(), pd.read_csv(written[0].parent / "findings.csv")
-    sides = findings[findings["verdict"] == "not reproduced"]["side"].tolist()
+    failed = findings[findings["verdict"] == "not reproduced"]
+    sides = failed.drop_duplicates("pair")["side"].tolist()
     assert sides == ["more than claimed", "less than claimed", "in parts more, in parts less than claimed"]
     for mark, side in zip(("▲", "▼", "▲▼"), sides, strict=True):
         kind = "verdict not-reproduced more" if side == sides[0] else "verdict not-reproduced"
@@ -121,7 +135,10 @@ def test_files_hold_the_numbers_they_were_given(written):
     drawn = pd.read_csv(path.parent / "figures" / "tradeoff-endpoints.csv")
     expected = endpoints[endpoints["experiment"] == "tradeoff"].reset_index(drop=True)
     pd.testing.assert_frame_equal(drawn, expected, check_exact=False, atol=1e-6, check_dtype=False)
-    assert len(pd.read_csv(path.parent / "findings.csv")) == len(VERDICTS) * len(PAIRS)
+    findings = pd.read_csv(path.parent / "findings.csv")
+    given = [part.found for f in findings_of(PAIRS, HOSTILE) for part in f.parts]
+    assert findings[["measured", "low", "high"]].to_numpy() == pytest.approx(np.array(given), abs=1e-6)
+    assert set(findings["published"]) == {0.1}
     for csv in (path.parent / "figures").glob("*.csv"):
         assert "seconds" not in csv.read_text()
 
@@ -202,26 +219,26 @@ def test_what_a_killed_process_left_of_a_file_goes_with_the_next_one(tmp_path):
 
 
 def test_terminal_summary_is_short_and_literal(capsys):
-    main, beside = part(curves_of(PAIRS, seeds=2)), part(curves_of(TINY, seeds=2), level="llm")
-    main.findings[0].claim = "[red]claim[/red]"
+    main, beside = part(curves_of(PAIRS, seeds=2), "[red]text[/red]"), part(curves_of(TINY, seeds=2), level="llm")
     terminal_summary([main, beside], Console(width=100))
     shown = capsys.readouterr().out
-    assert "[red]claim[/red]" in shown
-    assert "✓ reproduced 3" in shown
+    assert "claim 0: [red]text[/red]" in shown
+    assert "simulated, in-sample: 3 of 9 reproduced; 0.0 expected if designs did not matter" in shown
+    assert "language model: 2 of 6 reproduced; 0.0 expected" in shown
     assert "GSM8K (in-sample)" in shown
-    assert len(shown.splitlines()) <= 30
+    order = [shown.index(title) for title in ("What was found", "How sure that is", "What is fitted")]
+    assert order == sorted(order) and len(shown.splitlines()) <= 40
 
 
 def test_the_summary_of_nine_pairs_fits_a_terminal_of_80_columns(capsys):
     datasets = ("gsm8k", "math")
     names = [f"{model}-{dataset}" for dataset in datasets for model in ("qwen", "llama", "olmo")]
-    beside = part(curves_of([*TINY, "tiny-sign97"], seeds=2), level="llm")
-    for finding in beside.findings:
-        finding.claim = f"{finding.claim}: train and test"
-    terminal_summary([part(curves_of(names, seeds=2)), beside], Console(width=80))
+    curves, tiny = curves_of(names, seeds=2), curves_of([*TINY, "tiny-sign97"], seeds=2)
+    main, beside = part(curves, findings=judge(curves, names)), part(tiny, level="llm")
+    terminal_summary([main, beside._replace(findings=judge(tiny, beside.pairs))], Console(width=80))
     shown = capsys.readouterr().out
     assert "sign97" in shown and "…" not in shown
-    assert all(any(line.startswith(finding.claim) for line in shown.splitlines()) for finding in beside.findings)
+    assert all(any(line.startswith(claim.name) for line in shown.splitlines()) for claim in CLAIMS)
 
 
 def test_a_study_of_other_rounds_says_that_the_comparison_is_not_fair(tmp_path, capsys):
@@ -251,7 +268,8 @@ def test_language_models_stand_beside_the_simulator(both):
     drawn = pd.read_csv(path.parent / "figures" / "llm-tradeoff-endpoints.csv")
     expected = beside.endpoints[beside.endpoints["experiment"] == "tradeoff"]["mean"]
     assert drawn["mean"].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-6)
-    assert "✓</strong>" not in page and "<strong>✓ 1</strong>" in page  # counts are those of the simulated pair alone
+    assert "<strong>1 of 3</strong>simulated, in-sample: reproduced" in page
+    assert "<strong>2 of 6</strong>language model: reproduced" in page
 
 
 def test_gains_are_split_into_format_and_reasoning(both):

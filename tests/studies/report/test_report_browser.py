@@ -1,12 +1,11 @@
 """The report in a real browser: what one can ask it, and that it stays readable, silent and whole."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from rftlab.studies.report.report import write_report
+from rftlab.studies.results.verdicts import Claim, ClaimFinding, judged
 from tests.support.web.browser import HOSTILE, Page, browser, until
-from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, with_metrics
+from tests.support.web.reports import CHOSEN, PAIRS, TINY, curves_of, part, parts_of, with_metrics
 
 __all__ = ["browser"]
 FOLDED = "return [...document.querySelectorAll('.fold > :not(summary)')].map(e => e.checkVisibility())"
@@ -18,19 +17,12 @@ SHOWN = "return [...document.querySelectorAll(arguments[0])].map(e => e.textCont
 
 def hostile_findings(pairs):
     """A claim for each hostile name, in all its texts."""
-    return [
-        SimpleNamespace(
-            claim=f"{i} {text}",
-            statement=text,
-            pair=pair,
-            published=text,
-            measured=text,
-            verdict="not reproduced",
-            side="less than claimed",
-        )
-        for i, text in enumerate(HOSTILE)
-        for pair in pairs
-    ]
+    found = []
+    for i, text in enumerate(HOSTILE):
+        parts = parts_of((-0.3,), text)
+        claim, one = Claim(f"{i} {text}", text, parts_of, remark=text), judged(parts, [])
+        found += [ClaimFinding(claim, pair, parts, one, tuple(parts), one, text) for pair in pairs]
+    return found
 
 
 @pytest.fixture(scope="module")

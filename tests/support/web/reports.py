@@ -1,16 +1,14 @@
 """Reports of made-up curves."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 
 from rftlab.shared.curve import Curve
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.report.report import VERDICTS, ReportPart, script, write_report
-from rftlab.studies.results.claims import BOTH, FAILS, LESS, MORE
+from rftlab.studies.report.report import ReportPart, script, write_report
 from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.language import PHASES
+from rftlab.studies.results.verdicts import Claim, ClaimFinding, Part, judged, measure
 
 CHOSEN = [EXPERIMENTS["baseline"], EXPERIMENTS["tradeoff"]]
 PAIRS = ["qwen-gsm8k", "llama-gsm8k", "qwen-math"]
@@ -45,25 +43,32 @@ def with_metrics(curves):
 
 def part(curves, text="plain", level="sim", **changes):
     pairs = list(dict.fromkeys(curves["pair"]))
-    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), findings_of(pairs, text), [text])._replace(
-        **changes
-    )
+    found = findings_of(pairs, text)
+    return ReportPart(level, curves, endpoint_table(curves, CHOSEN, pairs), found, [text])._replace(**changes)
+
+
+VALUES = {"reproduced": (0.05,), "not reproduced": (0.3,), "undecided": (0.0,), "not applicable": ()}
+"""Differences that get a verdict where 0 to 0.1 is claimed; each is measured with two seeds, 0.002 apart."""
+
+
+def parts_of(values, text="a < b", low=0.0, high=0.1) -> list[Part]:
+    return [measure(f"{text} {i}", np.array([x - 0.001, x + 0.001]), low, high) for i, x in enumerate(values)]
 
 
 def findings_of(pairs, text="a < b"):
-    return [
-        SimpleNamespace(
-            claim=f"claim {i}",
-            statement=text,
-            pair=pair,
-            published="" if i else text,
-            measured=text,
-            verdict=verdict,
-            side=(MORE, LESS, BOTH)[at % 3] if verdict == FAILS else "",
-        )
-        for i, verdict in enumerate(VERDICTS)
-        for at, pair in enumerate(pairs)
-    ]
+    """Each verdict once per pair; of those that fail the first pair does more than is claimed, the second less, the
+    third both. Shuffles reach none of them."""
+    found = []
+    for i, values in enumerate(VALUES.values()):
+        for at, pair in enumerate(pairs):
+            claim = Claim(f"claim {i}", text, parts_of, remark="" if i else text)
+            sides = ((0.3,), (-0.3,), (0.3, -0.3))
+            parts = parts_of(sides[at % 3] if values == (0.3,) else values, text)
+            one = judged(parts, [])
+            found.append(
+                ClaimFinding(claim, pair, parts, one, tuple(part._replace(published=0.1) for part in parts), one)
+            )
+    return found
 
 
 def write(folder, curves, text="plain"):

@@ -1,0 +1,208 @@
+"""Verdicts on the claims for a reader: their marks, their counts beside those of shuffled labels, and the table of
+quantities behind them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rftlab.studies.paper.pairs import Level
+from rftlab.studies.report.figures import by_dataset, pretty
+from rftlab.studies.results.measured import SHUFFLES
+from rftlab.studies.results.verdicts import (
+    BOTH,
+    FAILS,
+    HOLDS,
+    LESS,
+    MORE,
+    NOT_APPLICABLE,
+    NOT_REPORTED,
+    UNDECIDED,
+    ClaimFinding,
+    Judgement,
+    Part,
+    Tally,
+    tally,
+)
+
+VERDICTS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", NOT_APPLICABLE: "–"}
+LITTLE = "says little"
+MARKS = {**VERDICTS, LITTLE: "~", NOT_REPORTED: "·"}
+STYLES = dict(zip(MARKS, ("green", "red", "yellow", "dim", "dim", "dim"), strict=True))
+NAMES = {HOLDS: "holds", FAILS: "fails"}
+"""What marks of either kind of verdict are called."""
+WITHIN = {HOLDS: "within the paper's range", FAILS: "outside the paper's range"}
+"""What verdicts against the paper's range are called: none of them is a reproduction."""
+SIDES = {MORE: "▲", LESS: "▼", BOTH: "▲▼"}
+"""Marks beside the cross of a claim that fails."""
+LEVELS = {"sim": "simulated", "llm": "language model"}
+OWN, RANGE = "own", "range"
+LEGEND = (
+    "Two marks: against the pair's own published difference, within 0.02; then against the paper's range over pairs. "
+    "Only the first may be called reproduced. The column paper: on how many pairs the paper's own numbers lie in its "
+    "range, by the same rules."
+)
+HOW_SURE = (
+    f"Expected is what labels of designs give that are shuffled within each pair, {SHUFFLES} times. What more than "
+    "half of the shuffles reach, or fulfil, says little (~) and is not counted. Nor is our own hypothesis."
+)
+
+
+class Count(NamedTuple):
+    """What one level's verdicts of one kind come to."""
+
+    level: Level
+    kind: str
+    tally: Tally
+    in_sample: bool
+
+    @property
+    def name(self) -> str:
+        """Of what level, and whether that was fitted to what it is compared with."""
+        return LEVELS[self.level] + (", in-sample" if self.in_sample else "")
+
+    @property
+    def verb(self) -> str:
+        """What the holding ones are called."""
+        return "reproduced" if self.kind == OWN else "within the paper's range"
+
+    @property
+    def words(self) -> str:
+        """The count in a sentence, never without that of shuffled labels, nor without saying where it is in-sample."""
+        return (
+            f"{self.name}: {self.tally.holds} of {self.tally.of} {self.verb}; "
+            f"{self.tally.expected:.1f} expected if designs did not matter "
+            f"({self.tally.little} more say little, {self.tally.missed} of them misses)"
+        )
+
+
+def counts_of(level: Level, findings: list[ClaimFinding]) -> list[Count]:
+    """The tallies of a level: those that the paper has numbers of, and those against its range. The simulator was
+    fitted to these numbers."""
+    own = [f for f in findings if not f.ours]
+    reported = any(f.held for f in own)
+    fitted = level == "sim" and reported
+    kinds = ([(OWN, [f.own for f in own])] if reported else []) + [(RANGE, [f.within for f in own])]
+    return [Count(level, kind, tally(judgements), fitted) for kind, judgements in kinds]
+
+
+def key_of(one: Judgement) -> str:
+    """What a judgement is marked as."""
+    return LITTLE if one.little else one.verdict
+
+
+def words_of(one: Judgement, within: bool = False) -> str:
+    """A judgement in words."""
+    said = WITHIN.get(one.verdict, one.verdict) if within else one.verdict
+    return f"{said}, which says little: shuffled labels reach it in {one.same:.0%}" if one.little else said
+
+
+def columns_of(findings: list[ClaimFinding]) -> list[str]:
+    """Pairs that the findings are about, those of a data set together."""
+    return [pair for group in by_dataset(dict.fromkeys(f.pair for f in findings)).values() for pair in group]
+
+
+def rows_of(findings: list[ClaimFinding]) -> list[dict[str, Any]]:
+    """One entry per claim, in order of first appearance: the claim, its finding per pair, on how many pairs the paper's
+    own numbers hold, and whether they are known at all."""
+    rows: dict[str, dict[str, Any]] = {}
+    for f in findings:
+        rows.setdefault(f.claim.name, {"claim": f.claim, "pairs": {}})["pairs"][f.pair] = f
+    for row in rows.values():
+        told = [f.paper for f in row["pairs"].values() if f.paper in (HOLDS, FAILS, UNDECIDED)]
+        row["paper"] = f"{told.count(HOLDS)}/{len(told)}" if told else MARKS[NOT_REPORTED]
+    return list(rows.values())
+
+
+def quantities_of(f: ClaimFinding) -> list[dict[str, Any]]:
+    """What was measured, one entry per quantity: what is accepted over pairs, and what the paper reports of this one.
+    A best design that is what it would be compared with is left out."""
+    rows: dict[str, dict[str, Any]] = {}
+    for part in (*f.parts, *f.held):
+        if not part.with_itself:
+            row = rows.setdefault(part.name, {"quantity": part.name, "part": part, "published": np.nan, "range": None})
+            if np.isfinite(part.published):
+                row["published"] = part.published
+            else:
+                row["range"] = (part.low, part.high)
+    return list(rows.values())
+
+
+def found_words(part: Part) -> str:
+    """A quantity with its interval in words."""
+    found = part.found
+    if not np.isfinite(found.mean):
+        return part.note or "no finished run"
+    bounds = f"[{found.low:+.3f}, {found.high:+.3f}]" if np.isfinite(found.low) else "(one seed: no interval)"
+    return f"{found.mean:+.3f} {bounds}"
+
+
+def range_words(low: float, high: float) -> str:
+    """A range in words."""
+    if np.isfinite(low) and np.isfinite(high):
+        return f"{low:+.2f} to {high:+.2f}"
+    return f"at least {low:+.2f}" if np.isfinite(low) else f"at most {high:+.2f}"
+
+
+def findings_table(findings: list[ClaimFinding]) -> pd.DataFrame:
+    """One row per quantity: what was measured with its interval, the pair's own published difference and the verdict
+    on it, the paper's range and whether the claim is within it, the paper's own verdict, and of both verdicts the share
+    of shuffles that reach it, that in which the claim holds, and whether it is counted."""
+    rows = []
+    for f in findings:
+        for row in quantities_of(f):
+            part, (low, high) = row["part"], row["range"] or (np.nan, np.nan)
+            numbers = {"measured": part.found.mean, "low": part.found.low, "high": part.found.high}
+            rows.append(
+                {"claim": f.claim.name, "statement": f.claim.statement, "pair": f.pair, "quantity": part.name}
+                | {name: value if np.isfinite(value) else np.nan for name, value in numbers.items()}
+                | {"published": row["published"], **_columns("verdict", f.own, f.own.verdict), "side": f.side}
+                | {"range_low": low, "range_high": high}
+                | _columns("within", f.within, WITHIN.get(f.within.verdict, f.within.verdict))
+                | {"paper": WITHIN.get(f.paper, f.paper), "ours": f.ours}
+            )
+    return pd.DataFrame(rows)
+
+
+def _columns(name: str, one: Judgement, said: str) -> dict[str, Any]:
+    return {
+        name: said,
+        f"{name}_shuffles": one.same,
+        f"{name}_expected": one.holds,
+        f"{name}_counted": one.counted,
+    }
+
+
+def show_claims(console: Console, parts: list[tuple[Level, list[ClaimFinding]]]) -> None:
+    """What was found, as a matrix of claims and pairs with counts, and how sure that is."""
+    findings = [f for _, own in parts for f in own]
+    columns = columns_of(findings)
+    table = Table("claim", "paper", box=None, pad_edge=False, collapse_padding=True)  # nine pairs in 80 columns
+    for pair in columns:
+        table.add_column(Text(pretty(pair).replace(" · ", "\n")), justify="center")
+    for row in rows_of(findings):
+        table.add_row(Text(row["claim"].name), row["paper"], *(_cell(row["pairs"].get(pair)) for pair in columns))
+    console.print(Text("What was found", style="bold"))
+    console.print(table)
+    console.print(
+        Text("  ").join(Text(f"{mark} {NAMES.get(name, name)}", STYLES[name]) for name, mark in MARKS.items())
+    )
+    console.print(LEGEND)
+    for claim in dict.fromkeys(f.claim for f in findings):
+        if claim.remark:
+            console.print(Text(f"{claim.name}: {claim.remark}"))
+    for level, own in parts:
+        for count in counts_of(level, own):
+            console.print(Text(count.words, style="bold"))
+    console.print(Text("How sure that is", style="bold"))
+    console.print(HOW_SURE)
+
+
+def _cell(f: ClaimFinding | None) -> Text:
+    """The two marks of a finding."""
+    if f is None:
+        return Text("")
+    return Text("").join(Text(MARKS[key_of(one)], style=STYLES[key_of(one)]) for one in (f.own, f.within))
