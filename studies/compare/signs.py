@@ -94,7 +94,7 @@ def _ends(tables: Finals) -> Measured:
 def _side(part: Part, drawn: Part, own: CurveSet) -> Side:
     known = set(own.finals.test.columns)
     if not np.isfinite(part.values).any() or not set(part.among) <= known:
-        return _absent(part.name)
+        return _absent("" if part.with_itself else part.name)
     if part.with_itself:
         return _absent("")._replace(cells=part.cells[:1])
     measured = Estimate(*part.found)  # of whole runs, which are not drawn, the interval over seeds

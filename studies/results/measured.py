@@ -90,6 +90,5 @@ def shuffled(measured: Measured, seed: int = 0) -> Measured:
     orders = np.random.default_rng(seed).permuted(np.tile(np.arange(count), (SHUFFLES, 1)), axis=1)
     ends = np.moveaxis(measured.test[:, :count][:, orders], 1, 0)
     base = np.broadcast_to(measured.test[:, count:], (*ends.shape[:2], 1))
-    train, test = measured.paths or (None, None)
-    paths = None if train is None else (train[None], np.moveaxis(test[:, orders], 1, 0))
+    paths = measured.paths and (measured.paths[0][None], np.moveaxis(measured.paths[1][:, orders], 1, 0))
     return Measured(measured.cells, np.concatenate([ends, base], axis=-1), paths)

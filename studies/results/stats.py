@@ -1,6 +1,6 @@
 """Intervals over seeds."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -27,7 +27,8 @@ def interval(values: np.ndarray) -> Interval:
     freedom = np.maximum(n - 1, 1)
     half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(squares / freedom / np.maximum(n, 1))
     low, high = np.where(n > 1, mean - half, -np.inf), np.where(n > 1, mean + half, np.inf)
-    return Interval(mean, low, high) if mean.ndim else Interval(float(mean), float(low), float(high))
+    ends: Any = (mean, low, high) if mean.ndim else (float(mean), float(low), float(high))
+    return Interval(*ends)
 
 
 def difference_interval(after: np.ndarray, before: np.ndarray) -> Interval:
