@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses auto --dist worksteal
 
 VERL_PACKAGES := verl 'torch>=2.13' cachetools fastapi uvicorn pytest hypothesis
 
-.PHONY: study explore test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm clean
+.PHONY: study explore test test-llm test-explore test-vllm test-verl test-trl trainer newest pins pins-verl reference pilots reference-smollm2 lint docs bench bench-llm house clean
 
 study: $(VENV)/installed
 	$(BIN)/rftlab reproduce
@@ -63,11 +63,11 @@ pins-verl:
 
 reference: $(VENV)/installed-llm
 	$(BIN)/rftlab reproduce --level llm --pair tiny-mix97 tiny-mod97 tiny-sign97 --seeds 3
-	$(BIN)/python -m rftlab.studies.tools.export results
+	$(BIN)/python -m dev.export results
 
 reference-smollm2: $(VENV)/installed-vllm
-	$(BIN)/python -m rftlab.studies.tools.smollm2 results
-	$(BIN)/python -m rftlab.studies.tools.export results
+	$(BIN)/python -m dev.smollm2 results
+	$(BIN)/python -m dev.export results
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
@@ -78,11 +78,14 @@ docs: $(VENV)/installed-docs
 	rm -rf build/docs docs/reference/modules
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs auto --quiet -d build/doctrees docs build/docs
 
+house:
+	$(PYTHON) dev/house.py
+
 bench: $(VENV)/installed-bench
-	$(BIN)/python -m tests.bench $(if $(ISA),--isa $(ISA))
+	$(BIN)/python -m benchmarks $(if $(ISA),--isa $(ISA))
 
 bench-llm: $(VENV)/installed-bench-llm
-	$(BIN)/python -m tests.bench_llm $(if $(SMOLLM2),--smollm2)
+	$(BIN)/python -m benchmarks.llm $(if $(SMOLLM2),--smollm2)
 
 pilots: $(VENV)/installed-llm
 	for pair in tiny-mix97 tiny-mod97 tiny-sign97; do $(BIN)/rftlab pilot --pair $$pair --designs || exit 1; done

@@ -1,4 +1,4 @@
-"""What is known of the sources whose numbers are not shipped: statistics that rftlab.studies.tools.public_runs took
+"""What is known of the sources whose numbers are not shipped: statistics that dev.public_runs took
 from the collection."""
 
 import json

@@ -3,7 +3,7 @@ its own.
 
 Whole studies of the `tiny` pairs with three seeds, made by `make reference`; and single cells of SmolLM2 on two tasks,
 made by `make reference-smollm2`.
-studies/tools/export.py takes them from a results folder.
+dev/export.py takes them from a results folder.
 """
 
 from dataclasses import replace

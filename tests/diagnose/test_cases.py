@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from rftlab.shared.design import Design
-from rftlab.sim.config import Simulation
-from rftlab.sim.environments import build
-from rftlab.sim.run import simulate
-from rftlab.studies.diagnose import CHECKS, Finding
-from rftlab.studies.diagnose.observed import observe
-from rftlab.studies.tools.diagnose_cases import (
+from dev.diagnose_cases import (
     BROKEN,
     futures,
     measured_futures,
@@ -18,9 +12,15 @@ from rftlab.studies.tools.diagnose_cases import (
     score,
     tiny,
 )
-from rftlab.studies.tools.known_formats import format_cases, format_worlds, graded_curve
-from rftlab.studies.tools.known_worlds import chosen, held, simulated, worlds
-from rftlab.studies.tools.planted_tiny import planted_runs, shipped
+from dev.known_formats import format_cases, format_worlds, graded_curve
+from dev.known_worlds import chosen, held, simulated, worlds
+from dev.planted_tiny import planted_runs, shipped
+from rftlab.shared.design import Design
+from rftlab.sim.config import Simulation
+from rftlab.sim.environments import build
+from rftlab.sim.run import simulate
+from rftlab.studies.diagnose import CHECKS, Finding
+from rftlab.studies.diagnose.observed import observe
 from tests.support.logs.formats import runs_folder
 
 

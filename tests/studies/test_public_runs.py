@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from dev.public_runs import tables_of, take
 from rftlab.shared.errors import UserError
 from rftlab.studies.public import facts as known
 from rftlab.studies.public import store
@@ -21,7 +22,6 @@ from rftlab.studies.public.show import show
 from rftlab.studies.public.sources import BY_NAME, SOURCES
 from rftlab.studies.results.stats import difference_interval
 from rftlab.studies.results.verdicts import FAILS, HOLDS, NOT_APPLICABLE, UNDECIDED
-from rftlab.studies.tools.public_runs import tables_of, take
 from tests.support.estimators.vectors import ROOT
 from tests.support.logs.formats import runs_folder
 

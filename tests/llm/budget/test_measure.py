@@ -5,13 +5,13 @@ import sys
 import pytest
 from rich.console import Console
 
+from benchmarks.llm import measure
 from rftlab.llm.budget.devices import device_of
 from rftlab.llm.budget.duration import Assumed
 from rftlab.llm.budget.footprint import memory_of
 from rftlab.llm.budget.plan import plan_of
 from rftlab.llm.budget.shapes import shape_of
 from rftlab.studies.paper.pairs import start_at
-from tests.bench_llm import measure
 from tests.support.trainer.tiny_runs import one_cache, run_of  # noqa: F401
 
 

@@ -76,7 +76,7 @@ def test_code_of_a_model_is_never_run_and_nobody_is_asked(file, folder, data, tm
 
 def test_everything_that_reads_a_model_refuses_its_code():
     calls = []
-    for path in [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("tests/bench_llm/*.py")]:
+    for path in [*ROOT.glob("llm/**/*.py"), *ROOT.glob("studies/**/*.py"), *ROOT.glob("benchmarks/llm/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dev import fit
+from dev.fit import KNOBS, Surfaces, decode, encode, loss_of
 from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
-from rftlab.studies.tools import fit
-from rftlab.studies.tools.fit import KNOBS, Surfaces, decode, encode, loss_of
 
 
 @pytest.mark.parametrize("name", pairs_at("sim"))

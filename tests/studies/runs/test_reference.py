@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dev.export import export
+from dev.rates import CELLS, points_at, scores
 from rftlab.shared.curve import Curve
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import start_at
@@ -15,8 +17,6 @@ from rftlab.studies.results.reference import COLUMNS, reference, shipped, smollm
 from rftlab.studies.runs import store
 from rftlab.studies.runs.points import points_of
 from rftlab.studies.runs.study import Study, write_study
-from rftlab.studies.tools.export import export
-from rftlab.studies.tools.rates import CELLS, points_at, scores
 
 
 def test_reference_runs_are_whole_studies():

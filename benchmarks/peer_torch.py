@@ -1,4 +1,4 @@
-"""The peer in PyTorch: python -m tests.bench.peer_torch.
+"""The peer in PyTorch: python -m benchmarks.peer_torch.
 
 Closed-form gradients, compiled by torch.compile (needs a C++ compiler); on one core: torch.set_num_threads(1). Small
 batches compile ten rounds as one graph, because calling a graph costs as much as such a round; for large ones only what
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tests.bench import (
+from benchmarks import (
     BETA1,
     BETA2,
     EPS,

@@ -1,5 +1,5 @@
 """`rl.losses.objective` beside a GRPO in six lines of torch, forward and backward, for 64 responses of up to 1,024
-tokens: `python -m tests.bench.losses`.
+tokens: `python -m benchmarks.losses`.
 
 Both take turns; the table has the fastest of many, because other processes only ever slow a call down, and medians.
 """

@@ -1,4 +1,4 @@
-"""A round of our trainer beside one of TRL's GRPOTrainer: `make bench-llm`, or `python -m tests.bench_llm --help`.
+"""A round of our trainer beside one of TRL's GRPOTrainer: `make bench-llm`, or `python -m benchmarks.llm --help`.
 
 Same model, prompts, group size, lengths, estimator (TRL's defaults, beta 0.001), reward, precision (float32) and
 threads. Each trainer runs in a fresh process, one after the other, so that its peak memory is its own. The first round
@@ -22,16 +22,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.llm.case import Case, Measured, argument
+from benchmarks.llm.tiny_folder import write_tiny
 from rftlab.llm.models.smollm2 import smollm2_folder
-from tests.bench_llm.case import Case, Measured, argument
-from tests.bench_llm.tiny_folder import write_tiny
 
 CONTENDERS = {
-    "ours": ("tests.bench_llm.ours",),
-    "ours small": ("tests.bench_llm.ours", "small"),
-    "ours, own advantage": ("tests.bench_llm.ours", "own"),
-    "TRL": ("tests.bench_llm.peer_trl",),
-    "TRL fast": ("tests.bench_llm.peer_trl", "fast"),
+    "ours": ("benchmarks.llm.ours",),
+    "ours small": ("benchmarks.llm.ours", "small"),
+    "ours, own advantage": ("benchmarks.llm.ours", "own"),
+    "TRL": ("benchmarks.llm.peer_trl",),
+    "TRL fast": ("benchmarks.llm.peer_trl", "fast"),
 }
 
 

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on a case, in a process of its own: `python -m tests.bench_llm.peer_trl CASE [fast]`.
+"""TRL's GRPOTrainer on a case, in a process of its own: `python -m benchmarks.llm.peer_trl CASE [fast]`.
 
 As it comes: eight rows at a time, gradient checkpointing. `fast`: all rows at once and no checkpointing, which costs
 memory.
@@ -12,9 +12,9 @@ from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from benchmarks.llm.case import BETA, Case, Clock, given, problems, report
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.rewards.verify import score
-from tests.bench_llm.case import BETA, Case, Clock, given, problems, report
 
 ROWS = 8
 """Rows of a pass, TRL's default."""

@@ -1,4 +1,4 @@
-"""Our trainer on a case, in a process of its own: `python -m tests.bench_llm.ours CASE [small | own]`.
+"""Our trainer on a case, in a process of its own: `python -m benchmarks.llm.ours CASE [small | own]`.
 
 As it comes: 2,048 tokens a pass. `small`: 512, the logits of 128 at a time and gradient checkpointing, which saves
 memory. `own`: as it comes, the advantage a function of one's own in Python with the same numbers.
@@ -11,6 +11,7 @@ import torch
 
 import rftlab as rl
 import rftlab.llm.meter
+from benchmarks.llm.case import BETA, Case, Clock, given, report
 from rftlab.llm.config import AdamW, Compute, LLMRun, Model
 from rftlab.llm.engines.rollouts import HFEngine
 from rftlab.llm.models.load import load_data, load_model
@@ -21,7 +22,6 @@ from rftlab.llm.training.trainer import Trainer
 from rftlab.shared.config.kl import KL
 from rftlab.shared.design import Design
 from rftlab.studies.cards import preset
-from tests.bench_llm.case import BETA, Case, Clock, given, report
 
 SMALL = Compute(micro_tokens=512, logit_rows=128, gradient_checkpointing=True)
 """A pass holds a group of SmolLM2."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from dev.known_worlds import KnownCase, between, run_of
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear, Optimizer, Simulation
 from rftlab.sim.environments import build
@@ -17,7 +18,6 @@ from rftlab.sim.run import simulate
 from rftlab.sim.world import World
 from rftlab.studies.cards import preset
 from rftlab.studies.logs.run import KnownDesign
-from rftlab.studies.tools.known_worlds import KnownCase, between, run_of
 
 RATES = (5e-4, 2e-3, 1e-2, 3e-2)
 LENIENT = 1e4

@@ -1,4 +1,4 @@
-"""The peer in plain NumPy: python -m tests.bench.peer_numpy.
+"""The peer in plain NumPy: python -m benchmarks.peer_numpy.
 
 Arms come first in every array of a batch, (A, B), so that softmax, sampling and gradients run along contiguous
 contexts. On AMD processors with AVX-512, OPENBLAS_CORETYPE=SkylakeX doubles the speed of OpenBLAS, which picks its AVX2
@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from tests.bench import (
+from benchmarks import (
     BETA1,
     BETA2,
     EPS,

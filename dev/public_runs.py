@@ -1,4 +1,4 @@
-"""Take a folder of the collection of public runs into the package: `python -m rftlab.studies.tools.public_runs FOLDER`.
+"""Take a folder of the collection of public runs into the package: `python -m dev.public_runs FOLDER`.
 
 Numbers of sources with a licence are shipped as tables. Of the others come figures, as pictures, and the statistics of
 rftlab.studies.public.facts, each with its reference.

@@ -1,5 +1,5 @@
 """Take the language-model runs of a results folder as the reference runs that come with the package: `python -m
-rftlab.studies.tools.export RESULTS`."""
+dev.export RESULTS`."""
 
 import sys
 from pathlib import Path

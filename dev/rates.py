@@ -1,4 +1,4 @@
-"""Choose the learning rate of a language model's pair: `python -m rftlab.studies.tools.rates tiny-mix97`.
+"""Choose the learning rate of a language model's pair: `python -m dev.rates tiny-mix97`.
 
 Four cells that ask different things of a rate run with each rate, on the validation split, so that the test split
 decides nothing. The rate with the highest mean Pass@1 after training goes into `studies/paper/pairs.py`.

@@ -1,4 +1,4 @@
-"""Fit a pair's simulator parameters to its published endpoints: `python -m rftlab.studies.tools.fit qwen-gsm8k`.
+"""Fit a pair's simulator parameters to its published endpoints: `python -m dev.fit qwen-gsm8k`.
 
 Minimises the absolute error over every published cell and the base model, train and test, on one training seed, from
 the preset. Runs are noisy and few, so each step fits a line with a curvature to every error as a function of the knobs,

@@ -1,4 +1,4 @@
-"""Where a round goes, beside the floor of each phase: `python -m tests.bench_llm.profile --source FOLDER`.
+"""Where a round goes, beside the floor of each phase: `python -m benchmarks.llm.profile --source FOLDER`.
 
 The floor is the plan's own arithmetic (`llm/budget/duration.py`) at all of this machine's speed, not an assumed part of
 it: products at the rate of a large matrix product in torch, bytes at the rate of a large copy, both measured here,
@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 import torch
 
+from benchmarks.llm.case import Case
+from benchmarks.llm.ours import NEVER, SMALL, run_of
 from rftlab.llm.budget.devices import Device
 from rftlab.llm.budget.duration import STREAMING, UTILISATION, Assumed, duration_of
 from rftlab.llm.budget.shapes import shape_of
@@ -23,8 +25,6 @@ from rftlab.llm.models.load import load_data, load_model
 from rftlab.llm.policy.policy import Policy
 from rftlab.llm.rewards.math_pool import MathPool
 from rftlab.llm.training.trainer import Round, Trainer
-from tests.bench_llm.case import Case
-from tests.bench_llm.ours import NEVER, SMALL, run_of
 
 SIDE, COPIED = 2048, 64 << 20
 """Rows and columns of the product; numbers in the copy."""

@@ -1,8 +1,8 @@
-"""Runs of the `tiny` language model in which something is planted: `python -m rftlab.studies.tools.planted_tiny FOLDER
+"""Runs of the `tiny` language model in which something is planted: `python -m dev.planted_tiny FOLDER
 [RUN ...]`.
 
 A quarter of an hour of one core, a minute a run. FOLDER keeps what is finished. Without names all runs are made, and
-their tables become the file that comes with rftlab; `rftlab.studies.tools.diagnose_cases` scores it.
+their tables become the file that comes with rftlab; `dev.diagnose_cases` scores it.
 """
 
 import sys

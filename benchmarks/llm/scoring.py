@@ -1,4 +1,4 @@
-"""What scoring MATH costs a round: `python -m tests.bench_llm.scoring`. Responses that are right as text three times
+"""What scoring MATH costs a round: `python -m benchmarks.llm.scoring`. Responses that are right as text three times
 in ten, the others for math-verify."""
 
 import random

@@ -1,4 +1,4 @@
-"""Rounds of a pair on the device at hand, beside its plan: `python -m tests.bench_llm.measure --pair qwen-gsm8k`.
+"""Rounds of a pair on the device at hand, beside its plan: `python -m benchmarks.llm.measure --pair qwen-gsm8k`.
 
 It takes the flags of `rftlab train` and runs the trainer itself: data, engine, scores, updates. For each phase it
 prints tokens, seconds and peak memory, measured and planned with the lengths that were seen; tokens a second of the

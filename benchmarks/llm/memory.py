@@ -1,4 +1,4 @@
-"""Predicted and measured memory, part by part: `python -m tests.bench_llm.memory --source FOLDER`.
+"""Predicted and measured memory, part by part: `python -m benchmarks.llm.memory --source FOLDER`.
 
 Every case is a fresh process that takes a model through the phases of a round with the trainer's own code. A part is
 measured as what memory grows by
@@ -276,7 +276,7 @@ def main() -> None:
             | ({} if arguments.plain_malloc else MALLOC)
         )
         done = subprocess.run(
-            [sys.executable, "-m", "tests.bench_llm.memory", *sys.argv[1:], "--case", case],
+            [sys.executable, "-m", "benchmarks.llm.memory", *sys.argv[1:], "--case", case],
             env=environment,
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""Our simulator beside its peers, in one process on one core: `make bench`, or `python -m tests.bench --help`.
+"""Our simulator beside its peers, in one process on one core: `make bench`, or `python -m benchmarks --help`.
 
 Every cell of the seven experiments is timed in turn (ours, NumPy, PyTorch, JAX, and again), evaluation included,
 compilation not; medians and ratios are printed. The libraries are kept to one thread, and with --isa avx2 to AVX2
@@ -20,6 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import cell as peer_cell
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.objective import objective_and_weights_into
 from rftlab.shared.prepare import prepare
@@ -31,7 +32,6 @@ from rftlab.studies.cards import preset
 from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.paper.pairs import start_at
 from rftlab.studies.runs.points import Point
-from tests.bench import cell as peer_cell
 from tests.support.machine.isa import ONE_THREAD, only_avx2
 
 PAIR, ROUNDS, EVAL_EVERY = "qwen-gsm8k", 2000, 100
@@ -54,7 +54,7 @@ def restart_with(environment: dict[str, str]) -> None:
     """Replace this process by one with an environment, which libraries read when they are imported; nothing where it
     has that."""
     if any(os.environ.get(name) != value for name, value in environment.items()):
-        os.execve(sys.executable, [sys.executable, "-m", "tests.bench", *sys.argv[1:]], {**os.environ, **environment})
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], {**os.environ, **environment})
 
 
 def peak_flops() -> float:
@@ -206,7 +206,7 @@ def main() -> None:
     compare(
         console,
         designs,
-        {name: importlib.import_module(f"tests.bench.peer_{name}") for name in arguments.peers},
+        {name: importlib.import_module(f"benchmarks.peer_{name}") for name in arguments.peers},
         arguments.repeats,
     )
 

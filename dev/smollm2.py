@@ -1,4 +1,4 @@
-"""Run the reference cells of SmolLM2: `python -m rftlab.studies.tools.smollm2 RESULTS`. Finished ones are not run
+"""Run the reference cells of SmolLM2: `python -m dev.smollm2 RESULTS`. Finished ones are not run
 again."""
 
 import sys

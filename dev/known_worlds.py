@@ -236,7 +236,7 @@ def _case(name: str, setting: InWorld, log: pd.DataFrame, exact: pd.DataFrame, e
     if design.rollouts > 1:
         truth |= between("no signal", float(after["zero_signal_fraction"].mean()), 0.8, 0.7)
     if values[-1] - values[0] > 0.1 and (isinstance(world, Tabular) or world.base_format >= FORMED):
-        truth["format only"] = False  # where it is learnt too, rftlab.studies.tools.known_formats has its share
+        truth["format only"] = False  # where it is learnt too, dev.known_formats has its share
     return KnownCase(_log(name, setting, log), truth, later)
 
 

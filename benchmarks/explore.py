@@ -1,4 +1,4 @@
-"""The explorer as its user waits for it: `python -m tests.bench.explore`; needs Chromium, the extras explore and test.
+"""The explorer as its user waits for it: `python -m benchmarks.explore`; needs Chromium, the extras explore and test.
 
 From the start of the process to the page's first whole curve; the server's memory at rest; and from a change of a
 slider, in the browser, to the first points of the new curve, to the whole of its first seed and to all seeds, with the

@@ -1,4 +1,4 @@
-"""Score `rftlab diagnose` on runs of which the truth is known: `python -m rftlab.studies.tools.diagnose_cases [RUNS]`.
+"""Score `rftlab diagnose` on runs of which the truth is known: `python -m dev.diagnose_cases [RUNS]`.
 
 chosen     linear worlds of the simulator   } thresholds were chosen on these two
 worlds     other worlds and estimators      }
@@ -24,17 +24,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.diagnose import CHECKS
-from rftlab.studies.diagnose.finding import Finding
-from rftlab.studies.diagnose.observed import Line, observe
-from rftlab.studies.diagnose.progress import Longer, longer
-from rftlab.studies.diagnose.robust import noise
-from rftlab.studies.diagnose.thresholds import limit
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
-from rftlab.studies.results import reference
-from rftlab.studies.tools import planted_tiny
-from rftlab.studies.tools.known_formats import format_cases, format_worlds
-from rftlab.studies.tools.known_worlds import (
+from dev import planted_tiny
+from dev.known_formats import format_cases, format_worlds
+from dev.known_worlds import (
     FEWEST,
     KnownCase,
     between,
@@ -49,6 +41,14 @@ from rftlab.studies.tools.known_worlds import (
     third,
     worlds,
 )
+from rftlab.studies.diagnose import CHECKS
+from rftlab.studies.diagnose.finding import Finding
+from rftlab.studies.diagnose.observed import Line, observe
+from rftlab.studies.diagnose.progress import Longer, longer
+from rftlab.studies.diagnose.robust import noise
+from rftlab.studies.diagnose.thresholds import limit
+from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.results import reference
 
 
 class Counts(NamedTuple):
@@ -83,7 +83,7 @@ def tiny() -> Iterator[KnownCase]:
 
 
 def planted() -> Iterator[KnownCase]:
-    """Fresh runs of `tiny` in which something is planted (`rftlab.studies.tools.planted_tiny`)."""
+    """Fresh runs of `tiny` in which something is planted (`dev.planted_tiny`)."""
     known = {each.name: each for each in planted_tiny.planted_runs()}
     for name, rows in planted_tiny.shipped().groupby("run", sort=False):
         each = known[str(name)]

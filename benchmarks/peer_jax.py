@@ -1,4 +1,4 @@
-"""The peer in JAX: python -m tests.bench.peer_jax.
+"""The peer in JAX: python -m benchmarks.peer_jax.
 
 jit over segments of 100 rounds and their evaluation, lax.scan over rounds, and optionally vmap over seeds.
 On one core: XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1".
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.bench import (
+from benchmarks import (
     BETA1,
     BETA2,
     EPS,
