@@ -16,7 +16,9 @@ from rftlab.studies.public.facts import FACTS, facts_of, to_json
 from rftlab.studies.public.pictures import PICTURES
 from rftlab.studies.public.sources import SOURCES
 from rftlab.studies.public.store import COLUMNS, CURVES, DATA, ENDPOINTS, RUNS, Collection, of_source, read_folder
+from rftlab.studies.report.draw import picture
 
+DOTS_PER_INCH = 130
 LICENSED = [source.name for source in SOURCES if source.shipped]
 
 
@@ -37,9 +39,9 @@ def _parquet(table: pd.DataFrame) -> bytes:
 def pictures_of(collection: Collection) -> dict[str, bytes]:
     """Files with figures of the numbers that are not."""
     found = {}
-    for picture in PICTURES:
-        figure, _ = getattr(figures, picture.draw)(*(of_source(collection, source) for source in picture.sources))
-        found[picture.file] = figures.png(figure)
+    for one in PICTURES:
+        chart, _ = getattr(figures, one.draw)(*(of_source(collection, source) for source in one.sources))
+        found[one.file] = picture(chart, "png", DOTS_PER_INCH)
     return found
 
 

@@ -19,20 +19,8 @@ WHOLE = "rftlab"
 PURE = {"numpy", "numba", "llvmlite"}
 FRAMES = ("shared/curve.py",)
 """Where `shared` may ask for pandas: results as data frames."""
-DRAWING = (
-    "studies/report/figures.py",
-    "studies/report/panels.py",
-    "studies/public/figures.py",
-    "studies/imported/figures.py",
-    "studies/league/figure.py",
-    "studies/theory/figures.py",
-    "studies/compare/figures.py",
-    "studies/forecast/figures.py",
-    "studies/score/figures.py",
-    "studies/law/figures.py",
-    "studies/pilot/figures.py",
-    "studies/explore/export.py",
-)
+DRAWING = ("studies/report/draw.py",)
+PALETTES = (*DRAWING, "studies/report/chart.py")
 CONFINED = {
     "torch": ("llm/",),
     "transformers": ("llm/",),
@@ -52,7 +40,7 @@ CONFINED = {
     "nicegui": ("studies/explore/page/",),
     "fastapi": ("studies/explore/page/server.py",),
     "uvicorn": ("studies/explore/page/server.py",),
-    "seaborn": DRAWING,
+    "seaborn": PALETTES,
     "matplotlib": DRAWING,
 }
 

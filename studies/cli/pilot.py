@@ -56,7 +56,7 @@ class Pilot(Common):
         if found.base.headroom is not None:
             from rftlab.shared.folders import folder_below
             from rftlab.studies.pilot.figures import headroom_figure
-            from rftlab.studies.report.figures import save
+            from rftlab.studies.report.draw import save
 
             figure, numbers = headroom_figure(self.pair, found.base.headroom)
             place = save(figure, folder_below(self.results, "pilot", self.pair), "headroom", numbers)

@@ -126,7 +126,8 @@ class Predict(_Forecasting):
         from rftlab.studies.forecast.page import write_page
         from rftlab.studies.forecast.show import show_grid
         from rftlab.studies.paper.pairs import usual_pairs
-        from rftlab.studies.report.figures import pretty, save
+        from rftlab.studies.report.draw import save
+        from rftlab.studies.report.figures import pretty
         from rftlab.studies.runs.store import open_store
 
         pilot = pilot_of(self.results, self.pair)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.compare import figures as compare_figures
 from rftlab.studies.compare.agreement import DRAWS, Agreement, Best, Estimate, agree, best, common_cells, resample
@@ -35,7 +36,7 @@ from rftlab.studies.compare.signs import (
 )
 from rftlab.studies.console.tables import plain_table, put, say
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
-from rftlab.studies.report.figures import write_numbers, write_whole
+from rftlab.studies.report.draw import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 from rftlab.studies.results.claims import short
 from rftlab.studies.runs import store
@@ -108,10 +109,10 @@ def write(console: Console, levels: list[CurveSet], root: Path, axis: str, seed:
         )
     with steps_of(console, "drawing figures", quiet) as step:
         figures = draw_all(folder_below(folder, "figures"), _plans(found, axis, rates), step)
-    write_whole(folder / "agreement.csv", lambda path: write_numbers(path, _agreement_table(found.agreements)))
-    write_whole(folder / "claims.csv", lambda path: write_numbers(path, _claims_table(found)))
+    write_numbers(folder / "agreement.csv", _agreement_table(found.agreements))
+    write_numbers(folder / "claims.csv", _claims_table(found))
     page = template("compare.html.j2").render(_context(found, figures, axis, seed))
-    write_whole(folder / "compare.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    write_file(folder / "compare.html", page.encode())
     show(console, found)
     say(console, f"page: {folder / 'compare.html'}")
     return folder / "compare.html"

@@ -1,14 +1,10 @@
-"""Figures of a comparison of levels. Drawn like those of studies/report/figures.py; each returns the figure and a
-table of what it shows."""
+"""Figures of a comparison of levels; each returns a chart and a table of what it shows."""
 
 from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.compare.agreement import common_cells
@@ -16,23 +12,29 @@ from rftlab.studies.compare.curves import AXES, at_budget, mean_lines
 from rftlab.studies.compare.diagnostics import BINS, dynamics, signal_to_noise
 from rftlab.studies.compare.levels import CurveSet
 from rftlab.studies.paper.experiments import Experiment, label
-from rftlab.studies.report.figures import (
+from rftlab.studies.report.chart import (
     BAND,
-    BAR,
-    BARS,
     DASHES,
-    DOT,
-    GREY,
-    HOLLOW,
+    IDENTITY,
     PALETTE,
+    WHISKER,
+    Chart,
     Drawn,
-    bar_lengths,
-    key,
-    legend,
-    name_axis,
-    styled,
+    LegendKey,
+    MarkStyle,
+    Outline,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    Remark,
+    diamonds,
+    dots,
+    error_bars,
+    lengthened,
+    names,
+    rates,
+    rule,
 )
-from rftlab.studies.report.panels import note
 from rftlab.studies.results.claims import short
 from rftlab.studies.results.stats import interval
 
@@ -45,11 +47,11 @@ def colours_of(levels: list[CurveSet]) -> dict[str, str]:
     return {own.name: colour for own, colour in zip(levels, PALETTE, strict=False)}
 
 
-def _level_keys(levels: list[CurveSet]) -> list:
-    return [key(own.title, colours_of(levels)[own.name], **({} if len(own.curves) else HOLLOW)) for own in levels]
+def _level_keys(levels: list[CurveSet]) -> list[LegendKey]:
+    colours = colours_of(levels)
+    return [LegendKey(own.title, (MarkStyle if len(own.curves) else diamonds)(colours[own.name])) for own in levels]
 
 
-@styled
 def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
     """Pass@1 against the axis, a panel per cell, a colour per level, test solid and train dashed; bands over seeds;
     published test endpoints hollow."""
@@ -57,97 +59,68 @@ def learning_curves(experiment: Experiment, levels: list[CurveSet], axis: str) -
         [mean_lines(own, list(map(label, experiment.cells)), axis) for own in levels if len(own.curves)],
         ignore_index=True,
     )
-    colours, columns = colours_of(levels), min(COLUMNS, max(3, len(experiment.cells)))
-    figure = Figure(figsize=(2.4 * columns + 0.4, 2.2 * ceil(len(experiment.cells) / columns) + 1.1))
-    axes = figure.subplots(ceil(len(experiment.cells) / columns), columns, sharex=True, sharey=True, squeeze=False)
-    for ax, cell, tick in zip(axes.flat, experiment.cells, experiment.ticks, strict=False):
-        ax.set_title(tick)
-        for (level, split), line in numbers[numbers["cell"] == label(cell)].groupby(["level", "split"], sort=False):
-            (drawn,) = ax.plot(line["x"], line["mean"], color=colours[level], linestyle=DASHES[split])
-            note(drawn, level=level, split=split)
-            ax.fill_between(line["x"], line["low"], line["high"], color=colours[level], alpha=0.2, linewidth=0)
+    colours, titles = colours_of(levels), {own.name: own.title for own in levels}
+    x = PlotAxis(AXES[axis].title, "log" if AXES[axis].log else "linear")
+    panels = []
+    for cell, tick in zip(map(label, experiment.cells), experiment.ticks, strict=True):
+        series = []
+        for (level, split), line in numbers[numbers["cell"] == cell].groupby(["level", "split"], sort=False):
+            style, facts = MarkStyle(colours[level], DASHES[split]), {"level": level, "split": split}
+            name = f"{titles[level]} · {split}"
+            series.append(PlotSeries(line["x"], line["mean"], style, name, line["low"], line["high"], facts=facts))
+        shapes = []
         for own in levels:
-            if not len(own.curves) and label(cell) in own.cells:
-                ax.axhline(own.finals.test[label(cell)].iloc[0], color=colours[own.name], linewidth=1, linestyle=":")
-                published = own.finals.test[label(cell)].iloc[0]
-                at_edge = {"transform": ax.get_yaxis_transform(), "clip_on": False}
-                note(
-                    ax.plot(1, published, color=colours[own.name], **at_edge, **HOLLOW)[0], level=own.name, split="test"
+            if not len(own.curves) and cell in own.cells:
+                value = own.finals.test[cell].iloc[0]
+                shapes.append(rule(value, MarkStyle(colours[own.name], ":", 1.0)))
+                facts = {"level": own.name, "split": "test"}
+                series.append(
+                    PlotSeries([np.inf], [value], diamonds(colours[own.name]), f"{own.title} · test", facts=facts)
                 )
-    for ax in axes.flat[len(experiment.cells) :]:
-        ax.set_axis_off()
-    for ax in axes.flat[: len(experiment.cells)]:
-        ax.set(ylim=(0, 1), xscale="log" if AXES[axis].log else "linear")
-        ax.tick_params(labelbottom=True)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("Pass@1")
-    figure.supxlabel(AXES[axis].title, fontsize=9.5)
-    _legend(
-        figure, [*_level_keys(levels), *(key(split, linestyle=dash) for split, dash in DASHES.items())], numbers, BAND
-    )
-    return figure, numbers
+        panels.append(Panel(tick, x, rates("Pass@1"), tuple(series), tuple(shapes)))
+    columns = min(COLUMNS, max(3, len(panels)))
+    size = (2.4 * columns + 0.4, 2.2 * ceil(len(panels) / columns) + 1.1)
+    keys = [*_level_keys(levels), *(LegendKey(split, MarkStyle(dash=dash)) for split, dash in DASHES.items())]
+    chart = Chart(tuple(panels), size, columns, lengthened(keys, numbers, BAND), share_x="all", share_y="all")
+    return chart, numbers
 
 
-def _legend(figure: Figure, handles: list, numbers: pd.DataFrame, explained: dict) -> None:
-    """The legend of rftlab.studies.report.figures; published numbers are a level of their own here, with its colour."""
-    legend(figure, handles, numbers.assign(published=np.nan), explained)
-
-
-@styled
 def tradeoff(experiment: Experiment, levels: list[CurveSet], axis: str) -> Drawn:
     """Pass@1 against the experiment's axis, levels overlaid, test beside train; each level's cells at the same place
     of `axis`."""
     numbers = pd.concat([at_budget(own, experiment, axis) for own in levels], ignore_index=True)
-    figure = Figure(figsize=(11, 3.7))
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, split in zip(axes, SPLITS[::-1], strict=True):
-        ax.set(title=f"{split} Pass@1", ylim=(0, 1))
-        note(ax, split=split)
+    colours, panels = colours_of(levels), []
+    for split in SPLITS[::-1]:
+        series = []
         for own in levels:
-            rows = (
-                numbers[(numbers["level"] == own.name) & (numbers["split"] == split)]
-                .set_index("tick")
-                .reindex(list(experiment.ticks))
-            )
-            note(_ends(ax, rows, colours_of(levels)[own.name], joined=bool(len(own.curves))), level=own.name)
-        name_axis(ax, experiment, width=5.0)
-    axes[0].set_ylabel(AXES[axis].ends)
-    _legend(figure, _level_keys(levels), numbers, BAR)
-    return figure, numbers
+            rows = numbers[(numbers["level"] == own.name) & (numbers["split"] == split)].set_index("tick")
+            rows = rows.reindex(list(experiment.ticks))
+            colour = colours[own.name]
+            style = MarkStyle(colour, marker="o") if len(own.curves) else diamonds(colour)
+            one = PlotSeries(np.arange(len(rows)), rows["mean"], style, own.title, facts={"level": own.name})
+            series.append(error_bars(one, rows["low"], rows["high"]) if len(own.curves) else one)
+        x, y = names(experiment.axis, list(experiment.ticks)), rates(AXES[axis].ends)
+        panels.append(Panel(f"{split} Pass@1", x, y, tuple(series), facts={"split": split}))
+    keys = lengthened(_level_keys(levels), numbers.drop(columns="published", errors="ignore"), WHISKER)
+    return Chart(tuple(panels), (11, 3.7), 2, keys, share_y="all"), numbers
 
 
-def _ends(ax: Axes, rows: pd.DataFrame, colour: str, joined: bool) -> Artist:
-    """The line or the marks of one level."""
-    if joined:
-        return ax.errorbar(np.arange(len(rows)), rows["mean"], bar_lengths(rows), color=colour, **BARS)[0]
-    return ax.plot(np.arange(len(rows)), rows["mean"], color=colour, **HOLLOW)[0]
-
-
-@styled
 def scatter(pairs: list[tuple[CurveSet, CurveSet]]) -> Drawn:
     """Test Pass@1 after training of each common design, one level against the other, a panel per two levels; 95% t
     intervals over seeds."""
-    frames = [_points(first, second) for first, second in pairs]
-    figure = Figure(figsize=(max(6.0, 4.0 * len(pairs)), 3.9))
-    for ax, (first, second), rows in zip(figure.subplots(1, len(pairs), squeeze=False)[0], pairs, frames, strict=True):
-        ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle="--", zorder=0)
-        bars = {
-            f"{side}err": np.nan_to_num([rows[side] - rows[f"{side}_low"], rows[f"{side}_high"] - rows[side]])
-            for side in ("x", "y")
-        }
-        ax.errorbar(rows["x"], rows["y"], **bars, **DOT, linestyle="none", elinewidth=0.9, color=PALETTE[0])
-        ax.set(
-            xlim=(0, 1),
-            ylim=(0, 1),
-            xlabel=f"{first.title}, test Pass@1",
-            ylabel=f"{second.title}, test Pass@1",
-            aspect="equal",
+    frames, panels = [], []
+    for first, second in pairs:
+        rows = _points(first, second)
+        frames.append(rows)
+        across = error_bars(
+            PlotSeries(rows["x"], rows["y"], MarkStyle(PALETTE[0], ""), ""), rows["x_low"], rows["x_high"], along=0
         )
-        for row in rows[rows["cell"].isin(_NAMED)].itertuples():
-            ax.annotate(
-                short(row.cell), (row.x, row.y), xytext=(6, -9), textcoords="offset points", fontsize=8, color=GREY
-            )
-    return figure, pd.concat(frames, ignore_index=True)
+        up = error_bars(PlotSeries(rows["x"], rows["y"], dots(PALETTE[0])), rows["y_low"], rows["y_high"])
+        remarks = [Remark(row.x, row.y, short(row.cell), up=-9) for row in rows.itertuples() if row.cell in _NAMED]
+        x, y = rates(f"{first.title}, test Pass@1"), rates(f"{second.title}, test Pass@1")
+        panels.append(Panel("", x, y, (across, up), (IDENTITY,), tuple(remarks)))
+    size = (max(6.0, 4.0 * len(pairs)), 3.9)
+    return Chart(tuple(panels), size, len(pairs), square=True), pd.concat(frames, ignore_index=True)
 
 
 _NAMED = ("32x1-minimalist", "32x8-paper_text", "256x1-paper_text", "256x1w8-paper_text", "1x256-paper_text")
@@ -167,55 +140,50 @@ def _points(first: CurveSet, second: CurveSet) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@styled
 def explanation(levels: list[CurveSet], cells: list[str]) -> Drawn:
     """The designs on which levels disagree: test Pass@1 and zero-signal fraction by round, signal-to-noise by mean
     reward; a row per level with curves."""
-    figure = Figure(figsize=(11, 2.4 * len(levels) + 0.7))
-    axes = figure.subplots(len(levels), 3, squeeze=False)
-    frames = []
-    for row, own in zip(axes, levels, strict=True):
-        course, noise = (
-            dynamics(own, cells),
-            pd.concat([signal_to_noise(own.curves, cell).assign(cell=cell) for cell in cells]),
-        )
+    colours = dict(zip(cells, PALETTE[3:], strict=False))
+    frames, panels = [], []
+    for own in levels:
+        course = dynamics(own, cells)
+        noise = pd.concat([signal_to_noise(own.curves, cell).assign(cell=cell) for cell in cells])
         frames += [course.assign(level=own.name), noise.assign(level=own.name)]
-        for cell, colour in zip(cells, PALETTE[3:], strict=False):
-            line = course[course["cell"] == cell]
-            row[0].plot(line["round"], line["test_pass_at_1"], color=colour)
-            row[1].plot(line["round"], line["zero_signal_fraction"], color=colour)
-            dots = noise[noise["cell"] == cell]
-            row[2].plot(dots["reward"], dots["signal_to_noise"], color=colour, marker="o", markersize=3, linewidth=1)
-        row[0].set(ylabel=f"{own.title}\ntest Pass@1", ylim=(0, 1))
-        row[1].set(ylabel="zero-signal fraction", ylim=(0, 1))
-        row[2].set_ylabel("signal-to-noise of an update")
-        row[2].set_yscale("symlog", linthresh=0.01)
-        row[2].set_ylim(bottom=0)
-    for ax, text in zip(axes[-1], ("training round", "training round", "mean reward of training"), strict=True):
-        ax.set_xlabel(text)
-    numbers = pd.concat(frames, ignore_index=True)
-    legend(
-        figure,
-        [key(short(cell), colour) for cell, colour in zip(cells, PALETTE[3:], strict=False)],
-        numbers.assign(low=np.nan, published=np.nan),
-        {},
-    )
-    return figure, numbers
+        parts = (
+            (course, "round", "training round", "test_pass_at_1", rates("test Pass@1"), ""),
+            (course, "round", "training round", "zero_signal_fraction", rates("zero-signal fraction"), ""),
+            (noise, "reward", "mean reward of training", "signal_to_noise", _SIGNAL, "o"),
+        )
+        for table, x, title, y, axis, marker in parts:
+            series = tuple(
+                PlotSeries(rows[x], rows[y], MarkStyle(colour, marker=marker, size=3), short(cell))
+                for cell, colour in colours.items()
+                if len(rows := table[table["cell"] == cell])
+            )
+            panels.append(Panel(own.title, PlotAxis(title), axis, series))
+    keys = tuple(LegendKey(short(cell), MarkStyle(colour)) for cell, colour in colours.items())
+    return Chart(tuple(panels), (11, 2.4 * len(levels) + 0.7), 3, keys), pd.concat(frames, ignore_index=True)
 
 
-@styled
-def histograms(rates: dict[str, pd.DataFrame], cells: list[str]) -> Drawn:
-    """Share of training contexts by pass rate, stacked, by round: a row per level that `rates` tells of, a column
-    per design."""
-    figure = Figure(figsize=(max(6.0, 3.6 * len(cells)), 2.3 * len(rates) + 0.9))
-    axes = figure.subplots(len(rates), len(cells), sharex="row", sharey=True, squeeze=False)
-    for row, (title, table) in zip(axes, rates.items(), strict=True):
-        for ax, cell in zip(row, cells, strict=True):
+_SIGNAL = PlotAxis("signal-to-noise of an update", "symlog", low=0.0)
+
+
+def histograms(rates_by_level: dict[str, pd.DataFrame], cells: list[str]) -> Drawn:
+    """Share of training contexts by pass rate, stacked, by round: a row per level that tells of them, a column per
+    design."""
+    panels = []
+    for title, table in rates_by_level.items():
+        for cell in cells:
             own = table[table["cell"] == cell]
-            ax.stackplot(own["round"], own[list(BINS)].to_numpy().T, colors=_SHADES, linewidth=0)
-            ax.set(title=short(cell), ylim=(0, 1), xlabel="training round")
-        row[0].set_ylabel(f"{title}\nshare of contexts")
-    numbers = pd.concat([table.assign(level=title) for title, table in rates.items()], ignore_index=True)
-    handles = [key(text, colour, linewidth=6) for text, colour in zip(BINS, _SHADES, strict=True)]
-    legend(figure, handles, numbers.assign(low=np.nan, published=np.nan), {}, "pass rate of a context")
-    return figure, numbers
+            edges = np.concatenate([np.zeros((len(own), 1)), own[list(BINS)].to_numpy().cumsum(axis=1)], axis=1)
+            rounds = own["round"].to_numpy()
+            areas = tuple(
+                Outline(np.concatenate([np.c_[rounds, edges[:, i]], np.c_[rounds, edges[:, i + 1]][::-1]]), style, True)
+                for i, style in enumerate(MarkStyle(colour) for colour in _SHADES)
+            )
+            label_ = f"{title}\nshare of contexts"
+            panels.append(Panel(short(cell), PlotAxis("training round"), rates(label_), (), areas))
+    numbers = pd.concat([table.assign(level=title) for title, table in rates_by_level.items()], ignore_index=True)
+    keys = tuple(LegendKey(text, MarkStyle(colour, width=6.0)) for text, colour in zip(BINS, _SHADES, strict=True))
+    size = (max(6.0, 3.6 * len(cells)), 2.3 * len(rates_by_level) + 0.9)
+    return Chart(tuple(panels), size, len(cells), keys, "pass rate of a context", share_y="all"), numbers

@@ -1,16 +1,13 @@
 """What the chart shows, as files: the picture as PNG and SVG in the look of all figures, the numbers as CSV."""
 
-import io
-
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along, mean_of, short
 from rftlab.studies.imported.figures import safe
-from rftlab.studies.report.figures import DASHES, key, styled, write_numbers
+from rftlab.studies.report import chart as charts
+from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotSeries
+from rftlab.studies.report.draw import csv_bytes, picture
 
 
 def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:
@@ -25,42 +22,20 @@ def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["curve", "seed", "round"])
 
 
-def csv_of(curves: list[ShownCurve], axis: Axis) -> bytes:
-    """The numbers, as tables of figures are written."""
-    text = io.StringIO()
-    write_numbers(text, numbers_of(curves, axis))
-    return text.getvalue().encode()
-
-
-@styled
-def figure_of(curves: list[ShownCurve], axis: Axis) -> Figure:
+def chart_of(curves: list[ShownCurve], axis: Axis) -> Chart:
     """The curves: test solid, train dashed, marks where they were measured."""
-    figure = Figure(figsize=(7, 4.2))
-    axes = figure.add_subplot(xlabel=TITLES[axis], ylabel="Pass@1")
-    handles = []
+    series, keys = [], []
     for place, shown in enumerate(curves):
         mean, colour = mean_of(shown, axis), LIGHT[place % len(LIGHT)]
-        marker = "D" if shown.measured else ""
         for split in SPLITS:
-            axes.plot(mean.x, getattr(mean, split), DASHES[split], color=colour, marker=marker, markersize=4)
-        handles.append(key(safe(short(shown.name)), colour))
-    handles += [key(split, linestyle=DASHES[split]) for split in SPLITS]
-    axes.set_ylim(bottom=0)
-    figure.legend(handles=handles, loc="outside upper left", ncols=3)
-    return figure
-
-
-@styled
-def picture_of(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
-    """The figure as png or svg; equal curves give equal bytes."""
-    figure, file = figure_of(curves, axis), io.BytesIO()
-    if kind == "png":
-        FigureCanvasAgg(figure).print_png(file)
-    else:
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
-    return file.getvalue()
+            style = MarkStyle(colour, DASHES[split], marker="D" if shown.measured else "")
+            series.append(PlotSeries(mean.x, getattr(mean, split), style, f"{shown.name} · {split}"))
+        keys.append(LegendKey(safe(short(shown.name)), MarkStyle(colour)))
+    keys += [LegendKey(split, MarkStyle(dash=DASHES[split])) for split in SPLITS]
+    panel = Panel("", charts.PlotAxis(TITLES[axis]), charts.PlotAxis("Pass@1", low=0.0), tuple(series))
+    return Chart((panel,), (7, 4.2), keys=tuple(keys))
 
 
 def file_of(curves: list[ShownCurve], axis: Axis, kind: str) -> bytes:
     """A file of a kind: png, svg or csv."""
-    return csv_of(curves, axis) if kind == "csv" else picture_of(curves, axis, kind)
+    return csv_bytes(numbers_of(curves, axis)) if kind == "csv" else picture(chart_of(curves, axis), kind)

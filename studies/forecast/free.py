@@ -28,7 +28,7 @@ from rftlab.studies.forecast.plain import bare, per_round
 from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, forecasts_at
 from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
-from rftlab.studies.report.figures import save
+from rftlab.studies.report.draw import save
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.store import open_store

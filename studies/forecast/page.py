@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from rftlab.shared.files import write_file
 from rftlab.studies.forecast.figures import grid_figure
 from rftlab.studies.forecast.show import NOTHING
-from rftlab.studies.report.figures import write_whole
-from rftlab.studies.report.panels import chart_of
 from rftlab.studies.report.report import template
 from rftlab.studies.report.svg import svg_of
 from rftlab.studies.results.claims import short
@@ -27,10 +26,10 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     table: a row a design, as `Grid.table` or `FreeForecast.table`; columns that are not known are shown as forecasts
     beside. recommended: "" for none. notes: sentences on how far to trust it.
     """
-    figure, _ = grid_figure(table, "")
+    chart, _ = grid_figure(table, "")
     context = {
         "title": title,
-        "figures": {"forecast": Markup(svg_of(chart_of(figure)))},
+        "figures": {"forecast": Markup(svg_of(chart))},
         "rows": [_row(row) for row in table.sort_values("forecast", ascending=False).to_dict("records")],
         "chosen": next((_row(row) for row in table[table["cell"] == recommended].to_dict("records")), None),
         "nothing": NOTHING,
@@ -42,7 +41,7 @@ def write_page(folder: Path, title: str, table: pd.DataFrame, recommended: str, 
     }
     text = template("forecast.html.j2").render(context)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / PAGE, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+    write_file(folder / PAGE, text.encode())
     return folder / PAGE
 
 

@@ -1,21 +1,31 @@
-"""Figures of free designs: learning curves, ends, and what else was logged. Drawn like those of
-studies/report/figures.py; each returns the figure and a table of what it shows."""
+"""Figures of free designs: learning curves, ends, and what else was logged; each returns a chart and a table of what
+it shows."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from rftlab.studies.imported.ends import Ends, table_of
 from rftlab.studies.imported.groups import Group, RunGroups
 from rftlab.studies.imported.means import mean_curve
 from rftlab.studies.logs.run import ImportedRun
-from rftlab.studies.report.figures import BAR, BARS, GREY, PALETTE, Drawn, key, styled
-from rftlab.studies.report.panels import note
+from rftlab.studies.report.chart import (
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Outline,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    bars,
+    colours,
+    dots,
+    error_bars,
+    names,
+)
 
 AXES = {
     "rounds": "training round",
@@ -49,7 +59,7 @@ SMOOTH = 200
 """Points that a noisy line of training is averaged down to."""
 
 
-class Panel(NamedTuple):
+class SharedAxes(NamedTuple):
     """Groups of one level, model and task."""
 
     side: str
@@ -64,8 +74,8 @@ class Panel(NamedTuple):
 
 
 def safe(text: str, longest: int = 90) -> str:
-    """A text of a log as a label: no mathematics of matplotlib, and no longer than fits."""
-    return (text if len(text) <= longest else text[: longest - 2] + "..").replace("$", r"\$")
+    """A text of a log as a label, no longer than fits."""
+    return text if len(text) <= longest else text[: longest - 2] + ".."
 
 
 def place_of(model: str, task: str) -> str:
@@ -73,13 +83,13 @@ def place_of(model: str, task: str) -> str:
     return " · ".join(filter(None, (model, task))) or "not named"
 
 
-def panels_of(sides: list[RunGroups]) -> list[Panel]:
+def panels_of(sides: list[RunGroups]) -> list[SharedAxes]:
     """Groups that share axes, in the order of the levels; designs that cost more a round come later."""
     found: dict[tuple[str, str, str], list[Group]] = {}
     for side in sides:
         for group in sorted(side.groups, key=lambda group: (group.per_round or 0, group.label)):
             found.setdefault((side.name, group.model, group.task), []).append(group)
-    return [Panel(*place, groups) for place, groups in found.items()]
+    return [SharedAxes(*place, groups) for place, groups in found.items()]
 
 
 def named(measure: tuple[str, str]) -> str:
@@ -87,28 +97,15 @@ def named(measure: tuple[str, str]) -> str:
     return f"{measure[0]} {NAMED.get(measure[1], measure[1].replace('_', ' '))}"
 
 
-def _colours(n: int) -> list:
-    return PALETTE[:n] if n <= len(PALETTE) else list(sns.color_palette("viridis", n))
-
-
-@styled
 def curves_figure(sides: list[RunGroups], axis: str) -> Drawn:
     """Learning curves, a panel for each level, model and task, a line a design; the range of its runs in pale. Designs
     of which B or K is not known have no rollouts, and logs without times no seconds."""
     numbers = curve_numbers(sides, axis)
-    panels = [panel for panel in panels_of(sides) if _rows(numbers, panel)["round"].nunique() > 1]
-    figure = Figure(figsize=(9.5, sum(map(_height, panels)) + 0.3))
-    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[*map(_height, panels)])[:, 0]
-    for ax, panel in zip(axes, panels, strict=True):
-        _curves(ax, panel, _rows(numbers, panel))
-        note(ax, level=panel.side, pair=place_of(panel.model, panel.task))
-        ax.set_title(panel.title, loc="left")
-        ax.set_ylabel(named(sides[0].measure))
-        if axis == "rollouts":
-            ax.set_xscale("log")
-            ax.xaxis.set_minor_formatter(NullFormatter())
-    axes[-1].set_xlabel(AXES[axis])
-    return figure, numbers
+    shown = [panel for panel in panels_of(sides) if _rows(numbers, panel)["round"].nunique() > 1]
+    x, y = PlotAxis(AXES[axis], "log" if axis == "rollouts" else "linear"), PlotAxis(named(sides[0].measure))
+    panels = tuple(_curves(panel, _rows(numbers, panel), x, y) for panel in shown)
+    heights = tuple(map(_height, shown))
+    return Chart(panels, (9.5, sum(heights) + 0.3), heights=heights), numbers
 
 
 def has_curves(sides: list[RunGroups], axis: str) -> bool:
@@ -117,29 +114,28 @@ def has_curves(sides: list[RunGroups], axis: str) -> bool:
     return any(_rows(numbers, panel)["round"].nunique() > 1 for panel in panels_of(sides))
 
 
-def _height(panel: Panel) -> float:
+def _height(panel: SharedAxes) -> float:
     return max(2.5, 0.21 * min(len(panel.groups), MAX) + 0.8)
 
 
-def _rows(numbers: pd.DataFrame, panel: Panel) -> pd.DataFrame:
+def _rows(numbers: pd.DataFrame, panel: SharedAxes) -> pd.DataFrame:
     chosen = (numbers["level"] == panel.side) & (numbers["model"] == panel.model) & (numbers["task"] == panel.task)
     return numbers[chosen]
 
 
-def _curves(ax: Axes, panel: Panel, numbers: pd.DataFrame) -> None:
+def _curves(panel: SharedAxes, numbers: pd.DataFrame, x: PlotAxis, y: PlotAxis) -> Panel:
     lines = dict(list(numbers.groupby("design", sort=False)))
     shown = [group for group in panel.groups if group.label in lines]
-    handles = []
-    for group, colour in zip(shown, _colours(len(shown)), strict=True):
+    series, keys = [], []
+    for group, colour in zip(shown, colours(len(shown)), strict=True):
         line = lines[group.label]
-        style: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(line) < 30 else {}
-        style |= {} if group.drawn else {"linestyle": ":"}
-        note(ax.plot(line["x"], line["mean"], color=colour, **style)[0], name=group.label)
-        ax.fill_between(line["x"], line["lowest"], line["highest"], color=colour, alpha=0.15, linewidth=0)
+        style = MarkStyle(colour, "-" if group.drawn else ":", marker="o" if len(line) < 30 else "", size=3.5)
+        series.append(PlotSeries(line["x"], line["mean"], style, group.label, line["lowest"], line["highest"]))
         repeats = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
-        handles.append(key(safe(f"{group.label}{repeats}", 72), colour))
-    more = [key(f"and {len(handles) - MAX} more", "none")] if len(handles) > MAX else []
-    ax.legend(handles=[*handles[:MAX], *more], loc="upper left", bbox_to_anchor=(1.0, 0.99), fontsize=7.5)
+        keys.append(LegendKey(safe(f"{group.label}{repeats}", 72), MarkStyle(colour)))
+    more = [LegendKey(f"and {len(keys) - MAX} more", MarkStyle(dash=""))] if len(keys) > MAX else []
+    facts = {"level": panel.side, "pair": place_of(panel.model, panel.task)}
+    return Panel(panel.title, x, y, tuple(series), facts=facts, keys=(*keys[:MAX], *more))
 
 
 def curve_numbers(sides: list[RunGroups], axis: str) -> pd.DataFrame:
@@ -174,29 +170,27 @@ def _line(side: str, group: Group, axis: str) -> pd.DataFrame | None:
     return frame[keep]
 
 
-@styled
 def ends_figure(ends: list[Ends], measure: tuple[str, str]) -> Drawn:
     """From base to end, a line a group, the groups of a level, model and task together; intervals at the end."""
-    panels: dict[tuple[str, str, str], list[Ends]] = {}
+    groups: dict[tuple[str, str, str], list[Ends]] = {}
     for one in sorted(ends, key=lambda one: one.end.value, reverse=True):
-        panels.setdefault((one.side, one.group.model, one.group.task), []).append(one)
-    heights = [0.24 * len(own) + 0.55 for own in panels.values()]
-    figure = Figure(figsize=(9.5, sum(heights) + 0.8))
-    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights, sharex=True)[:, 0]
-    for ax, (place, own) in zip(axes, panels.items(), strict=True):
+        groups.setdefault((one.side, one.group.model, one.group.task), []).append(one)
+    panels = []
+    for place, own in groups.items():
         places = np.arange(len(own))
-        base, end = ([getattr(one, name).value for one in own] for name in ("base", "end"))
-        note(ax, level=place[0], pair=place_of(*place[1:]))
-        ax.hlines(places, base, end, color=PALETTE[0], alpha=0.35, linewidth=2)
-        note(ax.plot(base, places, color=GREY, **BAR)[0], name="untrained")
-        halves = np.nan_to_num([one.end.half for one in own])
-        note(ax.errorbar(end, places, xerr=halves, color=PALETTE[0], linestyle="none", **BARS)[0], name="at the end")
-        ax.set_yticks(places, [safe(one.group.label, 72) for one in own], fontsize=7.5)
-        ax.set_title(safe(" · ".join(filter(None, place))), loc="left")
-        ax.set_ylim(len(own) - 0.4, -0.6)
-        ax.grid(visible=False, axis="y")
-    axes[-1].set_xlabel(f"{named(measure)}: untrained (bar), at the end (dot)")
-    return figure, table_of(ends)
+        base, end, half = np.array([(one.base.value, one.end.value, one.end.half) for one in own]).T
+        lines = tuple(
+            Outline(np.array([[before, at], [after, at]]), MarkStyle(PALETTE[0], width=2.0, alpha=0.35))
+            for before, after, at in zip(base, end, places, strict=True)
+        )
+        after = error_bars(PlotSeries(end, places, dots(PALETTE[0]), "at the end"), end - half, end + half, along=0)
+        x = PlotAxis(f"{named(measure)}: untrained (bar), at the end (dot)")
+        y = names("", [safe(one.group.label, 72) for one in own], downward=True)
+        facts = {"level": place[0], "pair": place_of(*place[1:])}
+        title = safe(" · ".join(filter(None, place)))
+        panels.append(Panel(title, x, y, (PlotSeries(base, places, bars(), "untrained"), after), lines, facts=facts))
+    heights = tuple(0.24 * len(own) + 0.55 for own in groups.values())
+    return Chart(tuple(panels), (9.5, sum(heights) + 0.8), heights=heights, share_x="all"), table_of(ends)
 
 
 def logged(runs: list[ImportedRun]) -> list[str]:
@@ -205,32 +199,27 @@ def logged(runs: list[ImportedRun]) -> list[str]:
     return [metric for metric in METRICS if metric in there]
 
 
-@styled
 def training_figure(runs: list[ImportedRun]) -> Drawn:
     """What training logged, a panel a metric, a line a run, one colour for a model; smoothed to `SMOOTH` points."""
     metrics = logged(runs)
     models = sorted({run.design.model or "" for run in runs if any(piece.split == "train" for piece in run.pieces)})
-    colours = dict(zip(models, _colours(len(models)), strict=True))
-    rows = -(-len(metrics) // 2)
-    figure = Figure(figsize=(9.5, 2.3 * rows + 0.6))
-    axes = figure.subplots(rows, 2, squeeze=False).ravel()
-    parts = []
-    for ax, metric in zip(axes, metrics, strict=False):
+    by_model = dict(zip(models, colours(len(models)), strict=True))
+    panels, parts = [], []
+    for metric in metrics:
         pieces = [(run, p) for run in runs for p in run.pieces if (p.split, p.metric) == ("train", metric)]
+        series = []
         for run, piece in pieces:
             rounds, values = smoothed(piece.rounds, piece.values)
-            (drawn,) = ax.plot(rounds, values, color=colours[run.design.model or ""], linewidth=1.0, alpha=0.7)
-            note(drawn, name=run.name)
-            row = {"metric": metric, "run": run.name, "model": run.design.model or "", "round": rounds, "value": values}
+            model = run.design.model or ""
+            series.append(PlotSeries(rounds, values, MarkStyle(by_model[model], width=1.0, alpha=0.7), run.name))
+            row = {"metric": metric, "run": run.name, "model": model, "round": rounds, "value": values}
             parts.append(pd.DataFrame(row))
-        ax.set(title=NAMED.get(metric, metric.replace("_", " ")), xlabel="training round")
-        ax.set_yscale("log" if _wild([piece.values for _, piece in pieces]) else "linear")
-    for ax in axes[len(metrics) :]:
-        ax.set_axis_off()
-    if len(models) > 1:
-        handles = [key(safe(model or "model unknown", 40), colour) for model, colour in colours.items()]
-        figure.legend(handles=handles, loc="outside upper left", ncols=3)
-    return figure, pd.concat(parts, ignore_index=True)
+        scale = "log" if _wild([piece.values for _, piece in pieces]) else "linear"
+        title = NAMED.get(metric, metric.replace("_", " "))
+        panels.append(Panel(title, PlotAxis("training round"), PlotAxis("", scale), tuple(series)))
+    keys = tuple(LegendKey(safe(model or "model unknown", 40), MarkStyle(colour)) for model, colour in by_model.items())
+    size = (9.5, 2.3 * -(-len(metrics) // 2) + 0.6)
+    return Chart(tuple(panels), size, 2, keys if len(models) > 1 else ()), pd.concat(parts, ignore_index=True)
 
 
 def _wild(parts: list[np.ndarray]) -> bool:

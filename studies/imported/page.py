@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.errors import check
+from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.console.tables import say
 from rftlab.studies.imported import figures
@@ -34,7 +35,7 @@ from rftlab.studies.imported.figures import AXES, named
 from rftlab.studies.imported.groups import RunGroups
 from rftlab.studies.logs.run import FACTS, ImportedRun
 from rftlab.studies.logs.show import TERMS
-from rftlab.studies.report.figures import write_numbers, write_whole
+from rftlab.studies.report.draw import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 from rftlab.studies.runs.about import commit, versions
 from rftlab.studies.runs.progress import steps_of
@@ -78,11 +79,11 @@ def write(console: Console, view: CollectionView, folder: Path, page: str, title
     check_writable(folder)
     with steps_of(console, "drawing figures", quiet) as step:
         drawn = draw_all(folder_below(folder, "figures"), _plans(view), step)
-    write_whole(folder / "ends.csv", lambda path: write_numbers(path, table_of(view.ends)))
+    write_numbers(folder / "ends.csv", table_of(view.ends))
     if view.pairs:
-        write_whole(folder / "common.csv", lambda path: write_numbers(path, _common_table(view)))
+        write_numbers(folder / "common.csv", _common_table(view))
     text = template("imported.html.j2").render(_context(view, drawn, title))
-    write_whole(folder / page, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
+    write_file(folder / page, text.encode())
     show(console, view)
     say(console, f"page: {folder / page}")
     return folder / page

@@ -22,7 +22,7 @@ from rftlab.studies.law.levels import (
 from rftlab.studies.law.score import score
 from rftlab.studies.paper.pairs import PAIRS, pairs_at
 from rftlab.studies.pilot.store import file_of, shipped_pairs
-from rftlab.studies.report.figures import save
+from rftlab.studies.report.draw import save
 from rftlab.studies.runs.progress import steps_of
 from rftlab.studies.runs.store import open_store
 from rftlab.studies.runs.study import has_study

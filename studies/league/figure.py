@@ -3,53 +3,54 @@ rollouts."""
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rftlab.studies.cards import CARDS
 from rftlab.studies.league.league import BUDGETS
-from rftlab.studies.report.figures import GREY, PALETTE, Drawn, styled
+from rftlab.studies.report.chart import (
+    PALETTE,
+    Chart,
+    Drawn,
+    LegendKey,
+    MarkStyle,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    Remark,
+    dots,
+    error_bars,
+    names,
+    rule_at,
+)
 
 _TITLES = {"rounds": "at equal rounds", "rollouts": "at equal rollouts"}
 
 
-@styled
 def league(ranked: pd.DataFrame) -> Drawn:
     """Rows of `rftlab.studies.league.league.table`: one line per entrant, in the order at equal rollouts; the dashed
     line is the minimalist baseline."""
     order = list(ranked[ranked["budget"] == "rollouts"]["entrant"])
     colours = dict(zip(dict.fromkeys(CARDS[name].family for name in CARDS if name in order), PALETTE, strict=False))
-    figure = Figure(figsize=(8.6, 1.3 + 0.165 * len(order)))
-    axes = figure.subplots(1, len(BUDGETS), sharey=True)
-    for ax, budget in zip(axes, BUDGETS, strict=True):
-        _panel(ax, ranked[ranked["budget"] == budget].set_index("entrant").loc[order], colours)
-        ax.set(title=_TITLES[budget], xlabel="test Pass@1 minus GRPO's")
-    axes[0].set_yticks(range(len(order)), order, fontsize=8)
-    axes[0].set_ylim(len(order) - 0.4, -0.6)
-    handles = [
-        Line2D([], [], marker="o", markersize=5, linestyle="none", color=colour, label=family)
-        for family, colour in colours.items()
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8.5)
-    return figure, ranked
+    parts = [ranked[ranked["budget"] == budget].set_index("entrant").loc[order] for budget in BUDGETS]
+    panels = tuple(_panel(_TITLES[budget], part, colours) for budget, part in zip(BUDGETS, parts, strict=True))
+    keys = tuple(LegendKey(family, dots(colour)) for family, colour in colours.items())
+    return Chart(panels, (8.6, 1.3 + 0.165 * len(order)), len(panels), keys, share_y="all"), ranked
 
 
-def _panel(ax: Axes, part: pd.DataFrame, colours: dict[str, str]) -> None:
-    ax.axvline(0, color=GREY, linewidth=1)
+def _panel(title: str, part: pd.DataFrame, colours: dict[str, str]) -> Panel:
+    shapes = [rule_at(0.0, MarkStyle(width=1.0))]
     if "minimalist" in part.index:
-        ax.axvline(part.loc["minimalist", "vs_grpo"], color=GREY, linewidth=1, linestyle="--")
-    for place, row in enumerate(part.itertuples()):
-        colour = colours[row.family]
-        if row.Index == "grpo":
-            ax.plot(0, place, marker="D", color=colour, markersize=4.5, linestyle="none")
-        elif np.isnan(row.vs_grpo):
-            ax.annotate(
-                "diverged", (0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7.5, color=GREY
-            )
-        else:
-            ax.plot(
-                [row.vs_grpo_low, row.vs_grpo_high], [place, place], color=colour, linewidth=1.3, solid_capstyle="butt"
-            )
-            ax.plot(row.vs_grpo, place, marker="o", color=colour, markersize=4, linestyle="none")
-    ax.grid(axis="y", linewidth=0.4)
+        shapes.append(rule_at(part.loc["minimalist", "vs_grpo"]))
+    series, places = [], np.arange(len(part))
+    for family, colour in colours.items():
+        own = (part["family"] == family).to_numpy() & (part.index != "grpo")
+        one = PlotSeries(part["vs_grpo"][own], places[own], dots(colour), family)
+        series.append(error_bars(one, part["vs_grpo_low"][own], part["vs_grpo_high"][own], along=0))
+    if "grpo" in part.index:
+        place = list(part.index).index("grpo")
+        series.append(
+            PlotSeries([0.0], [place], MarkStyle(colours[part.loc["grpo", "family"]], "", marker="D"), "grpo")
+        )
+    lost = [place for place, value in zip(places, part["vs_grpo"], strict=True) if np.isnan(value)]
+    remarks = tuple(Remark(0.0, place, "diverged") for place in lost if part.index[place] != "grpo")
+    y = names("", list(part.index), downward=True)
+    return Panel(title, PlotAxis("test Pass@1 minus GRPO's"), y, tuple(series), tuple(shapes), remarks)

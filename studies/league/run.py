@@ -23,7 +23,7 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     """Finish the league's runs in the store `root`, print the table and the findings, write them to root/league;
     returns that folder."""
     from rftlab.studies.league.figure import league
-    from rftlab.studies.report.figures import save
+    from rftlab.studies.report.draw import save
 
     points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)

@@ -1,44 +1,66 @@
-"""The figure of a pilot: what the base model could already do. Drawn like those of studies/report/figures.py."""
+"""The figure of a pilot: what the base model could already do."""
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from rftlab.studies.pilot.headroom import Headroom, RateAt
-from rftlab.studies.report.figures import BARS, GREY, PALETTE, Drawn, pretty, styled
+from rftlab.studies.report.chart import (
+    GREY,
+    PALETTE,
+    Chart,
+    Drawn,
+    MarkStyle,
+    Panel,
+    PlotAxis,
+    PlotSeries,
+    Remark,
+    error_bars,
+    rates,
+    rule,
+)
+from rftlab.studies.report.figures import pretty
 
 _KINDS = {"temperature": PALETTE[0], "pass@k": PALETTE[2], "maj@k": PALETTE[1]}
 
 
-@styled
 def headroom_figure(pair: str, found: Headroom) -> Drawn:
     """Pass@1 against temperature; pass@k and maj@k against k. Bars are 95%; the dotted line is Pass@1 as trained."""
     parts = dict(zip(_KINDS, (found.temperatures, found.tries, found.majority), strict=True))
-    figure = Figure(figsize=(7.2, 3.1))
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2, 3))
-    _line(left, found.temperatures, "temperature")
-    for kind in ("pass@k", "maj@k"):
-        _line(right, parts[kind], kind)
-    for ax in (left, right):
-        if found.tries:
-            ax.axhline(found.tries[0].value, color=GREY, linewidth=0.8, linestyle=":")
-    left.set(title=pretty(pair), xlabel="temperature of sampling", ylabel="share of unseen questions", ylim=(0, 1))
-    left.invert_xaxis()
-    right.set_xscale("log", base=2)
-    ticks = sorted({rate.at for rate in (*found.tries, *found.majority)})
-    right.set_xticks(ticks, [f"{k:g}" for k in ticks])
-    right.minorticks_off()
-    right.set(title="several responses", xlabel="responses k")
-    return figure, _numbers(pair, parts)
+    y = rates("share of unseen questions")
+    shapes = (rule(found.tries[0].value, MarkStyle(GREY, ":", 0.8)),) if found.tries else ()
+    cold = PlotAxis("temperature of sampling")
+    if found.temperatures:
+        at = [rate.at for rate in found.temperatures]
+        cold = replace(cold, low=max(at) + 0.05, high=min(at) - 0.05)
+    ticks = {rate.at: f"{rate.at:g}" for rate in (*found.tries, *found.majority)}
+    several = PlotAxis("responses k", "log", ticks=dict(sorted(ticks.items())))
+    panels = (
+        Panel(pretty(pair), cold, y, _series(parts, "temperature"), shapes),
+        Panel(
+            "several responses",
+            several,
+            y,
+            (*_series(parts, "pass@k"), *_series(parts, "maj@k")),
+            shapes,
+            tuple(_remark(parts[kind][-1], kind) for kind in ("pass@k", "maj@k") if parts[kind]),
+        ),
+    )
+    return Chart(panels, (7.2, 3.1), 2, widths=(2.0, 3.0), share_y="all"), _numbers(pair, parts)
 
 
-def _line(ax: Axes, rates: tuple[RateAt, ...], kind: str) -> None:
-    if not rates:
-        return
-    at, values = [rate.at for rate in rates], [rate.value for rate in rates]
-    ax.errorbar(at, values, [1.96 * rate.error for rate in rates], color=_KINDS[kind], **BARS)
-    if kind != "temperature":
-        ax.annotate(kind, (at[-1], values[-1]), (-9, 7), textcoords="offset points", ha="right", color=_KINDS[kind])
+def _series(parts: dict[str, tuple[RateAt, ...]], kind: str) -> tuple[PlotSeries, ...]:
+    if not parts[kind]:
+        return ()
+    values = np.array([rate.value for rate in parts[kind]])
+    half = 1.96 * np.array([rate.error for rate in parts[kind]])
+    one = PlotSeries([rate.at for rate in parts[kind]], values, MarkStyle(_KINDS[kind], marker="o"), kind)
+    return (error_bars(one, values - half, values + half),)
+
+
+def _remark(last: RateAt, kind: str) -> Remark:
+    return Remark(last.at, last.value, kind, _KINDS[kind], 7)
 
 
 def _numbers(pair: str, parts: dict[str, tuple[RateAt, ...]]) -> pd.DataFrame:

@@ -1,20 +1,15 @@
-"""Figures of the public runs. Drawn like those of studies/report/figures.py; each returns the figure and a table of
-what it shows."""
+"""Figures of the public runs; each returns a chart and a table of what it shows."""
 
 from collections.abc import Mapping
-from io import BytesIO
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from rftlab.studies.public.axes import curves_on, fit_sigmoid, sigmoid_at, values_at
 from rftlab.studies.public.claims import COLLAPSED, rate_points
 from rftlab.studies.public.repeats import cell_of
 from rftlab.studies.public.store import scores_of
-from rftlab.studies.report.figures import DOT, GREY, PALETTE, Drawn, styled
+from rftlab.studies.report.chart import PALETTE, Chart, Drawn, LegendKey, MarkStyle, Panel, PlotAxis, PlotSeries, shades
 from rftlab.studies.results.stats import interval
 
 AXES = {"round": ("steps", 1.0), "rollouts": ("thousand rollouts", 1e-3), "seconds": ("hours", 1 / 3600)}
@@ -28,8 +23,6 @@ FAMILIES = {
     },
 }
 POINTS = 13
-DOTS = 130
-"""Per inch of a picture."""
 
 
 def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
@@ -49,75 +42,67 @@ def pods_numbers(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["family", "tick", "axis", "x", "mean", "low", "high", "runs"])
 
 
-@styled
 def pods(curves: pd.DataFrame) -> Drawn:
     """Pass@1 against steps, rollouts and hours (columns), for what varies (rows); bands are 95% intervals over ten
     runs."""
     numbers = pods_numbers(curves)
-    figure = Figure(figsize=(10, 7.6))
-    grid = figure.subplots(len(FAMILIES), len(AXES), sharex="col", squeeze=False)
-    for line, (family, cells) in zip(grid, FAMILIES.items(), strict=True):
-        colours = dict(zip(cells, sns.color_palette("viridis", len(cells) + 1).as_hex(), strict=False))
-        for ax, (axis, (_, unit)) in zip(line, AXES.items(), strict=True):
-            ax.sharey(line[0])
-            for tick, colour in colours.items():
-                own = numbers[(numbers["family"] == family) & (numbers["tick"] == tick) & (numbers["axis"] == axis)]
-                ax.plot(own["x"] * unit, own["mean"], color=colour, label=tick)
-                ax.fill_between(own["x"] * unit, own["low"], own["high"], color=colour, alpha=0.2, linewidth=0)
-        line[0].set_ylabel("test Pass@1")
-        line[1].tick_params(labelleft=False)
-        line[2].tick_params(labelleft=False)
-        line[2].legend(title=family.replace(", ", ",\n"), loc="center left", bbox_to_anchor=(1.02, 0.5))
-    for ax, (name, _) in zip(grid[-1], AXES.values(), strict=True):
-        ax.set_xlabel(name)
-    return figure, numbers
+    panels = []
+    for family, cells in FAMILIES.items():
+        styles = dict(zip(cells, map(MarkStyle, shades(len(cells))), strict=True))
+        for axis, (name, unit) in AXES.items():
+            own = numbers[(numbers["family"] == family) & (numbers["axis"] == axis)]
+            series = tuple(
+                PlotSeries(line["x"] * unit, line["mean"], style, tick, line["low"], line["high"])
+                for tick, style in styles.items()
+                if len(line := own[own["tick"] == tick])
+            )
+            last = axis == list(AXES)[-1]
+            keys = tuple(LegendKey(tick, style) for tick, style in styles.items()) if last else ()
+            panels.append(Panel("", PlotAxis(name), PlotAxis("test Pass@1"), series, keys=keys, keys_title=family))
+    return Chart(tuple(panels), (10, 7.6), len(AXES), share_x="column", share_y="row"), numbers
 
 
-def _lines(ax: Axes, rows: pd.DataFrame, runs: Mapping[str, str | None], colours: list, **style) -> None:
+def _lines(rows: pd.DataFrame, runs: Mapping[str, str], colours: list[str], dash: str = "-", marker: str = ""):
+    """A line for each of some runs, by what it is called."""
+    shown = []
     for (run, name), colour in zip(runs.items(), colours, strict=False):
         own = rows[rows["run_id"] == run].sort_values("round")
-        ax.plot(own["round"], own["value"], color=colour, label=name, **style)
+        shown.append(PlotSeries(own["round"], own["value"], MarkStyle(colour, dash, marker=marker), name))
+    return shown
 
 
-@styled
+def _keys(series: list[PlotSeries]) -> tuple[LegendKey, ...]:
+    return tuple(LegendKey(one.name, one.style) for one in series)
+
+
 def learning_rates(curves: pd.DataFrame) -> Drawn:
     """Test Pass@1 of runs whose learning rate alone differs, against steps and against rate x steps, with the sigmoid
     that is closest to all that do not collapse."""
-    rows = rate_points(curves, collapsed=True)
-    kept = rate_points(curves, collapsed=False)
-    rates = sorted(rows["rate"].unique())
-    colours = dict(zip(rates, sns.color_palette("viridis", len(rates)).as_hex(), strict=True))
-    figure = Figure(figsize=(10, 3.9))
-    for ax, by_rate in zip(figure.subplots(1, 2, sharey=True), (False, True), strict=True):
-        for rate in rates:
-            own = rows[rows["rate"] == rate].sort_values("round")
+    rows, kept = rate_points(curves, collapsed=True), rate_points(curves, collapsed=False)
+    panels = []
+    for label, by_rate in (("steps", False), ("learning rate × steps", True)):
+        series = []
+        groups = list(rows.sort_values(["rate", "round"]).groupby("rate"))
+        for (rate, own), colour in zip(groups, shades(len(groups)), strict=True):
+            lost = own["run_id"].iloc[0] in COLLAPSED
+            name = f"{rate:.0e}".replace("e-0", "e-") + (" collapses" if lost else "")
             x = own["round"] * (rate if by_rate else 1)
-            dashes = ":" if own["run_id"].iloc[0] in COLLAPSED else "-"
-            label = f"{rate:.0e}".replace("e-0", "e-") + (" collapses" if dashes == ":" else "")
-            ax.plot(x, own["value"], dashes, color=colours[rate], label=label, linewidth=1.3)
+            series.append(PlotSeries(x, own["value"], MarkStyle(colour, ":" if lost else "-", 1.3), name))
         x = (kept["round"] * (kept["rate"] if by_rate else 1)).to_numpy(float)
         line = np.geomspace(x.min(), x.max(), 100)
         fitted = sigmoid_at(fit_sigmoid(x, kept["value"].to_numpy()), line)
-        ax.plot(line, fitted, "--", color=GREY, linewidth=2.2, label="one sigmoid")
-        ax.set(xscale="log", xlabel="learning rate × steps" if by_rate else "steps")
-    figure.axes[0].set_ylabel("test Pass@1")
-    figure.axes[1].legend(title="learning rate", loc="center left", bbox_to_anchor=(1.02, 0.5))
-    return figure, rows
+        series.append(PlotSeries(line, fitted, MarkStyle(dash="--", width=2.2), "one sigmoid"))
+        keys = _keys(series) if by_rate else ()
+        panels.append(Panel("", PlotAxis(label, "log"), PlotAxis("test Pass@1"), tuple(series), keys=keys,
+                            keys_title="learning rate"))  # fmt: skip
+    return Chart(tuple(panels), (10, 3.9), 2, share_y="all"), rows
 
 
-@styled
 def single_runs(curves: pd.DataFrame) -> Drawn:
     """Test Pass@1 of single runs that differ in one choice: the advantage, and updates a round; dotted: unintended
     repeats of the configuration of the same colour."""
     rows = scores_of(curves)
-    figure = Figure(figsize=(10, 3.9))
-    left, right = figure.subplots(1, 2, sharey=True)
-    advantages = {
-        "lr4e-5": "centred, divided by deviation",
-        "no-std": "centred",
-        "no-baseline": "raw reward",
-    }
-    _lines(left, rows, {f"shibuki/{run}": name for run, name in advantages.items()}, PALETTE)
+    advantages = {"lr4e-5": "centred, divided by deviation", "no-std": "centred", "no-baseline": "raw reward"}
     passes = {
         "e2-tb256": "2, 2",
         "e2-tb128": "2, 4",
@@ -128,32 +113,27 @@ def single_runs(curves: pd.DataFrame) -> Drawn:
         "e8-tb256": "8, 8",
         "e16-tb256": "16, 16",
     }
-    _lines(right, rows, {"shibuki/lr4e-5": "1, 1"}, ["black"])
-    _lines(right, rows, {f"shibuki/offpolicy-broad-{run}": name for run, name in passes.items()}, PALETTE)
-    _lines(right, rows, {f"shibuki/offpolicy-{run}": None for run in passes}, PALETTE, linestyle=":")
-    left.set(xlabel="steps", ylabel="test Pass@1")
-    right.set(xlabel="rounds", xlim=(0, 41))
-    left.legend(loc="center right")
-    right.legend(title="passes, updates\na round", loc="center left", bbox_to_anchor=(1.02, 0.5))
-    return figure, rows
+    left = _lines(rows, {f"shibuki/{run}": name for run, name in advantages.items()}, PALETTE)
+    right = _lines(rows, {"shibuki/lr4e-5": "1, 1"}, ["#000000"])
+    right += _lines(rows, {f"shibuki/offpolicy-broad-{run}": name for run, name in passes.items()}, PALETTE)
+    repeats = _lines(
+        rows, {f"shibuki/offpolicy-{run}": f"{name}, repeat" for run, name in passes.items()}, PALETTE, ":"
+    )
+    y, title = PlotAxis("test Pass@1"), "passes, updates\na round"
+    panels = (
+        Panel("", PlotAxis("steps"), y, tuple(left), keys=_keys(left)),
+        Panel("", PlotAxis("rounds", low=0.0, high=41.0), y, (*right, *repeats), keys=_keys(right), keys_title=title),
+    )
+    return Chart(panels, (11, 3.9), 2, share_y="all"), rows
 
 
-@styled
 def starts(verl: pd.DataFrame, josancamon: pd.DataFrame) -> Drawn:
     """Test Pass@1 of two sources with two single runs each."""
-    figure = Figure(figsize=(10, 3.2))
-    for ax, rows in zip(figure.subplots(1, 2, sharey=True), map(scores_of, (verl, josancamon)), strict=True):
-        names = {run: run.partition("/")[2] for run in dict.fromkeys(rows["run_id"])}
-        _lines(ax, rows, names, PALETTE, **DOT)
-        ax.set(xlabel="rounds")
-        ax.legend(loc="lower right")
-    figure.axes[0].set(ylabel="test Pass@1", ylim=(0, 0.9))
-    return figure, pd.concat([verl, josancamon])
-
-
-@styled
-def png(figure: Figure) -> bytes:
-    """A figure as a small picture; equal figures give equal bytes."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=DOTS, metadata={"Software": None})
-    return buffer.getvalue()
+    panels = []
+    for rows in map(scores_of, (verl, josancamon)):
+        series = _lines(
+            rows, {run: run.partition("/")[2] for run in dict.fromkeys(rows["run_id"])}, PALETTE, marker="o"
+        )
+        y = PlotAxis("test Pass@1", low=0.0, high=0.9)
+        panels.append(Panel("", PlotAxis("rounds"), y, tuple(series), keys=_keys(series)))
+    return Chart(tuple(panels), (11, 3.2), 2, share_y="all"), pd.concat([verl, josancamon])

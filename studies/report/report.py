@@ -24,10 +24,12 @@ from rich.text import Text
 
 from rftlab.shared.callbacks import noop
 from rftlab.shared.curve import SPLITS
+from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.paper.pairs import Level
 from rftlab.studies.report import figures
+from rftlab.studies.report.chart import Drawn
 from rftlab.studies.report.choose import WIDE, Advice, advice_of
 from rftlab.studies.report.claims import (
     HOW_SURE,
@@ -46,8 +48,8 @@ from rftlab.studies.report.claims import (
     words_of,
 )
 from rftlab.studies.report.claims import rows_of as claim_rows
-from rftlab.studies.report.figures import by_dataset, pretty, rows_of, write_numbers, write_whole
-from rftlab.studies.report.panels import chart_of
+from rftlab.studies.report.draw import save, write_numbers
+from rftlab.studies.report.figures import by_dataset, pretty, rows_of
 from rftlab.studies.report.svg import svg_of
 from rftlab.studies.results.claims import SAME
 from rftlab.studies.results.endpoints import agreement
@@ -63,7 +65,7 @@ FLOOR = "95% intervals are over seeds, and not corrected for the number of claim
 FAR = 0.05
 """Differences to the paper above this are marked in the tables."""
 TEMPLATES = Path(__file__).parents[1] / "templates"
-Plan = Callable[[], figures.Drawn]
+Plan = Callable[[], Drawn]
 """A figure that is still to be drawn."""
 
 
@@ -103,13 +105,10 @@ def write_report(
     findings = [f for part in parts.values() for f in part.findings]
     experiments = [e for e in experiments if main.curves["cell"].isin(map(label, e.cells)).any()]
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(
-        folder / "endpoints.csv",
-        lambda path: write_numbers(path, pd.concat([part.endpoints for part in parts.values()])),
-    )
     parted = {prefix: gains(part.curves) for prefix, part in parts.items()}
-    write_whole(folder / "gains.csv", lambda path: write_numbers(path, pd.concat(parted.values())))
-    write_whole(folder / "findings.csv", lambda path: write_numbers(path, findings_table(findings)))
+    write_numbers(folder / "endpoints.csv", pd.concat([part.endpoints for part in parts.values()]))
+    write_numbers(folder / "gains.csv", pd.concat(parted.values()))
+    write_numbers(folder / "findings.csv", findings_table(findings))
     context = {
         "figures": draw_all(folder_below(folder, "figures"), _plans(experiments, parts), progress),
         "experiments": experiments,
@@ -130,7 +129,7 @@ def write_report(
         "public": Markup(public),
     }
     page = template("report.html.j2").render(context)
-    write_whole(folder / "report.html", lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    write_file(folder / "report.html", page.encode())
     return folder / "report.html"
 
 
@@ -208,12 +207,11 @@ def draw_all(folder: Path, plans: dict[str, Plan], progress: Callable[[int, int]
     return shown
 
 
-def draw(folder: Path, name: str, drawn: figures.Drawn) -> Markup:
+def draw(folder: Path, name: str, drawn: Drawn) -> Markup:
     """Saves a figure; returns it as a part of a page."""
-    figure, numbers = drawn
-    inline = svg_of(chart_of(figure))
-    figures.save(figure, folder, name, numbers)
-    return inline
+    chart, numbers = drawn
+    save(chart, folder, name, numbers)
+    return svg_of(chart)
 
 
 def _error_lines(endpoints: pd.DataFrame, level: Level) -> dict[str, list[str]]:

@@ -7,14 +7,23 @@ the picture is the same. Every text is escaped here.
 
 import colorsys
 import json
-from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from rftlab.studies.report.chart import AxisMarks, Chart, ChartKey, ChartPanel, DrawnSeries, MarkStyle, PlainShape
+from rftlab.studies.report.chart import (
+    Chart,
+    LegendKey,
+    MarkStyle,
+    Outline,
+    Panel,
+    PlotSeries,
+    Remark,
+    ResolvedAxis,
+    resolve,
+)
 
 WIDTH, HEIGHT, ROW = 360, 196, 17
 """Of a panel, in its own units, which are pixels where it has 360 of them; and of a line of names."""
@@ -39,22 +48,23 @@ _OPEN = ("|", "_", "x", "+")
 
 def svg_of(chart: Chart) -> Markup:
     """Legend and panels of a chart as HTML."""
-    total = sum(len(one.places) for panel in chart.panels for one in panel.series)
+    shown = [(panel, axes) for panel, axes in zip(chart.panels, resolve(chart), strict=True) if panel and axes]
+    total = sum(len(one.x) for panel, _ in shown for one in panel.series)
     step = max(1, -(-total // MAX_POINTS))
-    panels = Markup("").join(_panel(panel, step) for panel in chart.panels)
+    panels = Markup("").join(_panel(panel, *axes, step) for panel, axes in shown)
     return Markup('<div class="chart n{}">{}<div class="panels">{}</div></div>').format(
-        min(len(chart.panels), 5), _keys(chart.keys, chart.title), panels
+        min(len(shown), 5), _keys(chart.keys, chart.title), panels
     )
 
 
-def _keys(keys: tuple[ChartKey, ...], title: str = "") -> Markup:
+def _keys(keys: tuple[LegendKey, ...], title: str = "") -> Markup:
     if not keys:
         return Markup("")
     first = Markup("<li><b>{}</b></li>").format(title) if title else Markup("")
     return Markup('<ul class="keys">{}{}</ul>').format(first, Markup("").join(map(_key, keys)))
 
 
-def _key(key: ChartKey) -> Markup:
+def _key(key: LegendKey) -> Markup:
     style = key.style
     place = np.array([[2.0, 7.0], [20.0, 7.0]])
     line = _stroke(_points(place), style) if style.dash else Markup("")
@@ -63,21 +73,21 @@ def _key(key: ChartKey) -> Markup:
     return Markup("<li>{}{}</li>").format(swatch, key.text)
 
 
-def _panel(panel: ChartPanel, step: int) -> Markup:
-    names = panel.y.names
-    height: float = max(HEIGHT, ROW * len(names) + 60) if names else HEIGHT
-    left = _left(panel.y)
-    turned = _turned(panel.x, WIDTH - left - _RIGHT)
-    height += _label_width(panel.x.ticks) * 0.62 - 6 if turned else 0
-    bottom = height - (34 if panel.x.label else 20) - (_label_width(panel.x.ticks) * 0.62 if turned else 0)
+def _panel(panel: Panel, x: ResolvedAxis, y: ResolvedAxis, step: int) -> Markup:
+    height: float = max(HEIGHT, ROW * len(y.names) + 60) if y.names else HEIGHT
+    left = _left(y)
+    turned = _turned(x, WIDTH - left - _RIGHT)
+    height += _label_width(x) * 0.62 - 6 if turned else 0
+    bottom = height - (34 if x.axis.label else 20) - (_label_width(x) * 0.62 if turned else 0)
     box = (left, _TOP, WIDTH - left - _RIGHT, bottom - _TOP)
-    label = ": ".join(filter(None, (panel.title, f"{panel.y.label or panel.x.label} by {panel.x.label or 'design'}")))
+    place = _Place(x, y, box)
+    label = ": ".join(filter(None, (panel.title, f"{y.axis.label or x.axis.label} by {x.axis.label or 'design'}")))
     inside = Markup("").join(
         (
-            *_axes(panel, box, height, turned),
-            *(_shape(shape, box) for shape in panel.shapes),
-            *(_series(one, panel, box, step) for one in panel.series),
-            *(_remark(x, y, text, box) for x, y, text in panel.remarks),
+            *_axes(x, y, box, height, turned),
+            *(_shape(shape, place) for shape in panel.shapes),
+            *(_series(one, place, step) for one in panel.series),
+            *(_remark(remark, place) for remark in panel.remarks),
         )
     )
     return Markup(
@@ -89,23 +99,37 @@ def _panel(panel: ChartPanel, step: int) -> Markup:
         WIDTH,
         round(height),
         label,
-        panel.x.label,
-        panel.y.label,
+        x.axis.label,
+        y.axis.label,
         inside,
-        _keys(panel.keys),
+        _keys(panel.keys, panel.keys_title),
     )
 
 
-def _left(axis: AxisMarks) -> float:
-    return (18 if axis.label else 4) + 8 + min(_label_width(axis.ticks), _MAX_LABEL * _LETTER)
+class _Place(NamedTuple):
+    """Where the numbers of a panel lie in its picture."""
+
+    x: ResolvedAxis
+    y: ResolvedAxis
+    box: tuple
+
+    def pixels(self, x: np.ndarray, y: np.ndarray, slack: float = 0.02) -> np.ndarray:
+        """Return places (n, 2) in the picture's units; what lies outside of the panel stands at its edge."""
+        left, top, width, tall = self.box
+        across, up = (np.clip(a.fractions(v), -slack, 1 + slack) for a, v in ((self.x, x), (self.y, y)))
+        return np.stack([left + across * width, top + (1 - up) * tall], axis=-1)
 
 
-def _label_width(ticks: Iterable) -> float:
-    return max((min(len(tick.text), _MAX_LABEL) for tick in ticks), default=0) * _LETTER
+def _left(axis: ResolvedAxis) -> float:
+    return (18 if axis.axis.label else 4) + 8 + min(_label_width(axis), _MAX_LABEL * _LETTER)
 
 
-def _turned(axis: AxisMarks, width: float) -> bool:
-    return sum(len(tick.text) * _LETTER + 8 for tick in axis.ticks) > width
+def _label_width(axis: ResolvedAxis) -> float:
+    return max((min(len(text), _MAX_LABEL) for _, text in axis.ticks), default=0) * _LETTER
+
+
+def _turned(axis: ResolvedAxis, width: float) -> bool:
+    return sum(len(text) * _LETTER + 8 for _, text in axis.ticks) > width
 
 
 def _data(facts: dict[str, str]) -> Markup:
@@ -114,12 +138,13 @@ def _data(facts: dict[str, str]) -> Markup:
     )
 
 
-def _axes(panel: ChartPanel, box: tuple, height: float, turned: bool) -> list[Markup]:
+def _axes(x_axis: ResolvedAxis, y_axis: ResolvedAxis, box: tuple, height: float, turned: bool) -> list[Markup]:
     left, top, width, tall = box
-    x_at = [(round(left + tick.place * width, 1), tick.text) for tick in panel.x.ticks]
-    y_at = [(round(top + (1 - tick.place) * tall, 1), tick.text) for tick in panel.y.ticks]
+    places = [axis.fractions(np.array([place for place, _ in axis.ticks])) for axis in (x_axis, y_axis)]
+    x_at = [(round(left + at * width, 1), text) for at, (_, text) in zip(places[0].tolist(), x_axis.ticks, strict=True)]
+    y_at = [(round(top + (1 - at) * tall, 1), t) for at, (_, t) in zip(places[1].tolist(), y_axis.ticks, strict=True)]
     grid = "".join(f"M{x} {top}v{tall:.1f}" for x, _ in x_at)
-    grid += "" if panel.y.names else "".join(f"M{left:.1f} {y}h{width:.1f}" for y, _ in y_at)
+    grid += "" if y_axis.names else "".join(f"M{left:.1f} {y}h{width:.1f}" for y, _ in y_at)
     parts = [
         Markup('<path class="grid" d="{}"/><path class="frame" d="M{:.1f} {}v{:.1f}h{:.1f}"/>').format(
             grid, left, top, tall, width
@@ -131,11 +156,11 @@ def _axes(panel: ChartPanel, box: tuple, height: float, turned: bool) -> list[Ma
         parts.append(_text(x + (4 if turned else 0), foot - (3 if turned else 0), text, turn))
     parts += [_text(round(left - 5, 1), y + 4, text, Markup(' class="end"')) for y, text in y_at]
     middle = round(left + width / 2, 1)
-    if panel.x.label:
-        parts.append(_text(middle, height - 4, panel.x.label, Markup(' class="axis"')))
-    if panel.y.label:
+    if x_axis.axis.label:
+        parts.append(_text(middle, height - 4, x_axis.axis.label, Markup(' class="axis"')))
+    if y_axis.axis.label:
         at = round(top + tall / 2, 1)
-        parts.append(_text(11, at, panel.y.label, Markup(' class="axis" transform="rotate(-90 11 {})"').format(at)))
+        parts.append(_text(11, at, y_axis.axis.label, Markup(' class="axis" transform="rotate(-90 11 {})"').format(at)))
     return parts
 
 
@@ -148,16 +173,13 @@ def _text(x: float, y: float, text: str, more: Markup) -> Markup:
     return Markup('<text x="{}" y="{}"{}>{}{}</text>').format(round(x, 1), round(y, 1), more, shown, whole)
 
 
-def _remark(x: float, y: float, text: str, box: tuple) -> Markup:
-    left, top, width, tall = box
-    return _text(left + x * width + 5, top + (1 - y) * tall - 4, text, Markup(' class="remark"'))
-
-
-def _pixels(places: np.ndarray, box: tuple, slack: float = 0.02) -> np.ndarray:
-    """Places in the picture's units; what lies outside of the panel stands at its edge."""
-    left, top, width, tall = box
-    kept = np.clip(places, -slack, 1 + slack)
-    return np.stack([left + kept[..., 0] * width, top + (1 - kept[..., 1]) * tall], axis=-1)
+def _remark(remark: Remark, place: _Place) -> Markup:
+    ((x, y),) = place.pixels(np.array([remark.x]), np.array([remark.y]), 0)
+    left, top, width, _ = place.box
+    class_ = "remark end" if x > left + 0.7 * width else "remark"
+    shift = -5 if class_ != "remark" else 5
+    at = max(y - remark.up - (0 if np.isfinite(remark.y) else -14), top + 8)
+    return _text(x + shift, at, remark.text, Markup(' class="{}"').format(class_))
 
 
 def _points(pixels: np.ndarray) -> str:
@@ -196,8 +218,8 @@ def _markers(pixels: np.ndarray, style: MarkStyle) -> Markup:
     return Markup('<path class="{}" d="{}"/>').format(kind, path) if path else Markup("")
 
 
-def _shape(shape: PlainShape, box: tuple) -> Markup:
-    path = _points(_pixels(shape.places, box, 0))
+def _shape(shape: Outline, place: _Place) -> Markup:
+    path = _points(place.pixels(*shape.points.T, 0))
     inside = (
         Markup('<path class="area" opacity="{}" d="{}z"/>').format(shape.style.alpha, path)
         if shape.filled
@@ -206,13 +228,14 @@ def _shape(shape: PlainShape, box: tuple) -> Markup:
     return Markup("<g{}{}>{}</g>").format(_data(shape.facts), _ink(shape.style), inside)
 
 
-def _series(one: DrawnSeries, panel: ChartPanel, box: tuple, step: int) -> Markup:
-    at = _thinned(len(one.places), step)
-    pixels = _pixels(one.places[at], box)
-    ends = None if one.band is None else _pixels(one.band[at], box, 0)
+def _series(one: PlotSeries, place: _Place, step: int) -> Markup:
+    at = _thinned(len(one.x), step)
+    pixels = place.pixels(one.x[at], one.y[at])
     parts = []
-    if ends is not None:
-        parts.append(_bars(ends, one.along) if one.bars else _band(ends))
+    if one.low is not None and one.high is not None and np.isfinite(one.low).any():
+        sides = [(end[at], one.y[at]) if one.along == 0 else (one.x[at], end[at]) for end in (one.low, one.high)]
+        ends = np.stack([place.pixels(*side, 0) for side in sides], axis=1)
+        parts.append(_bars(ends, one.along) if one.error_bars else _band(ends))
     if one.style.dash and len(pixels) > 1:
         parts.append(_stroke(_points(pixels), one.style))
     if one.style.marker or len(pixels) == 1:
@@ -222,7 +245,7 @@ def _series(one: DrawnSeries, panel: ChartPanel, box: tuple, step: int) -> Marku
         _data(one.facts),
         _ink(one.style),
         one.along,
-        json.dumps(_rows(one, panel, pixels, at), separators=(",", ":"), ensure_ascii=False),
+        json.dumps(_rows(one, place, pixels, at), separators=(",", ":"), ensure_ascii=False),
         Markup("").join(parts),
     )
 
@@ -248,18 +271,17 @@ def _band(ends: np.ndarray) -> Markup:
     return Markup('<path class="band" d="{}z"/>').format(_points(outline)) if len(known) > 1 else Markup("")
 
 
-def _rows(one: DrawnSeries, panel: ChartPanel, pixels: np.ndarray, at: np.ndarray) -> list[list[Any]]:
+def _rows(one: PlotSeries, place: _Place, pixels: np.ndarray, at: np.ndarray) -> list[list[Any]]:
     """What page.js shows of a series."""
     rows = []
-    for (left, top), value, i in zip(pixels.tolist(), one.values[at].tolist(), at.tolist(), strict=True):
+    for (left, top), i in zip(pixels.tolist(), at.tolist(), strict=True):
         if isfinite(left) and isfinite(top):
-            x, y = (_named(axis, v) for axis, v in zip((panel.x, panel.y), value, strict=True))
-            ends = [] if one.bounds is None else [_short(end) for end in one.bounds[i].tolist()]
-            rows.append([round(left, 1), round(top, 1), x, y, *ends])
+            ends = [] if one.low is None or one.high is None else [_short(one.low[i]), _short(one.high[i])]
+            rows.append([round(left, 1), round(top, 1), _named(place.x, one.x[i]), _named(place.y, one.y[i]), *ends])
     return rows
 
 
-def _named(axis: AxisMarks, value: float) -> str | float | int | None:
+def _named(axis: ResolvedAxis, value: float) -> str | float | int | None:
     """A value as its axis calls it; marks beside each other share the name that they stand around."""
     return axis.names.get(round(value), _short(value)) if axis.names and isfinite(value) else _short(value)
 

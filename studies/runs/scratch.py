@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rftlab.shared.errors import UserError
-from rftlab.shared.files import reason
+from rftlab.shared.files import WRITING, reason
 from rftlab.shared.folders import entries, remove
 
 STALE = 3600.0
@@ -16,10 +16,12 @@ STALE = 3600.0
 
 
 def check_writable(folder: Path) -> None:
-    """Raise UserError unless files can be written into a folder, which is made if new."""
+    """Raise UserError unless files can be written into a folder, which is made if new. What killed processes left half
+    written in it is removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
+        sweep(folder, f"{WRITING}*")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {reason(error)}") from None
 

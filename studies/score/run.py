@@ -10,7 +10,7 @@ from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.console.tables import say
 from rftlab.studies.imported.level import is_imported, parse_imported
-from rftlab.studies.report.figures import save
+from rftlab.studies.report.draw import save
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of

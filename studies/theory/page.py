@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from rftlab.studies.report.figures import Drawn
+from rftlab.studies.report.chart import Drawn
 from rftlab.studies.report.report import draw
 from rftlab.studies.theory import figures
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, Check

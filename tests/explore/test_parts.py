@@ -17,7 +17,7 @@ from rftlab.studies.explore import jobs
 from rftlab.studies.explore.chart import DARK, LIGHT, ChartView, ShownCurve, curve_chart, short
 from rftlab.studies.explore.choices import Choices, from_query, simulation_of
 from rftlab.studies.explore.comparison import compared
-from rftlab.studies.explore.export import csv_of, picture_of
+from rftlab.studies.explore.export import file_of
 from rftlab.studies.explore.frames import FRAME, Frames
 from rftlab.studies.explore.heat import BATCHES, GROUPS, HeatCell, cells_of, colours, luminance
 from rftlab.studies.explore.jobs import Bench, Job
@@ -187,7 +187,7 @@ def test_runs_that_are_not_there_are_a_line(source):
 
 def test_files_hold_what_is_shown():
     shown = [ShownCurve("=1+1", [curve([0.1, 0.2])]), *(ShownCurve(tidied, [curve([0.3])]) for tidied in ("$x", "<b>"))]
-    table = pd.read_csv(io.BytesIO(csv_of(shown, "rounds")))
+    table = pd.read_csv(io.BytesIO(file_of(shown, "rounds", "csv")))
     assert list(table["curve"]) == ["'=1+1", "'=1+1", "$x", "<b>"] and list(table["test_pass_at_1"]) == [
         0.1,
         0.2,
@@ -195,7 +195,7 @@ def test_files_hold_what_is_shown():
         0.3,
     ]
     assert picture_of(shown, "rounds", "svg") == picture_of(shown, "rounds", "svg")
-    assert picture_of(shown, "rounds", "png").startswith(b"\x89PNG") and csv_of([], "rounds").count(b"\n") == 1
+    assert file_of(shown, "rounds", "png").startswith(b"\x89PNG") and file_of([], "rounds", "csv").count(b"\n") == 1
 
 
 def test_a_newer_change_cancels_the_older_one():

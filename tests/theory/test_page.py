@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import rftlab.studies.theory.command as command
-from rftlab.studies.report.figures import save
+from rftlab.studies.report.draw import save
 from rftlab.studies.theory import figures, page
 from rftlab.studies.theory.check import FAIL, INCONCLUSIVE, PASS, MeasuredValue
 from rftlab.studies.theory.command import Result

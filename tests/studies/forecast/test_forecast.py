@@ -387,8 +387,8 @@ def test_a_knob_that_nothing_was_learnt_about_keeps_its_prior():
 
 def test_figures_show_all_cells():
     table = made_up_scores()
-    figure, numbers = score_figure(table)
-    assert len(figure.axes) == 2 and len(numbers) == len(table)
+    chart, numbers = score_figure(table)
+    assert len(chart.panels) == 2 and len(numbers) == len(table)
     grid = table[:8].assign(rollouts=1000, measured=np.nan, low=table["forecast_low"], high=table["forecast_high"])
     assert len(grid_figure(grid, "tiny-mix97")[1]) == 8
     show_scores(Console(record=True), table, summary(table))

@@ -202,12 +202,13 @@ def test_what_the_base_model_could_do_is_printed_and_said(pilot):
 
 
 def test_the_figure_has_every_number_and_stands_without_some():
-    figure, numbers = headroom_figure(PAIR, HEADROOM)
+    chart, numbers = headroom_figure(PAIR, HEADROOM)
     assert numbers["kind"].tolist() == ["temperature"] * 2 + ["pass@k"] * 2 + ["maj@k"] * 3
     assert numbers["value"].tolist() == [0.1, 0.2, 0.1, 0.9, 0.15, 0.2, 0.4]
-    left, right = figure.axes
-    assert [line.get_xydata().tolist() for line in left.lines[:1]] == [[[1.0, 0.1], [0.0, 0.2]]]
-    assert [text.get_text() for text in right.texts] == ["pass@k", "maj@k"] and left.xaxis_inverted()
+    left, right = chart.panels
+    (line,) = left.series
+    assert (line.x.tolist(), line.y.tolist()) == ([1.0, 0.0], [0.1, 0.2]) and left.x.low > left.x.high
+    assert [remark.text for remark in right.remarks] == ["pass@k", "maj@k"]
     _, numbers = headroom_figure(PAIR, HEADROOM._replace(temperatures=(), majority=(), tries=()))
     assert numbers.empty
 

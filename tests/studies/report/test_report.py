@@ -1,7 +1,6 @@
 """The report: self-contained, safe, repeatable, and true to the numbers it was given."""
 
 import base64
-import errno
 import hashlib
 import html
 import json
@@ -15,9 +14,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from rftlab.shared.files import WRITING
 from rftlab.studies.paper.experiments import EXPERIMENTS, label
 from rftlab.studies.report.claims import VERDICTS
-from rftlab.studies.report.figures import mean_curves, save, tradeoff, write_whole
+from rftlab.studies.report.draw import save
+from rftlab.studies.report.figures import mean_curves, tradeoff
 from rftlab.studies.report.report import script as page_script
 from rftlab.studies.report.report import terminal_summary, write_report
 from rftlab.studies.results.claims import CLAIMS, judge
@@ -25,6 +26,7 @@ from rftlab.studies.results.endpoints import endpoint_table
 from rftlab.studies.results.gains import gains
 from rftlab.studies.results.language import PHASES, costs
 from rftlab.studies.results.stats import interval
+from rftlab.studies.runs.scratch import check_writable
 from tests.support.web.reports import (
     ARXIV,
     CHOSEN,
@@ -190,32 +192,21 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     endpoints = endpoint_table(curves_of(PAIRS[:1], seeds=1), CHOSEN, PAIRS[:1])
     figure, numbers = tradeoff(CHOSEN[1], endpoints, PAIRS[:1])
     before = save(figure, tmp_path, "figure", numbers).read_bytes()
-    monkeypatch.setattr(
-        "rftlab.studies.report.figures.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full"))
-    )
+    monkeypatch.setattr("rftlab.studies.report.draw.FigureCanvasSVG.print_svg", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         save(tradeoff(CHOSEN[1], endpoints, PAIRS[:1])[0], tmp_path, "figure", numbers)
     assert (tmp_path / "figure.svg").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"figure.svg", "figure.png", "figure.csv"}
 
 
-def test_an_error_names_the_file_and_not_what_stood_in_for_it(tmp_path):
-    def fail(part):
-        raise OSError(errno.ENOSPC, "No space left on device", str(part))
-
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_whole(tmp_path / "table.csv", fail)
-    assert caught.value.filename == str(tmp_path / "table.csv")
-
-
-def test_what_a_killed_process_left_of_a_file_goes_with_the_next_one(tmp_path):
-    left, busy, other = (tmp_path / f".{name}" for name in ("table.csv.31243", "table.csv.31244", "other.csv.31243"))
+def test_what_a_killed_process_left_of_a_file_goes_with_the_next_report(tmp_path):
+    left, busy, other = (tmp_path / name for name in (f"{WRITING}1", f"{WRITING}2", "table.csv"))
     for path in (left, busy, other):
         path.write_text("half")
     for path in (left, other):
         os.utime(path, (0, 0))
-    write_whole(tmp_path / "table.csv", lambda path: path.write_text("whole"))
-    assert set(tmp_path.iterdir()) == {tmp_path / "table.csv", busy, other}
+    check_writable(tmp_path)
+    assert set(tmp_path.iterdir()) == {busy, other}
 
 
 def test_terminal_summary_is_short_and_literal(capsys):
