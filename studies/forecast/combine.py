@@ -45,8 +45,8 @@ def _limited(forecast: CellForecast, outside: Sequence[str]) -> CellForecast:
     middle, low, high = FAILING
     draws = None if forecast.draws is None else np.where(far, middle, forecast.draws)
     bounds = (middle, low, np.fmax(forecast.high, high))
-    columns = zip(forecast[:3], bounds, strict=True)
-    return CellForecast(*(np.where(far, value, column) for column, value in columns), draws)
+    values, lows, highs = (np.where(far, value, own) for own, value in zip(forecast[:3], bounds, strict=True))
+    return CellForecast(values, lows, highs, draws)
 
 
 def outside(evidence: Evidence, cells: Sequence[Design], rates: Sequence[float | None], split: str) -> list[str]:

@@ -20,6 +20,7 @@ from rftlab.studies.report.chart import (
     Panel,
     PlotAxis,
     PlotSeries,
+    Scale,
     bars,
     colours,
     dots,
@@ -214,7 +215,7 @@ def training_figure(runs: list[ImportedRun]) -> Drawn:
             series.append(PlotSeries(rounds, values, MarkStyle(by_model[model], width=1.0, alpha=0.7), run.name))
             row = {"metric": metric, "run": run.name, "model": model, "round": rounds, "value": values}
             parts.append(pd.DataFrame(row))
-        scale = "log" if _wild([piece.values for _, piece in pieces]) else "linear"
+        scale: Scale = "log" if _wild([piece.values for _, piece in pieces]) else "linear"
         title = NAMED.get(metric, metric.replace("_", " "))
         panels.append(Panel(title, PlotAxis("training round"), PlotAxis("", scale), tuple(series)))
     keys = tuple(LegendKey(safe(model or "model unknown", 40), MarkStyle(colour)) for model, colour in by_model.items())

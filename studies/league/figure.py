@@ -51,6 +51,6 @@ def _panel(title: str, part: pd.DataFrame, colours: dict[str, str]) -> Panel:
             PlotSeries([0.0], [place], MarkStyle(colours[part.loc["grpo", "family"]], "", marker="D"), "grpo")
         )
     lost = [place for place, value in zip(places, part["vs_grpo"], strict=True) if np.isnan(value)]
-    remarks = tuple(Remark(0.0, place, "diverged") for place in lost if part.index[place] != "grpo")
+    remarks = tuple(Remark(0.0, float(place), "diverged") for place in lost if part.index[place] != "grpo")
     y = names("", list(part.index), downward=True)
     return Panel(title, PlotAxis("test Pass@1 minus GRPO's"), y, tuple(series), tuple(shapes), remarks)

@@ -6,7 +6,7 @@ and a file show the same axes.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,8 @@ LINEAR_BELOW = 0.01
 """A symlog axis is linear between minus and plus this value."""
 _MARGIN = 0.05
 """Share of the data's range that an axis without limits adds at each end."""
+_LARGEST = 1e100
+"""Numbers beyond this, or below its inverse on a logarithmic axis, stand at the edge, so that a range is finite."""
 _POWERS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -64,18 +66,18 @@ def colours(count: int) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class PlotSeries:
-    """PlotSeries that belong together: x and y of shape (n,), nan where there is none.
+    """Marks that belong together: x and y of n numbers, kept as arrays (n,), nan where there is none.
 
     low, high: ends (n,) of an interval along y, or along x with `along` 0; nan where there is none. They are drawn as a
     band, or with `error_bars` as bars. facts: what the series is about, for a page's filters.
     """
 
-    x: np.ndarray
-    y: np.ndarray
+    x: Any
+    y: Any
     style: MarkStyle
     name: str = ""
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    low: Any = None
+    high: Any = None
     along: int = 1
     error_bars: bool = False
     facts: dict[str, str] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class PlotAxis:
     scale: Scale = "linear"
     low: float | None = None
     high: float | None = None
-    ticks: dict[float, str] | None = None
+    ticks: Any = None
 
 
 def names(label: str, texts: list[str], downward: bool = False) -> PlotAxis:
@@ -225,8 +227,9 @@ class ResolvedAxis(NamedTuple):
 
 def scaled(values: np.ndarray, scale: Scale) -> np.ndarray:
     """Return values along a scale; nan where a logarithm has none."""
+    values = np.clip(values, -_LARGEST, _LARGEST)
     if scale == "log":
-        return np.log10(np.where(values > 0, values, np.nan))
+        return np.log10(np.where(values > 0, np.maximum(values, 1 / _LARGEST), np.nan))
     if scale == "symlog":
         return np.sign(values) * np.log1p(np.abs(values) / LINEAR_BELOW)
     return values
@@ -268,7 +271,7 @@ def _values(panel: Panel, side: int) -> np.ndarray:
             parts += [end for end in (one.low, one.high) if end is not None]
     parts += [shape.points[:, side] for shape in panel.shapes]
     values = np.concatenate(parts)
-    return values[np.isfinite(values)]
+    return np.clip(values[np.isfinite(values)], -_LARGEST, _LARGEST)
 
 
 def _resolved(axis: PlotAxis, values: np.ndarray) -> ResolvedAxis:
@@ -289,8 +292,8 @@ def _ticks(low: float, high: float, scale: Scale) -> dict[float, str]:
     """Return about five round values between two limits."""
     if scale == "log":
         decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-        step = -(-len(decades) // 6)
-        whole = {10.0**n: f"10{str(n).translate(_POWERS)}" for n in decades[::step] if low <= 10.0**n <= high}
+        every = -(-len(decades) // 6)
+        whole = {10.0**n: f"10{str(n).translate(_POWERS)}" for n in decades[::every] if low <= 10.0**n <= high}
         if len(whole) > 1:
             return whole
         return {v: f"{v:g}" for n in decades for m in (1, 2, 5) if low <= (v := float(f"{m}e{n}")) <= high}
@@ -298,7 +301,7 @@ def _ticks(low: float, high: float, scale: Scale) -> dict[float, str]:
         top = int(np.ceil(np.log10(max(high, LINEAR_BELOW))))
         return {0.0: "0"} | {10.0**n: f"10{str(n).translate(_POWERS)}" for n in range(-2, top + 1)}
     span = high - low
-    step = 10.0 ** np.floor(np.log10(span / 5)) if span > 0 else 1.0
+    step = float(10.0 ** np.floor(np.log10(span / 5))) if span > 0 else 1.0
     step *= next(m for m in (1, 2, 2.5, 5, 10) if span / (m * step) <= 5.5)
     values = np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) * step
     return {float(f"{v:.12g}") + 0.0: _short(float(f"{v:.12g}") + 0.0) for v in values}
@@ -325,6 +328,6 @@ WHISKER = bars()
 """An error bar in a legend."""
 
 
-def error_bars(series: PlotSeries, low: np.ndarray, high: np.ndarray, along: int = 1) -> PlotSeries:
+def error_bars(series: PlotSeries, low: Any, high: Any, along: int = 1) -> PlotSeries:
     """Return a series with intervals as bars."""
-    return replace(series, low=np.asarray(low, float), high=np.asarray(high, float), along=along, error_bars=True)
+    return replace(series, low=low, high=high, along=along, error_bars=True)

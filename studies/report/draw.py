@@ -176,7 +176,7 @@ def _set_axis(ax: Axes, side: int, resolved: ResolvedAxis) -> None:
     if side and resolved.names:
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", labelsize=7.5 if len(texts) > _CROWDED else 8.5)
-    width = ax.get_position().width * ax.figure.get_figwidth()
+    width = ax.get_window_extent().width / ax.figure.dpi
     if not side and 0.075 * sum(map(len, texts)) + 0.1 * len(texts) > width:
         for label in ax.get_xticklabels():
             label.set(rotation=35, ha="right", rotation_mode="anchor")
@@ -198,7 +198,7 @@ def _draw_series(ax: Axes, one: PlotSeries) -> None:
             )
         else:
             ax.fill_between(one.x, one.low, one.high, color=one.style.colour, alpha=0.2, linewidth=0)
-    above = {"zorder": 5, "clip_on": False} if one.style.hollow else {}
+    above: dict[str, Any] = {"zorder": 5, "clip_on": False} if one.style.hollow else {}
     ax.plot(one.x, one.y, **_line(one.style), **above)
 
 

@@ -219,7 +219,7 @@ def _markers(pixels: np.ndarray, style: MarkStyle) -> Markup:
 
 
 def _shape(shape: Outline, place: _Place) -> Markup:
-    path = _points(place.pixels(*shape.points.T, 0))
+    path = _points(place.pixels(shape.points[:, 0], shape.points[:, 1], 0))
     inside = (
         Markup('<path class="area" opacity="{}" d="{}z"/>').format(shape.style.alpha, path)
         if shape.filled

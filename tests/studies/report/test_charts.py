@@ -189,3 +189,10 @@ def test_a_chart_is_a_file_and_equal_charts_are_equal_files(kind, first):
     grid = chart(panel("a $dollar$ in a title"), None, panel(), panel(), columns=2, share_x="all", share_y="row")
     found = picture(grid, kind)
     assert found.startswith(first) and found == picture(grid, kind) and found != picture(chart(), kind)
+
+
+@pytest.mark.parametrize("values", [[-1.7e308, 1.7e308], [np.nan, np.nan], [np.inf, 1.0], [0.0, 0.0], [1e-320, 1.0]])
+@pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
+def test_numbers_of_any_size_are_drawn(values, scale):
+    wild = chart(Panel("", PlotAxis("x", scale), PlotAxis("y", scale), (PlotSeries(values, values, MarkStyle()),)))
+    assert "nan" not in str(svg_of(wild)).replace("tenant", "") and picture(wild, "png").startswith(b"\x89PNG")
