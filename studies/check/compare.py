@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.files import write_file
 from rftlab.shared.folders import folder_below
 from rftlab.studies.league.league import BUDGETS, points_of, scores
 from rftlab.studies.league.rules import Rules
+from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.results.stats import pooled_interval
 from rftlab.studies.runs.finish import finish_points, threads_of
 from rftlab.studies.runs.limits import Engine
@@ -77,8 +77,8 @@ def compare_estimators(
     results = collect(root, points)
     rows = compared(scores(rules, results.curves, names), names)
     folder.mkdir(exist_ok=True)
-    data = pd.DataFrame(rows).to_csv(index=False, float_format="%.6f").encode()
-    write_file(folder / f"{rules.batch_size}x{rules.rollouts}-{'-'.join(names)[:120]}.csv", data)
+    name = f"{rules.batch_size}x{rules.rollouts}-{'-'.join(names)[:120]}.csv"
+    write_numbers(folder / name, pd.DataFrame(rows))
     for budget in BUDGETS:
         _show(console, rules, [row for row in rows if row.budget == budget])
     for line in results.diverged:

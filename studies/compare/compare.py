@@ -36,7 +36,7 @@ from rftlab.studies.compare.signs import (
 )
 from rftlab.studies.console.tables import plain_table, put, say
 from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
-from rftlab.studies.report.draw import write_numbers
+from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 from rftlab.studies.results.claims import short
 from rftlab.studies.runs import store

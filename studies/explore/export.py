@@ -7,7 +7,8 @@ from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along,
 from rftlab.studies.imported.figures import safe
 from rftlab.studies.report import chart as charts
 from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotSeries
-from rftlab.studies.report.draw import csv_bytes, picture
+from rftlab.studies.report.draw import picture
+from rftlab.studies.report.numbers import csv_bytes
 
 
 def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:

@@ -35,7 +35,7 @@ from rftlab.studies.imported.figures import AXES, named
 from rftlab.studies.imported.groups import RunGroups
 from rftlab.studies.logs.run import FACTS, ImportedRun
 from rftlab.studies.logs.show import TERMS
-from rftlab.studies.report.draw import write_numbers
+from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 from rftlab.studies.runs.about import commit, versions
 from rftlab.studies.runs.progress import steps_of

@@ -24,6 +24,7 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     returns that folder."""
     from rftlab.studies.league.figure import league
     from rftlab.studies.report.draw import save
+    from rftlab.studies.report.numbers import write_numbers
 
     points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)
@@ -32,7 +33,7 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     ranked = table(scored)
     figure, numbers = league(ranked)
     save(figure, folder, "league", numbers)
-    write_file(folder / "scores.csv", scored.to_csv(index=False, float_format="%.6f").encode())
+    write_numbers(folder / "scores.csv", scored)
     text = "\n\n".join(findings(ranked))
     write_file(folder / "findings.txt", (text + "\n").encode())
     _show(console, ranked)

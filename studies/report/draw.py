@@ -29,6 +29,7 @@ from rftlab.studies.report.chart import (
     ResolvedAxis,
     resolve,
 )
+from rftlab.studies.report.numbers import write_numbers
 
 DPI = 160
 _LOOK = {
@@ -59,26 +60,6 @@ def save(chart: Chart, folder: Path, name: str, numbers: pd.DataFrame) -> Path:
     for kind in ("png", "svg"):
         write_file(folder / f"{name}.{kind}", picture(chart, kind))
     return folder / f"{name}.svg"
-
-
-def write_numbers(path: Path, numbers: pd.DataFrame) -> None:
-    """Write a table as CSV; see `csv_bytes`."""
-    write_file(path, csv_bytes(numbers))
-
-
-def csv_bytes(numbers: pd.DataFrame) -> bytes:
-    """Return a table as CSV with six decimals, so that equal numbers give equal bytes. A text that a spreadsheet would
-    compute begins with an apostrophe."""
-    guarded = numbers.copy()
-    for name in guarded.columns:
-        if guarded[name].dtype.kind not in "iufbM":
-            guarded[name] = [_guarded(cell) for cell in guarded[name]]
-    guarded.columns = [_guarded(name) for name in guarded.columns]
-    return guarded.to_csv(index=False, float_format="%.6f", lineterminator="\n").encode()
-
-
-def _guarded(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in ("=", "+", "-", "@") else cell
 
 
 def picture(chart: Chart, kind: str, dpi: int = DPI) -> bytes:

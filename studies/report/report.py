@@ -48,8 +48,9 @@ from rftlab.studies.report.claims import (
     words_of,
 )
 from rftlab.studies.report.claims import rows_of as claim_rows
-from rftlab.studies.report.draw import save, write_numbers
+from rftlab.studies.report.draw import save
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of
+from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.svg import svg_of
 from rftlab.studies.results.claims import SAME
 from rftlab.studies.results.endpoints import agreement

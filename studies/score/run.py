@@ -11,6 +11,7 @@ from rftlab.shared.folders import folder_below
 from rftlab.studies.console.tables import say
 from rftlab.studies.imported.level import is_imported, parse_imported
 from rftlab.studies.report.draw import save
+from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.results.reference import shipped
 from rftlab.studies.runs.finish import threads_of
 from rftlab.studies.runs.progress import steps_of
@@ -58,7 +59,7 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
                 )
             )
     table = pd.concat(tables, ignore_index=True)
-    write_file(folder / "summary.csv", summary(table).to_csv(index=False).encode())
+    write_numbers(folder / "summary.csv", summary(table))
     figure, numbers = score_figure(table)
     show_scores(console, table, summary(table))
     say(console, f"scores: {save(figure, folder, 'scores', numbers)}")

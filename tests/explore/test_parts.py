@@ -194,7 +194,7 @@ def test_files_hold_what_is_shown():
         0.3,
         0.3,
     ]
-    assert picture_of(shown, "rounds", "svg") == picture_of(shown, "rounds", "svg")
+    assert file_of(shown, "rounds", "svg") == file_of(shown, "rounds", "svg")
     assert file_of(shown, "rounds", "png").startswith(b"\x89PNG") and file_of([], "rounds", "csv").count(b"\n") == 1
 
 
