@@ -6,6 +6,9 @@ from rftlab.shared.config.advantage import (
     BATCH_MEAN,
     BATCH_STD,
     BY_RESPONSES,
+    BY_TOKENS,
+    ERROR,
+    GROUP_MEAN,
     GROUP_STD,
     LEAVE_ONE_OUT,
     LENGTH_WEIGHTED,
@@ -13,9 +16,11 @@ from rftlab.shared.config.advantage import (
     NONZERO,
     PASS_AT_K,
     PLAIN,
+    RAW,
     REWARD,
     SECOND_BEST,
     SET_MEAN,
+    UNSCALED,
     ZERO,
     Advantage,
     advantage_rule,
@@ -67,6 +72,8 @@ def other_centres(kind, rewards, starts, group, pool, pool_starts):
     """What takes the place of the mean of each group's baseline set, (G,); empty where nothing does."""
     if kind == LENGTH_WEIGHTED:
         return length_weighted_means(rewards, starts, group, pool_starts.shape[0] - 1)
+    if kind != GROUP_MEAN and kind != LEAVE_ONE_OUT and kind != BATCH_MEAN and kind != NONE:
+        raise UserError("advantage.baseline has a name that no kernel computes")
     return rewards[:0]
 
 
@@ -80,6 +87,8 @@ def whiten_into(kind, values, weights, ddof, eps):
         for i in range(n):
             values[i] = 0.0 if values[i] == mean or n <= ddof else (values[i] - mean) / (std + eps)
         return
+    if kind != BY_TOKENS:
+        raise UserError("advantage.whiten has a name that no kernel computes")
     count, total, spread = 0.0, 0.0, 0.0
     for i in range(n):
         count += weights[i]
@@ -100,6 +109,8 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
     Loops, because numba takes two seconds to compile the assignment of an array to a slice.
     """
     n = out.shape[0]
+    if rule.singleton != RAW and rule.singleton != ZERO and rule.singleton != ERROR:
+        raise UserError("advantage.singleton has a name that no kernel computes")
     if rule.own != 0:
         call_advantage(rule.own, rewards, group, pool, pool_starts, out)
     elif rule.given:
@@ -122,6 +133,8 @@ def advantages_into(rule, rewards, starts, group, pool, pool_starts, given, out)
             nonzero += rewards[i] != 0.0
         for i in range(n):
             out[i] *= n / max(1, nonzero)
+    elif rule.scale != UNSCALED and rule.scale != GROUP_STD:
+        raise UserError("advantage.scale has a name that no kernel computes")
     if rule.whiten != PLAIN:
         lengths = np.empty(n)
         for i in range(n):
@@ -185,6 +198,8 @@ def credit_into(rule, rewards, group, pool, pool_starts, out):
             out[i] = mean
         elif rule.credit == PASS_AT_K:
             out[i] = pass_at_k_credit(rule, rewards[i], mean, stop - start)
+        elif rule.credit != REWARD:
+            raise UserError("advantage.credit has a name that no kernel computes")
         elif stop - start == 1:
             out[i] = (
                 0.0

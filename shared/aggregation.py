@@ -3,12 +3,11 @@
 Shares are computed once per optimiser batch; a micro-batch takes a slice of them, so the split changes nothing.
 """
 
-import math
-
 import numpy as np
 
 from rftlab.shared.config.aggregation import (
     MICRO_BATCH_TOKEN_MEAN,
+    SEQ_MEAN_TOKEN_MEAN,
     SEQ_MEAN_TOKEN_SUM,
     TOKEN_MEAN,
     TOKEN_SUM,
@@ -16,26 +15,33 @@ from rftlab.shared.config.aggregation import (
     aggregation_rule,
 )
 from rftlab.shared.errors import UserError, check
-from rftlab.shared.jit import jit
+from rftlab.shared.jit import inner, jit
+
+
+@inner
+def response_share(rule, length, near, n_tokens, n_rows):
+    """Share of each token of a response of `length` tokens, whose micro-batch has `near` tokens."""
+    if rule.kind == TOKEN_MEAN:
+        return 1.0 / (n_tokens + rule.eps)
+    if rule.kind == TOKEN_SUM:
+        return 1.0 / rule.length
+    if rule.kind == SEQ_MEAN_TOKEN_SUM:
+        return 1.0 / (n_rows * rule.length)
+    if rule.kind == MICRO_BATCH_TOKEN_MEAN:
+        return 1.0 / (-(-n_rows // rule.micro_batch) * (near + rule.eps))
+    if rule.kind != SEQ_MEAN_TOKEN_MEAN:
+        raise UserError("aggregation.kind has a name that no kernel computes")
+    return 1.0 / (n_rows * (length + rule.eps))
 
 
 @jit
 def shares_into(rule, starts, n_tokens, n_rows, out):
     """Fill out (T,) with shares; n_tokens and n_rows count the optimiser batch."""
-    rows, parts = starts.shape[0] - 1, math.ceil(n_rows / rule.micro_batch)
+    rows = starts.shape[0] - 1
     for row in range(rows):
-        length = starts[row + 1] - starts[row]
-        if rule.kind == TOKEN_MEAN:
-            share = 1.0 / (n_tokens + rule.eps)
-        elif rule.kind == TOKEN_SUM:
-            share = 1.0 / rule.length
-        elif rule.kind == SEQ_MEAN_TOKEN_SUM:
-            share = 1.0 / (n_rows * rule.length)
-        elif rule.kind == MICRO_BATCH_TOKEN_MEAN:
-            low = row - row % rule.micro_batch
-            share = 1.0 / (parts * (starts[min(low + rule.micro_batch, rows)] - starts[low] + rule.eps))
-        else:
-            share = 1.0 / (n_rows * (length + rule.eps))
+        low = row - row % rule.micro_batch
+        near = starts[min(low + rule.micro_batch, rows)] - starts[low]
+        share = response_share(rule, starts[row + 1] - starts[row], near, n_tokens, n_rows)
         for t in range(starts[row], starts[row + 1]):
             out[t] = share
 

@@ -6,14 +6,40 @@ import math
 import numpy as np
 
 from rftlab.shared.aggregation import check_starts
-from rftlab.shared.config.correction import GEOMETRIC, LOG_LIMIT, MASK, TOKEN, TRUNCATE, Correction, correction_rule
-from rftlab.shared.errors import check
-from rftlab.shared.jit import jit
+from rftlab.shared.config.correction import (
+    GEOMETRIC,
+    LOG_LIMIT,
+    MASK,
+    NONE,
+    RATIO,
+    SEQUENCE,
+    TOKEN,
+    TRUNCATE,
+    Correction,
+    correction_rule,
+)
+from rftlab.shared.errors import UserError, check
+from rftlab.shared.jit import inner, jit
+
+
+@inner
+def importance_weight(rule, log_weight):
+    """Weight of a token from the log-weight of its level, which is held within +-20."""
+    if rule.level != TOKEN and rule.level != SEQUENCE and rule.level != GEOMETRIC:
+        raise UserError("correction.level has a name that no kernel computes")
+    if rule.kind == NONE or rule.kind == RATIO:
+        return 1.0
+    weight = math.exp(min(max(log_weight, -LOG_LIMIT), LOG_LIMIT))
+    if rule.kind == TRUNCATE:
+        return min(weight, rule.high)
+    if rule.kind != MASK:
+        raise UserError("correction.kind has a name that no kernel computes")
+    return weight if rule.low <= weight <= rule.high else 0.0
 
 
 @jit
 def correction_into(rule, starts, old_logp, sampler_logp, out):
-    """Fill out (T,) with the weights of tokens; log-weights are held within +-20."""
+    """Fill out (T,) with the weights of tokens."""
     for row in range(starts.shape[0] - 1):
         total = 0.0
         for t in range(starts[row], starts[row + 1]):
@@ -21,14 +47,7 @@ def correction_into(rule, starts, old_logp, sampler_logp, out):
         if rule.level == GEOMETRIC:
             total /= max(1, starts[row + 1] - starts[row])
         for t in range(starts[row], starts[row + 1]):
-            log_weight = old_logp[t] - sampler_logp[t] if rule.level == TOKEN else total
-            weight = math.exp(min(max(log_weight, -LOG_LIMIT), LOG_LIMIT))
-            if rule.kind == TRUNCATE:
-                out[t] = min(weight, rule.high)
-            elif rule.kind == MASK:
-                out[t] = weight if rule.low <= weight <= rule.high else 0.0
-            else:
-                out[t] = 1.0
+            out[t] = importance_weight(rule, old_logp[t] - sampler_logp[t] if rule.level == TOKEN else total)
 
 
 def corrections(spec: Correction, starts: np.ndarray, old_logp: np.ndarray, sampler_logp: np.ndarray) -> np.ndarray:

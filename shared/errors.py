@@ -92,9 +92,13 @@ def _shown(value: int) -> str:
 def code_of(choices, value) -> int:
     """Integer code of a choice inside compiled kernels: the place of a name in its Literal, or of a class in its union.
 
-    The constants of kernels are found by it too, so that names are listed once and their order means nothing.
+    The constants of kernels are found by it too, so that names are listed once and their order means nothing. Raises
+    UserError for a value that is no choice.
     """
-    return get_args(choices).index(value)
+    known = get_args(choices)
+    if value not in known:
+        raise UserError(f"{value!r} is unknown; allowed: {', '.join(str(getattr(k, '__name__', k)) for k in known)}")
+    return known.index(value)
 
 
 def check_labels(field: str, labels, n: int) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from rftlab.shared.config.kl import ABS, K1, K2, K3
+from rftlab.shared.config.kl import ABS, K1, K2, K3, NONE
+from rftlab.shared.errors import UserError
 from rftlab.shared.exponential import exp
 from rftlab.shared.jit import inner, jit
 
@@ -13,6 +14,14 @@ def anchor_ratio(rule, logp, ref_logp):
     return exp(min(max(ref_logp - logp, -rule.limit), rule.limit))
 
 
+@inner
+def check_kl(rule):
+    """Raise UserError unless `kl_penalty_at` computes the kind; apart from it, because loops that may raise are
+    slow."""
+    if rule.kind != NONE and rule.kind != K1 and rule.kind != K2 and rule.kind != K3 and rule.kind != ABS:
+        raise UserError("kl.kind has a name that no kernel computes")
+
+
 @jit
 def kl_penalty(rule, logp, ref_logp):
     """Value and derivative with respect to logp; d = logp - ref_logp.
@@ -20,6 +29,7 @@ def kl_penalty(rule, logp, ref_logp):
     k1 = d, k2 = d^2/2, k3 = exp(-d) + d - 1, abs = |d|; where a bound holds k3, its derivative is 0.
     straight_through keeps the value and takes the derivative of k2, which is d.
     """
+    check_kl(rule)
     return kl_penalty_at(rule, logp - ref_logp, anchor_ratio(rule, logp, ref_logp) if rule.kind == K3 else 1.0)
 
 

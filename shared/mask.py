@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, TV
+from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, OF_KL, TV, UNMASKED
+from rftlab.shared.errors import UserError
 from rftlab.shared.jit import inner, jit
 from rftlab.shared.surrogate import surrogate
 
@@ -23,6 +24,8 @@ def diverged(rule, advantage, logp, old_logp):
     p, q = math.exp(logp), math.exp(old_logp)
     if rule.measure == TV:
         return p - q > rule.high if advantage > 0.0 else p - q < -rule.low
+    if rule.measure != OF_KL:
+        raise UserError("mask.measure has a name that no kernel computes")
     distance = q * (old_logp - logp) + (1.0 - q) * math.log((1.0 - q + COV_EPS) / (1.0 - p + COV_EPS))
     return distance > rule.high and p > q if advantage > 0.0 else distance > rule.low and p < q
 
@@ -81,3 +84,5 @@ def mask_into(rules, batch, logp, keys, share, kl_share):
         clip_cov_into(rules, batch, logp, keys, share)
     elif rules.mask.kind == KL_COV:
         kl_cov_into(rules.mask, batch, logp, kl_share)
+    elif rules.mask.kind != UNMASKED:
+        raise UserError("mask is of a kind that no kernel computes")

@@ -8,13 +8,13 @@ import numpy as np
 from rftlab.shared.config.kl import K3, NONE
 from rftlab.shared.config.mask import CLIP_COV, UNMASKED
 from rftlab.shared.config.own import is_own
-from rftlab.shared.config.ratio import PRODUCT, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
+from rftlab.shared.config.ratio import PRODUCT, SEQUENCE, SEQUENCE_TOKEN, TOKEN, TOKEN_LIMIT
 from rftlab.shared.config.surrogate import CLIP, GEOMETRIC_MEAN, OWN
-from rftlab.shared.errors import check
+from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.exponential import exp
 from rftlab.shared.jit import inner, jit
-from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
+from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import mask_into
 from rftlab.shared.own.call import call_surrogate
 from rftlab.shared.own.functions import begin, check_own
@@ -70,6 +70,7 @@ def clip_objective_into(rule, batch, logp, weight):
     Exponentials first, then everything else, in loops that work on several tokens at once: what is to be added up waits
     in blocks. `weight` holds `anchor_ratio` meanwhile.
     """
+    check_kl(rule.kl)
     ones = on_policy(batch, logp)
     ratios = batch.share if ones else ratios_of(rule.ratio, batch, logp)
     if rule.kl.kind == K3:
@@ -127,8 +128,16 @@ def own_objective_into(rule, batch, logp, weight):
 
 
 @inner
+def check_level(level):
+    """Raise UserError unless `log_ratio_of` knows the level."""
+    if level != PRODUCT and level != SEQUENCE and level != SEQUENCE_TOKEN:
+        raise UserError("ratio.level has a name that no kernel computes")
+
+
+@inner
 def log_ratio_of(level, batch, logp, start, stop):
     """Log-ratio of the response with tokens start .. stop-1."""
+    check_level(level)
     total = 0.0
     for t in range(start, stop):
         x = logp[t] - batch.old_logp[t]

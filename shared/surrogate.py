@@ -7,7 +7,8 @@ logp alone.
 
 import math
 
-from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO
+from rftlab.shared.config.surrogate import CISPO, CLIP, DRO, REINFORCE, SAPO, VESPO
+from rftlab.shared.errors import UserError
 from rftlab.shared.exponential import exp
 from rftlab.shared.jit import inner, jit
 
@@ -75,6 +76,8 @@ def surrogate(rule, ratios, advantage, logp, log_ratio):
             False,
             False,
         )
+    if rule.kind != VESPO:
+        raise UserError("surrogate is of a kind that no kernel computes")
     k, lam = (rule.k_positive, rule.lam_positive) if advantage >= 0.0 else (rule.k_negative, rule.lam_negative)
     weight = math.exp(lam + k * held - lam * ratio) * advantage
     return weight * logp, weight, False, False

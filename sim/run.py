@@ -9,6 +9,7 @@ import numpy as np
 
 from rftlab.shared.callbacks import never, noop
 from rftlab.shared.config.own import is_own
+from rftlab.shared.correction import corrections
 from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import rule_of
 from rftlab.shared.own.functions import begin, check_own
@@ -71,6 +72,7 @@ class Plain:
             design.batch_size * (design.rollouts + design.support_rollouts) * design.sampling.tries * design.epochs
         )
         updates, parts = design.epochs * design.minibatches, design.estimator
+        corrections(parts.correction, np.arange(2), np.zeros(1), np.zeros(1))  # all 1 here; refuses an unknown kind
         self.own_calls = is_own(parts.advantage) + updates * is_own(parts.surrogate)
         """Calls of functions of the user's in a round."""
         self.pace = Pace(parts.advantage)

@@ -1,9 +1,9 @@
 """The formulas of a token, for tensors: made from the source of the kernels that compute them, so they stand in one
 place.
 
-`shared` writes surrogates, penalties, a mask's test and a response's part in pass@k as functions of numbers: choices
-between values, the smaller, the larger, exponentials. Read as functions of tensors they need other words for these,
-and nothing else. `formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it
+`shared` writes surrogates, penalties, shares and a mask's test as functions of numbers: choices between values, the
+smaller, the larger, exponentials. Read as functions of tensors they need other words for these, and nothing else.
+`formulas` puts the words in, once for each number type. An `if` that is a statement stays one: it
 asks what the estimator is, which are plain numbers.
 """
 
@@ -18,10 +18,12 @@ from typing import Any
 
 import torch
 
-from rftlab.shared.advantage import any_of_others, pass_at_k_credit
-from rftlab.shared.kl import anchor_ratio, kl_penalty, kl_penalty_at
+from rftlab.shared.aggregation import response_share
+from rftlab.shared.correction import importance_weight
+from rftlab.shared.kl import anchor_ratio, check_kl, kl_penalty, kl_penalty_at
 from rftlab.shared.mask import diverged
-from rftlab.shared.objective import penalty_of
+from rftlab.shared.objective import check_level, penalty_of
+from rftlab.shared.shaping import length_penalty
 from rftlab.shared.surrogate import clip, ratio_of, surrogate, through_ratio
 
 SOURCES = (
@@ -31,11 +33,14 @@ SOURCES = (
     through_ratio,
     kl_penalty,
     kl_penalty_at,
+    check_kl,
     anchor_ratio,
     penalty_of,
     diverged,
-    any_of_others,
-    pass_at_k_credit,
+    check_level,
+    length_penalty,
+    response_share,
+    importance_weight,
 )
 _WORDS = {"min": "_smaller", "max": "_larger"}
 _JOIN: dict[type, type] = {ast.And: ast.BitAnd, ast.Or: ast.BitOr}

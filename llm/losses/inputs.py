@@ -6,9 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from rftlab.llm.losses.groups import wide
-from rftlab.llm.losses.layout import Layout
-from rftlab.llm.losses.prepare import PER_RESPONSE
+from rftlab.llm.losses.layout import Layout, wide
 from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
@@ -17,6 +15,8 @@ Column: TypeAlias = torch.Tensor | np.ndarray | Sequence[float]
 Labels: TypeAlias = torch.Tensor | np.ndarray | Sequence[Any]
 Sets: TypeAlias = tuple[Column, Labels]
 """Rewards (n,) and the labels of their groups (n,)."""
+PER_RESPONSE = ("greedy", "moving_average")
+"""Baselines that a response has one of, wherever rewards lie."""
 without_graph, joined = torch.no_grad, torch.cat
 """For adapters, which have tensors' methods alone."""
 
@@ -54,9 +54,16 @@ def finite(name: str, values: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def column(name: str, values: Column, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Values of a shape, on the device."""
-    found = tensor_of(name, values).to(device, dtype)
+def column(
+    name: str,
+    values: Column,
+    shape: tuple[int, ...],
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Values of a shape; on the device and in the number type, by default where they are and as wide as can be."""
+    found = tensor_of(name, values)
+    found = found.to(device or found.device, dtype or wide(found.device))
     what = f"must have one entry per {'token' if len(shape) > 1 else 'response or token'} {shape}"
     check(tuple(found.shape) == shape, f"{name} {tuple(found.shape)} {what}")
     return found
@@ -68,20 +75,19 @@ def at_tokens(name: str, values: Column | None, layout: Layout, dtype: torch.dty
     return None if values is None else column(name, values, shape, device, dtype)
 
 
-def numbers_of(device: torch.device, *columns: Labels) -> list[torch.Tensor]:
+def numbers_of(*columns: Labels) -> list[torch.Tensor]:
     """Labels as whole numbers; those that are no tensor (verl's are texts) by the order in which they come."""
     if all(isinstance(labels, torch.Tensor) for labels in columns):
         for labels in columns:
             whole = isinstance(labels, torch.Tensor) and not labels.is_floating_point()
             check(whole, f"group of type {getattr(labels, 'dtype', None)}; allowed: whole numbers or texts")
-        return [torch.as_tensor(labels).to(device, torch.int64) for labels in columns]
+        return [torch.as_tensor(labels).to(torch.int64) for labels in columns]
     seen: dict[Any, int] = {}
     lists = [labels.tolist() if isinstance(labels, torch.Tensor | np.ndarray) else list(labels) for labels in columns]
     for label in (label for labels in lists for label in labels if not isinstance(label, str | int | np.integer)):
         raise UserError(f"group has the label {label!r:.40}; allowed: whole numbers or texts")
     return [
-        torch.tensor([seen.setdefault(label, len(seen)) for label in labels], dtype=torch.int64, device=device)
-        for labels in lists
+        torch.tensor([seen.setdefault(label, len(seen)) for label in labels], dtype=torch.int64) for labels in lists
     ]
 
 
@@ -138,27 +144,23 @@ def check_baseline(estimator: Estimator, layout: Layout, given: Given) -> torch.
     shapes = [tokens] * of_tokens + [(layout.n_rows,)] * (spec.baseline != "value")
     allowed = " or ".join(map(str, shapes))
     check(tuple(found.shape) in shapes, f"baseline {tuple(found.shape)}; allowed: {allowed}")
-    return found if tuple(found.shape) == tokens else finite("baseline", found)
+    return (found if tuple(found.shape) == tokens else finite("baseline", found)).to(wide(found.device))
 
 
-def sets_given(rewards: torch.Tensor, given: Given) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None]:
-    """Group numbers of the responses with shaped rewards (R,), and the baseline sets where they are not these
-    rewards."""
-    device, n = rewards.device, rewards.shape[0]
+def labels_of(given: Given, n: int) -> list[torch.Tensor]:
+    """Labels of the responses (n,), and of what else is in their baseline sets, as whole numbers."""
     parts = [part for part in (given.pool, given.support) if part is not None]
     pairs = all(isinstance(part, tuple | list) and len(part) == 2 for part in parts)
     check(pairs, "pool or support is no pair; allowed: (rewards, labels)")
     if given.group is None:
         check(not parts, "pool or support without group; allowed: with group")
-        return torch.zeros(n, dtype=torch.int64, device=device), None
-    number, *others = numbers_of(device, given.group, *(labels for _, labels in parts))
+        return [torch.zeros(n, dtype=torch.int64)]
+    number, *others = numbers_of(given.group, *(labels for _, labels in parts))
     check(tuple(number.shape) == (n,), f"group {tuple(number.shape)} must have one entry per response {(n,)}")
-    if not parts:
-        return number, None
-    shapes = [tuple(labels.shape) for labels in others]
-    columns = [
-        finite("pool or support", column("pool or support", values, shape, device, wide(device)))
-        for (values, _), shape in zip(parts, shapes, strict=True)
-    ]
-    own = ([rewards], [number]) if given.pool is None else ([], [])
-    return number, (torch.cat([*own[0], *columns]), torch.cat([*own[1], *others]))
+    return [number, *others]
+
+
+def sets_of(given: Given, shapes: list[tuple[int, ...]]) -> list[torch.Tensor]:
+    """Rewards of a pool and of support, in the shapes of their labels."""
+    parts = [part for part in (given.pool, given.support) if part is not None]
+    return [column("pool or support", values, tuple(shape)) for (values, _), shape in zip(parts, shapes, strict=True)]

@@ -11,6 +11,11 @@ import torch
 from rftlab.shared.errors import check
 
 
+def wide(device: torch.device) -> torch.dtype:
+    """The number type of rewards and advantages: float64, where a device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 @dataclass(frozen=True)
 class Padded:
     """Responses as rows."""

@@ -3,10 +3,10 @@
 import torch
 
 from rftlab.llm.losses.formulas import formulas
-from rftlab.llm.losses.groups import wide
-from rftlab.llm.losses.layout import Layout
+from rftlab.llm.losses.layout import Layout, wide
 from rftlab.llm.losses.prepare import FrozenBatch
 from rftlab.shared.config.mask import CLIP_COV, DIVERGENCE, DRIFT, KL_COV, UNMASKED, MaskRule
+from rftlab.shared.errors import check
 from rftlab.shared.estimator import Rule
 from rftlab.shared.mask import COV_EPS
 
@@ -49,7 +49,7 @@ def masked(
         keys = torch.rand_like(covariance) if keys is None else keys.to(covariance)
         dropped = candidate & _first(layout, torch.where(candidate, keys, torch.inf), mask)
     else:
-        assert mask.kind == KL_COV
+        check(mask.kind == KL_COV, "mask is of a kind that no kernel computes")
         covariance = torch.where(layout.shown, _covariance(layout, batch, logp, 0.0), -torch.inf)
         return batch._replace(kl_share=torch.where(_first(layout, -covariance, mask), batch.kl_share, 0.0))
     return batch._replace(share=torch.where(dropped, 0.0, batch.share))

@@ -5,25 +5,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rftlab.llm.losses.groups import wide
+from rftlab.llm.losses.credit import advantages_of, tells_tokens_apart
 from rftlab.llm.losses.inputs import (
     Column,
     Given,
     Labels,
     Sets,
     at_tokens,
-    check_baseline,
-    check_rewards,
     check_tokens,
     column,
     finite,
     in_reward,
-    sets_given,
     tensor_of,
 )
-from rftlab.llm.losses.layout import Layout, check_starts, layout_of
+from rftlab.llm.losses.layout import Layout, check_starts, layout_of, wide
 from rftlab.llm.losses.masks import masked
-from rftlab.llm.losses.prepare import Count, advantages_of, freeze, shaped, tells_tokens_apart
+from rftlab.llm.losses.prepare import Count, freeze
 from rftlab.llm.losses.weights import Flag, TensorWeights, weights_of
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator, rule_of
@@ -57,24 +54,11 @@ class _Objective(torch.autograd.Function):
         return slope.to(weight.dtype) * weight, None, None
 
 
-def _from_rewards(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
-    """Advantages of responses or tokens."""
-    check_rewards(estimator, given)
-    assert given.rewards is not None
-    device = layout.shown.device
-    rewards = finite("rewards", column("rewards", given.rewards, (layout.n_rows,), device, wide(device)))
-    rewards = shaped(estimator, layout, rewards, old_logp, ref_logp)
-    group, pool = sets_given(rewards, given)
-    baseline = check_baseline(estimator, layout, given)
-    rewards_T = at_tokens("token_rewards", given.token_rewards, layout, rewards.dtype)
-    return advantages_of(estimator.advantage, layout, rewards, group, pool, baseline, rewards_T)
-
-
 def _advantage(estimator: Estimator, layout: Layout, given: Given, old_logp, ref_logp) -> torch.Tensor:
     """Advantages that broadcast to the tokens."""
     shape, by_token = tuple(layout.shown.shape), tells_tokens_apart(estimator.advantage, given.token_rewards)
     if given.advantages is None:
-        found = _from_rewards(estimator, layout, given, old_logp, ref_logp)
+        found = advantages_of(estimator, layout, given, old_logp, ref_logp)
     else:
         sets = given.rewards is None and given.pool is None and given.support is None
         check(sets, "advantages are given; allowed: without rewards, pool, support")
@@ -241,7 +225,7 @@ def advantages(
     check(isinstance(estimator, Estimator), f"estimator {estimator!r}; allowed: an Estimator (names: rftlab.losses)")
     spec, found = estimator.advantage, tensor_of("rewards", rewards)
     check(found.ndim == 1, f"rewards {tuple(found.shape)}; allowed: (responses,)")
-    of_lengths = spec.baseline == "length_weighted" or spec.whiten == "tokens" or estimator.length.coef > 0
+    of_lengths = spec.of_lengths or estimator.length.coef > 0
     looks = tells_tokens_apart(spec, token_rewards) or token_rewards is not None or of_lengths or in_reward(estimator)
     check(not looks or mask is not None or starts is not None, "this estimator needs mask (it looks at tokens)")
     check(not in_reward(estimator) or old_logp is not None, "this estimator needs old_logp (its KL penalty)")
@@ -254,5 +238,5 @@ def advantages(
     given = Given(found, group, ref_logp=ref_logp, pool=pool, support=support)
     given = given._replace(baseline=baseline, token_rewards=token_rewards)
     old, ref = (at_tokens(name, part, layout, real) for name, part in (("old_logp", old_logp), ("ref_logp", ref_logp)))
-    out = _from_rewards(estimator, layout, given, old, ref)
+    out = advantages_of(estimator, layout, given, old, ref)
     return out.to(found.dtype if found.is_floating_point() else real)

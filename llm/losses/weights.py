@@ -100,6 +100,7 @@ def _clip(rule: Rule, layout: Layout, batch: FrozenBatch, logp: torch.Tensor) ->
 
 def _log_ratio(rule: Rule, layout: Layout, gap: torch.Tensor) -> torch.Tensor:
     """Log-ratio of each response, at its tokens."""
+    formulas(gap.dtype).check_level(rule.ratio.level)
     if rule.ratio.level == PRODUCT:
         return layout.spread(layout.rows(gap.clamp(-TOKEN_LIMIT, TOKEN_LIMIT)))
     return layout.spread(layout.rows(gap) / layout.divisor)

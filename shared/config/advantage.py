@@ -18,6 +18,7 @@ REWARD = code_of(CreditKind, "reward")
 SET_MEAN = code_of(CreditKind, "set_mean")
 PASS_AT_K = code_of(CreditKind, "pass_at_k")
 NONE = code_of(BaselineKind, "none")
+GROUP_MEAN = code_of(BaselineKind, "group_mean")
 LEAVE_ONE_OUT = code_of(BaselineKind, "leave_one_out")
 LENGTH_WEIGHTED = code_of(BaselineKind, "length_weighted")
 SECOND_BEST = code_of(BaselineKind, "second_best")
@@ -26,13 +27,16 @@ GREEDY = code_of(BaselineKind, "greedy")
 MOVING_AVERAGE = code_of(BaselineKind, "moving_average")
 VALUE = code_of(BaselineKind, "value")
 OPTIMAL = code_of(BaselineKind, "optimal")
+UNSCALED = code_of(ScaleKind, "none")
 GROUP_STD = code_of(ScaleKind, "group_std")
 BATCH_STD = code_of(ScaleKind, "batch_std")
 NONZERO = code_of(ScaleKind, "nonzero")
 PLAIN = code_of(WhitenKind, "none")
 BY_TOKENS = code_of(WhitenKind, "tokens")
 BY_RESPONSES = code_of(WhitenKind, "responses")
+RAW = code_of(SingletonRule, "raw")
 ZERO = code_of(SingletonRule, "zero")
+ERROR = code_of(SingletonRule, "error")
 """What kernels compare with."""
 
 
@@ -114,6 +118,11 @@ class Advantage:
     def of_group(self) -> bool:
         """Whether a group of one needs the singleton rule."""
         return self.baseline in get_args(GroupBaseline) or self.scale == "group_std"
+
+    @property
+    def of_lengths(self) -> bool:
+        """Whether it asks how long responses are."""
+        return self.baseline == "length_weighted" or self.whiten == "tokens"
 
     @property
     def of_tokens(self) -> bool:

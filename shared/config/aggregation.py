@@ -16,6 +16,7 @@ EmptyRule = Literal["skip", "count"]
 TOKEN_MEAN = code_of(AggregationKind, "token_mean")
 TOKEN_SUM = code_of(AggregationKind, "token_sum")
 SEQ_MEAN_TOKEN_SUM = code_of(AggregationKind, "seq_mean_token_sum")
+SEQ_MEAN_TOKEN_MEAN = code_of(AggregationKind, "seq_mean_token_mean")
 MICRO_BATCH_TOKEN_MEAN = code_of(AggregationKind, "micro_batch_token_mean")
 
 
@@ -68,6 +69,7 @@ class AggregationRule(NamedTuple):
 
 def aggregation_rule(spec: Aggregation) -> AggregationRule:
     """The numbers that kernels take."""
+    check_choice("aggregation.empty", spec.empty, ("skip", "count"))
     length = 1.0 if spec.length is None else float(spec.length)
     kind, count_empty = code_of(AggregationKind, spec.kind), spec.empty == "count" or spec.micro_batch is not None
     return AggregationRule(kind, length, float(spec.eps), count_empty, spec.micro_batch or 1)

@@ -13,6 +13,7 @@ TRUNCATE = code_of(CorrectionKind, "truncate")
 MASK = code_of(CorrectionKind, "mask")
 RATIO = code_of(CorrectionKind, "ratio")
 TOKEN = code_of(CorrectionLevel, "token")
+SEQUENCE = code_of(CorrectionLevel, "sequence")
 GEOMETRIC = code_of(CorrectionLevel, "geometric")
 LOG_LIMIT = 20.0
 

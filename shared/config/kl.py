@@ -66,6 +66,8 @@ class KLRule(NamedTuple):
 
 def kl_rule(spec: KL) -> KLRule:
     """The numbers that kernels take."""
+    check_choice("kl.place", spec.place, ("loss", "reward"))
+    check_choice("kl.anchor", spec.anchor, ("base", "old"))
     limits = (LOG_RATIO_LIMIT, K3_LIMIT) if spec.bounded else (math.inf, math.inf)
     in_loss, in_reward = (float(spec.coef) if spec.place == place else 0.0 for place in ("loss", "reward"))
     return KLRule(

@@ -88,6 +88,7 @@ DRIFT = code_of(Mask, Drift)
 CLIP_COV = code_of(Mask, ClipCov)
 KL_COV = code_of(Mask, KLCov)
 TV = code_of(Measure, "tv")
+OF_KL = code_of(Measure, "kl")
 
 
 class MaskRule(NamedTuple):

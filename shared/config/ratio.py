@@ -7,6 +7,7 @@ from rftlab.shared.errors import check, check_choice, code_of
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
 TOKEN = code_of(RatioLevel, "token")
+SEQUENCE = code_of(RatioLevel, "sequence")
 SEQUENCE_TOKEN = code_of(RatioLevel, "sequence_token")
 PRODUCT = code_of(RatioLevel, "product")
 TOKEN_LIMIT = 20.0

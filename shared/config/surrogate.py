@@ -127,6 +127,7 @@ CISPO = code_of(Surrogate, Cispo)
 SAPO = code_of(Surrogate, Sapo)
 DRO = code_of(Surrogate, Dro)
 GEOMETRIC_MEAN = code_of(Surrogate, GeometricMean)
+VESPO = code_of(Surrogate, Vespo)
 OWN = code_of(Surrogate, OwnSurrogate)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 
 from rftlab.shared.averages import average_of
 from rftlab.shared.config.advantage import GREEDY, MOVING_AVERAGE, OPTIMAL, VALUE
+from rftlab.shared.errors import UserError
 from rftlab.shared.jit import inner
 from rftlab.sim.policy.spelling import most_likely
 from rftlab.sim.policy.style import length_of, side_of
@@ -128,4 +129,4 @@ def find_baseline(contexts, plan, kind, memory, view, row, context, other):
         return value_of(contexts, memory.critic, context)
     if kind == MOVING_AVERAGE:
         return average_of(memory.averages, context)
-    return 0.0
+    raise UserError("advantage.baseline has a name that the simulator does not find")

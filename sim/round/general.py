@@ -67,7 +67,9 @@ def sample_try(contexts, plan, choices, rule, state, memory, trainer, sampler, r
     if rule.advantage.baseline == OPTIMAL and plan.interference > 0.0:
         find_others(contexts, plan, round_index, batch, ragged.uniform, others)
     for row in range(batch.shape[0]):
-        given = find_baseline(contexts, plan, rule.advantage.baseline, memory, trainer, row, batch[row], others[row])
+        given, kind = 0.0, rule.advantage.baseline
+        if rule.advantage.given:
+            given = find_baseline(contexts, plan, kind, memory, trainer, row, batch[row], others[row])
         given_of[first[at + row] : first[at + row + 1]] = given
         if rule.advantage.baseline == GREEDY:
             memory.spent[0] += 1

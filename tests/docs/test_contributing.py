@@ -50,6 +50,31 @@ def test_an_estimator_is_added_by_what_the_page_says(copy):
         name, *rest = shlex.split(line)
         done = subprocess.run([*COMMAND[name], *rest], cwd=copy, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    pytest.importorskip("torch")
+    found = subprocess.run([sys.executable, "-c", MEDIAN], cwd=copy, env=environment, capture_output=True, text=True)
+    assert found.stdout.split() == ["-1.0", "0.0", "2.0", "0.0", "-3.0", "4.0"], found.stderr[-3000:]
+
+
+def test_a_name_without_a_kernel_is_refused(copy):
+    """What steps 1 and 3 to 5 alone make never trains another estimator."""
+    for block in blocks_of(PAGE):
+        if block.language == "diff" and "--- shared/advantage.py" not in block.text:
+            edit(copy, block.text)
+    pytest.importorskip("torch")
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = subprocess.run([sys.executable, "-c", MEDIAN], cwd=copy, env=environment, capture_output=True, text=True)
+    assert found.returncode and "advantage.baseline has a name that no kernel computes" in found.stderr
+
+
+MEDIAN = """
+import rftlab as rl
+spec = rl.Estimator(rl.Advantage("median"))
+print(*rl.losses.advantages([1.0, 2.0, 4.0, 5.0, 2.0, 9.0], [0, 0, 0, 1, 1, 1], estimator=spec).tolist())
+"""
+
+
+def test_a_copy_is_what_its_commands_run(copy):
+    environment = os.environ | {"PYTHONPATH": str(copy)}
     where = [sys.executable, "-c", "import rftlab; print(rftlab.__file__)"]
     found = subprocess.run(where, cwd=copy, env=environment, capture_output=True, text=True).stdout
     assert Path(found.strip()).is_relative_to(copy)

@@ -10,8 +10,13 @@ torch = pytest.importorskip("torch")
 
 # ruff: noqa: E402 (what needs torch is imported where there is one)
 import rftlab as rl
+from rftlab.llm.losses.credit import on_cpu
+from rftlab.shared.advantage import advantages
 from rftlab.shared.config.mask import Unmasked
+from rftlab.shared.config.shaping import Length
 from rftlab.shared.config.surrogate import Clip
+from rftlab.shared.pool import pool_of
+from rftlab.shared.prepare import shaped_rewards
 from rftlab.studies.cards import PRESETS
 from tests.support.checks import naive, naive_objective
 from tests.support.docs.pages import run_page
@@ -178,6 +183,34 @@ def test_labels_may_be_texts_and_support_feeds_the_sets_alone():
     assert torch.equal(more, rl.losses.advantages(rewards, group, pool=pool, estimator="dr_grpo"))
 
 
+LONG = {
+    "opo": rl.preset("opo"),
+    "token whitening": rl.Estimator(rl.Advantage("group_mean", whiten="tokens")),
+    "length penalty": replace(rl.preset("dapo"), length=Length(0.5, 5, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_lengths_count_the_tokens_that_a_mask_shows(name):
+    """Padded, packed with the same holes, and packed without what is hidden: one estimator, which looks at lengths."""
+    for rng in seeds(9, 5):
+        _, _, rewards, mask, group = arguments_of(rng)
+        mask = mask & (torch.from_numpy(rng.random((12, 7))) < 0.7)
+        kept = {"group": group, "estimator": LONG[name]}
+        lengths = mask.sum(1).numpy()
+        starts, logp = np.concatenate([[0], lengths.cumsum()]), np.zeros(lengths.sum())
+        shaped = shaped_rewards(LONG[name], rewards.numpy(), starts, logp)
+        pool = pool_of(3, (shaped, group.numpy()))
+        expected = advantages(LONG[name].advantage, shaped, group.numpy(), pool, starts=starts)
+        for where in (
+            {"mask": mask},
+            {"mask": mask.flatten(), "starts": torch.arange(0, 85, 7)},
+            {"starts": torch.from_numpy(starts)},
+        ):
+            found = rl.losses.advantages(rewards, **kept, **where)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("starts", [[0.0, 2.0], [[0, 2]], [], "x", [False, True]], ids=str)
 def test_offsets_that_are_none_are_refused(starts):
     for call in (
@@ -219,7 +252,7 @@ def test_a_batch_in_which_no_token_counts_teaches_nothing(name):
         ("rloo", {"logp": torch.zeros(12, 7, dtype=torch.int64)}, "logp of type torch.int64; allowed: floating point"),
         ("rloo", {"advantages": torch.ones(12)}, "advantages are given; allowed: without rewards"),
         ("pkpo", {"rewards": torch.full((12,), 0.5)}, "needs rewards that are 0 or 1"),
-        ("rloo", {"pool": (torch.ones(1), torch.zeros(1, dtype=torch.int64))}, "a group has an empty baseline set"),
+        ("rloo", {"pool": (torch.ones(1), torch.zeros(1, dtype=torch.int64))}, "group 1 has an empty baseline set"),
         (3, {}, "estimator 3; allowed: an Estimator"),
         ("rloo", {"rewards": ["good"] * 12}, "rewards is a list of something else; allowed: numbers, a tensor"),
         ("rloo", {"rewards": [None] * 12}, "rewards is a list of something else"),
@@ -250,16 +283,30 @@ def test_bad_input_is_one_line(estimator, changed, message):
         rl.losses.objective(**arguments, estimator=estimator)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_gpu_never_waits(name):
-    """On a device that holds no numbers: every question about one is an error, and so is a tensor of the CPU."""
-    estimator, at = PRESETS[name], {"device": "meta"}
+def on_a_device(estimator, at):
+    """Tokens (8, 5) on a device that holds no numbers: every question about one is an error, and so is a tensor of
+    the CPU."""
     tokens = [torch.randn(8, 5, **at).requires_grad_(i == 0) for i in range(5)]
     rest = {"ref_logp": tokens[2]} if estimator.kl.kind != "none" else {}
     rest |= {"sampler_logp": tokens[3]} if estimator.correction.kind != "none" else {}
     rest |= {"entropy": tokens[4]} if estimator.entropy else {}
     if estimator.advantage.given:
         rest["baseline"] = tokens[2] if estimator.advantage.baseline == "value" else tokens[2][:, 0]
+    return tokens, rest
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_gpu_is_asked_once_and_never_about_a_token(name, monkeypatch):
+    """Its rewards, and what else has one entry per response, come over together; the rest stays where it is."""
+    estimator, at, copies = PRESETS[name], {"device": "meta"}, []
+    tokens, rest = on_a_device(estimator, at)
+
+    def brought(columns):
+        assert all(tuple(part.shape) == (8,) for part in columns)
+        copies.append([part.device.type for part in columns])
+        return [np.arange(8.0) % 2 if part.is_floating_point() else np.zeros(8, int) for part in columns]
+
+    monkeypatch.setattr("rftlab.llm.losses.credit.on_cpu", brought)
     rewards, group, mask = torch.rand(8, **at), torch.zeros(8, dtype=torch.int64, **at), tokens[4] > 0
     found = rl.losses.objective(*tokens[:2], rewards, mask, group, **rest, estimator=name)
     found.backward()
@@ -268,6 +315,34 @@ def test_a_gpu_never_waits(name):
     flat = {key: value.flatten() if value.ndim == 2 else value for key, value in rest.items()}
     packed = [part.flatten() for part in tokens[:2]]
     assert rl.losses.objective(*packed, rewards, None, group, starts=starts, **flat, estimator=name).ndim == 0
+    assert len(copies) == (0 if estimator.advantage.by_token else 2)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_gpu_is_not_asked_where_rewards_lie_on_the_cpu(name):
+    """But by an estimator that looks at lengths or at a KL penalty in the reward, which only the device knows."""
+    estimator, at = PRESETS[name], {"device": "meta"}
+    tokens, rest = on_a_device(estimator, at)
+    rest |= {"baseline": torch.rand(8)} if estimator.advantage.given and not estimator.advantage.by_token else {}
+    asks = estimator.advantage.of_lengths or estimator.length.coef > 0 or estimator.kl.place == "reward"
+    arguments = (*tokens[:2], torch.arange(8) % 2, tokens[4] > 0, torch.zeros(8, dtype=torch.int64))
+    if asks and not estimator.advantage.by_token:
+        with pytest.raises(NotImplementedError, match="meta tensor"):
+            rl.losses.objective(*arguments, **rest, estimator=name)
+    else:
+        assert rl.losses.objective(*arguments, **rest, estimator=name).device.type == "meta"
+
+
+def test_one_copy_brings_columns_of_any_type():
+    """Bytes of several columns behind one another, as a device sends them."""
+    columns = [torch.tensor([1.5, -2.0]), torch.tensor([2**60 + 1]), torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)]
+
+    class Away(torch.Tensor):
+        device = torch.device("cuda")
+
+    found = on_cpu([part.as_subclass(Away) for part in columns])
+    for part, values in zip(columns, found, strict=True):
+        assert values.dtype in (np.float64, np.int64) and part.numpy().tolist() == values.tolist()
 
 
 PAGE = (ROOT / "docs" / "losses.md").read_text()

@@ -7,22 +7,18 @@ from functools import partial
 import numpy as np
 import torch
 
-from rftlab.llm.losses import groups as tensor_groups
+from rftlab.llm.losses.credit import advantages_of, response_advantages, shaped, tells_tokens_apart, token_advantages_of
 from rftlab.llm.losses.formulas import formulas
+from rftlab.llm.losses.inputs import Given
 from rftlab.llm.losses.layout import Layout, layout_of
 from rftlab.llm.losses.masks import masked
 from rftlab.llm.losses.prepare import (
     FrozenBatch,
-    advantages_of,
     corrections_of,
     freeze,
-    shaped,
     shares_of,
-    tells_tokens_apart,
-    token_advantages_of,
 )
 from rftlab.llm.losses.weights import weights_of
-from rftlab.shared.config.advantage import advantage_rule
 from rftlab.shared.config.kl import kl_rule
 from rftlab.shared.config.ratio import ratio_rule
 from rftlab.shared.config.surrogate import surrogate_rule
@@ -95,17 +91,9 @@ def place_of(batch: Batch, padded: bool) -> Place:
 
 def advantages(padded, spec, rewards, group, pool, *, starts=None, baseline=None):
     REAL.advantages(spec, np.asarray(rewards, dtype=np.float64), group, pool, starts=starts, baseline=baseline)
-    starts = np.arange(len(rewards) + 1) if starts is None else starts
-    lengths, given = labels(np.diff(starts)), None if baseline is None else column(baseline)
-    groups = tensor_groups.groups_of(labels(group), column(rewards), of_pool(pool))
-    return tensor_groups.response_advantages(spec, column(rewards), groups, lengths, given).numpy()
-
-
-def whiten(spec, values, weights):
-    if spec.whiten == "none":
-        return np.array(values, dtype=np.float64)
-    kind = advantage_rule(spec).whiten
-    return tensor_groups.whitened(kind, column(values), column(weights), spec.ddof, spec.eps).numpy()
+    place = Place(np.arange(len(rewards) + 1) if starts is None else starts, padded)
+    given, values = Given(group=labels(group), pool=of_pool(pool)), None if baseline is None else column(baseline)
+    return response_advantages(spec, place.layout, column(rewards), given, values).numpy()
 
 
 def token_advantages(padded, spec, rewards, starts, baseline=None):
@@ -121,7 +109,7 @@ def shares(padded, spec, starts, n_tokens=None, n_rows=None):
 def corrections(padded, spec, starts, old_logp, sampler_logp):
     place = Place(starts, padded)
     found = corrections_of(spec, place.layout, place.tensor(old_logp), place.tensor(sampler_logp))
-    return np.ones(starts[-1]) if found is None else place.numbers(found)
+    return place.numbers(found)
 
 
 def shaped_rewards(padded, estimator, rewards, starts, old_logp, ref_logp=None):
@@ -159,8 +147,8 @@ def prepare(
         of_rows = len(baseline) == len(rewards) and spec.baseline != "value"
         baseline = column(baseline) if of_rows else place.tensor(baseline)
     sets = None if pool is None else of_pool(pool)
-    arguments = (spec, place.layout, shaped_R, labels(group), sets, baseline, place.maybe(token_rewards))
-    found = advantages_of(*arguments)
+    given = Given(rewards, labels(group), pool=sets, baseline=baseline, token_rewards=place.maybe(token_rewards))
+    found = advantages_of(Estimator(spec), place.layout, given._replace(rewards=shaped_R), None, None)
     found = found if by_token else place.layout.spread(found)
     return batch_from_advantages(padded, estimator, place.numbers(found), starts, old_logp, ref_logp, **rest)
 
@@ -203,7 +191,7 @@ def tensor_api(padded: bool) -> Api:
         objective_and_weights,
     )
     made = {function.__name__: partial(function, padded) for function in laid_out}
-    return replace(REAL, whiten=whiten, surrogate=surrogate, kl_penalty=kl_penalty, **made)
+    return replace(REAL, surrogate=surrogate, kl_penalty=kl_penalty, **made)
 
 
 def needed(estimator: Estimator, batch: Batches, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -1,0 +1,135 @@
+"""Advantages from rewards.
+
+Those of responses are found by `rftlab.shared.advantage`, on the CPU: R numbers, once for each batch. Rewards on a GPU
+come over in one copy, with whatever else has one entry per response; rewards on the CPU cost no wait. Advantages that
+differ from token to token are found where the tokens are.
+"""
+
+import numpy as np
+import torch
+
+from rftlab.llm.losses.formulas import formulas
+from rftlab.llm.losses.inputs import (
+    PER_RESPONSE,
+    Given,
+    at_tokens,
+    check_baseline,
+    check_rewards,
+    column,
+    finite,
+    labels_of,
+    sets_of,
+)
+from rftlab.llm.losses.layout import Layout, wide
+from rftlab.shared.advantage import WHITEN_EPS, advantages
+from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.kl import NONE
+from rftlab.shared.errors import check
+from rftlab.shared.estimator import Estimator, rule_of
+from rftlab.shared.pool import pool_of
+
+
+def on_cpu(columns: list[torch.Tensor]) -> list[np.ndarray]:
+    """Columns of responses as arrays of float64 or int64; one copy brings all that lie on a device."""
+    away = [part.contiguous().view(torch.uint8) for part in columns if part.device.type != "cpu"]
+    sizes = [part.shape[0] for part in away]
+    brought = iter(torch.cat(away).cpu().split(sizes) if away else ())
+    here = (part if part.device.type == "cpu" else next(brought).clone().view(part.dtype) for part in columns)
+    return [part.to(torch.float64 if part.is_floating_point() else torch.int64).numpy() for part in here]
+
+
+def shaped(
+    estimator: Estimator,
+    layout: Layout,
+    rewards: torch.Tensor,
+    old_logp: torch.Tensor | None,
+    ref_logp: torch.Tensor | None,
+) -> torch.Tensor:
+    """Rewards (R,) after the length penalty and a KL penalty in the reward; on the tokens' device where there is
+    one."""
+    rule, device = rule_of(estimator), layout.shown.device
+    if rule.shaping.coef > 0:
+        rewards = rewards.to(device)
+        rewards = rewards - formulas(rewards.dtype).length_penalty(rule.shaping, layout.lengths.to(rewards.dtype))
+    if rule.kl.kind != NONE and rule.kl.in_reward > 0 and old_logp is not None and ref_logp is not None:
+        kl, _ = formulas(old_logp.dtype).kl_penalty(rule.kl, old_logp, ref_logp)
+        rewards = rewards.to(device) - rule.kl.in_reward * layout.rows(kl).to(rewards.dtype)
+    return rewards
+
+
+def response_advantages(
+    spec: Advantage,
+    layout: Layout,
+    rewards: torch.Tensor,
+    given: Given,
+    baseline: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Advantages (R,), on the tokens' device, of shaped rewards (R,), against the sets that are given; baseline (R,):
+    where it comes from elsewhere."""
+    mine, *others = labels_of(given, rewards.shape[0])
+    sets = [("pool or support", part) for part in sets_of(given, [labels.shape for labels in others])]
+    reals = [("rewards", rewards), *([] if baseline is None else [("baseline", baseline)]), *sets]
+    lengths = [layout.lengths] if spec.of_lengths else []
+    brought = on_cpu([*(part for _, part in reals), mine, *others, *lengths])
+    for (name, _), values in zip(reals, brought, strict=False):
+        check(bool(np.isfinite(values).all()), f"{name} has numbers that are not finite; allowed: finite ones")
+    (rewards_R, *pools), rest = brought[: len(reals)], brought[len(reals) :]
+    baseline_R = None if baseline is None else pools.pop(0)
+    starts = np.concatenate([[0], np.cumsum(rest.pop())]) if lengths else None
+    known, number = np.unique(np.concatenate(rest), return_inverse=True)
+    group_R, *numbers = np.split(number, np.cumsum([len(labels) for labels in rest])[:-1])
+    parts = list(zip(pools, numbers, strict=True))
+    pool = pool_of(len(known), *([] if given.pool is not None else [(rewards_R, group_R)]), *parts)
+    found = advantages(spec, rewards_R, group_R, pool, starts=starts, baseline=baseline_R)
+    return torch.from_numpy(found).to(layout.shown.device, wide(layout.shown.device))
+
+
+def token_advantages_of(
+    spec: Advantage, layout: Layout, token_rewards: torch.Tensor, baseline: torch.Tensor | None
+) -> torch.Tensor:
+    """`rftlab.shared.credit.token_advantages`: rewards to go or generalised advantage estimation, from rewards and
+    baselines at tokens."""
+    values = torch.zeros_like(token_rewards) if baseline is None else layout.clean(baseline + 0.0 * token_rewards)
+    if spec.baseline == "value":
+        delta = token_rewards + spec.gamma * layout.after(values) - values
+        out = layout.following(delta, spec.gamma * spec.lam)
+    else:
+        out = layout.following(token_rewards, spec.gamma) - values
+    if spec.whiten == "none":
+        return out
+    check(spec.whiten == "tokens", f"advantage.whiten = {spec.whiten!r}: not per token")
+    out, count = layout.clean(out), layout.shown.sum().to(out.dtype)
+    gap = layout.clean(out - out.sum() / (count + WHITEN_EPS))
+    spread = (gap**2).sum() / (count + WHITEN_EPS) * count / (count - 1.0)
+    return torch.where(count > 1, gap / (spread + WHITEN_EPS).sqrt(), 0.0)
+
+
+def tells_tokens_apart(spec: Advantage, token_rewards: object) -> bool:
+    """Whether advantages differ from token to token, with or without rewards at tokens."""
+    return spec.by_token or (token_rewards is not None and spec.of_tokens)
+
+
+def advantages_of(
+    estimator: Estimator,
+    layout: Layout,
+    given: Given,
+    old_logp: torch.Tensor | None,
+    ref_logp: torch.Tensor | None,
+) -> torch.Tensor:
+    """Advantages (R,) from rewards, or those of tokens where it `tells_tokens_apart`."""
+    check_rewards(estimator, given)
+    assert given.rewards is not None
+    spec, device = estimator.advantage, layout.shown.device
+    rewards = finite("rewards", column("rewards", given.rewards, (layout.n_rows,)))
+    rewards = shaped(estimator, layout, rewards, old_logp, ref_logp)
+    baseline = check_baseline(estimator, layout, given)
+    rewards_T = at_tokens("token_rewards", given.token_rewards, layout, wide(device))
+    if not tells_tokens_apart(spec, given.token_rewards):
+        rewards = rewards if rewards_T is None else rewards.to(device) + layout.rows(rewards_T)
+        return response_advantages(spec, layout, rewards, given, baseline)
+    rewards = rewards.to(device, wide(device))
+    ends = torch.where(layout.last(), layout.spread(rewards), 0.0)
+    baseline = None if baseline is None else baseline.to(ends)
+    if baseline is not None and (spec.baseline in PER_RESPONSE or baseline.shape != layout.shown.shape):
+        baseline = layout.spread(baseline)
+    return token_advantages_of(spec, layout, ends if rewards_T is None else ends + layout.clean(rewards_T), baseline)
