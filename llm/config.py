@@ -2,12 +2,13 @@
 once."""
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Literal, get_args
 
 from rftlab.llm.rewards.config import SECONDS, NamedReward, check_names, rewards_config
 from rftlab.llm.tasks.arithmetic import KINDS
 from rftlab.llm.tasks.config import OWN, TaskConfig, task_facts
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.kl import KL
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.design import Design
@@ -35,7 +36,7 @@ MAX_OF_TINY = {
 _DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
 
 
-@dataclass(frozen=True)
+@config
 class Tiny:
     """A small Llama that is pre-trained from a seed on the corpus of an arithmetic task, until it knows a little."""
 
@@ -72,7 +73,7 @@ class Tiny:
         check_count("tiny.seed", self.seed, 0, 2**32 - 1)
 
 
-@dataclass(frozen=True)
+@config
 class Model:
     """Which model is trained, and how long its prompts and responses may be."""
 
@@ -91,7 +92,7 @@ class Model:
             check_count(f"model.{name}", getattr(self, name))
 
 
-@dataclass(frozen=True)
+@config
 class AdamW:
     """The update rule: AdamW (1711.05101) with a constant rate, on fp32 weights."""
 
@@ -123,7 +124,7 @@ class AdamW:
         )
 
 
-@dataclass(frozen=True)
+@config
 class LoRA:
     """Low-rank adapters (2106.09685): weights W are frozen and read as W + alpha / rank B A, and A and B alone are
     trained. Needs peft."""
@@ -145,7 +146,7 @@ class LoRA:
         )
 
 
-@dataclass(frozen=True)
+@config
 class Evaluation:
     """What is measured every `design.eval_every` rounds."""
 
@@ -172,7 +173,7 @@ class Evaluation:
             check(k <= self.samples, f"evaluation.pass_at = {k}; allowed: 1 to evaluation.samples = {self.samples}")
 
 
-@dataclass(frozen=True)
+@config
 class Compute:
     """How the work is cut into pieces that fit the machine. Every choice here but the engine changes results by
     rounding only."""
@@ -223,7 +224,7 @@ class Compute:
         return 2 if self.precision == "bf16" else 4
 
 
-@dataclass(frozen=True)
+@config
 class LLMRun:
     """A run of the trainer."""
 

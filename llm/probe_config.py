@@ -1,7 +1,6 @@
 """How much a pilot measures on a base model. Reading it needs no torch, so a command line can show it at once."""
 
-from dataclasses import dataclass
-
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_count, check_finite
 
 VERSION = 2
@@ -11,7 +10,7 @@ BLOCKS = 8
 """Blocks of questions whose gradients are summed, for a jackknife."""
 
 
-@dataclass(frozen=True)
+@config
 class ProbeConfig:
     """Questions and responses."""
 

@@ -1,14 +1,15 @@
 """A design: the choices whose effects the seven experiments measure, in the same words for simulated and real runs."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.errors import check, check_count
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.notebook import changed_table
 
 
-@dataclass(frozen=True)
+@config
 class Design:
     """How a run spends its rollouts, and the estimator that turns them into updates."""
 

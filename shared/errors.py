@@ -77,12 +77,14 @@ MAX_SEED = 2**63 - 1
 
 def check_count(field: str, value: int, least: int = 1, most: int = MAX) -> None:
     """Raise unless `value` lies between two whole numbers."""
-    check(value >= least, f"{field} = {_shown(value)}; allowed: {least} or more")
-    check(value <= most, f"{field} = {_shown(value)}; allowed: {least} to {_shown(most)}")
+    check(value >= least, f"{field} = {shown(value)}; allowed: {least} or more")
+    check(value <= most, f"{field} = {shown(value)}; allowed: {least} to {shown(most)}")
 
 
-def _shown(value: int) -> str:
-    """A whole number; large powers as such."""
+def shown(value: object) -> str:
+    """A value as Python writes it, cut short; large powers as such."""
+    if not isinstance(value, int):
+        return f"{value!r:.60}"
     names = {10**9: "10^9", 2**63 - 1: "2^63 - 1", 2**32 - 1: "2^32 - 1"}
     return names.get(value) or (
         str(value) if abs(value) < 10**30 else f"{'-' * (value < 0)}10^{math.log10(abs(value)):.0f}"

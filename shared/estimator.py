@@ -1,12 +1,11 @@
 """An estimator: a value for each of the independent choices of how rewards become weights on tokens."""
 
-from dataclasses import dataclass, field
-from functools import cache
-from numbers import Real
-from typing import Any, NamedTuple, get_args, get_type_hints
+from dataclasses import field
+from typing import NamedTuple
 
 from rftlab.shared.config.advantage import Advantage, AdvantageRule, advantage_rule
 from rftlab.shared.config.aggregation import Aggregation, AggregationRule, aggregation_rule
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.correction import Correction, CorrectionRule, correction_rule
 from rftlab.shared.config.kl import KL, KLRule, kl_rule
 from rftlab.shared.config.mask import ClipCov, KLCov, Mask, MaskRule, Unmasked, mask_rule
@@ -27,7 +26,7 @@ from rftlab.shared.errors import check, check_finite
 from rftlab.shared.notebook import changed_table
 
 
-@dataclass(frozen=True)
+@config
 class Estimator:
     """One estimator: a value for each of the independent choices."""
 
@@ -52,9 +51,6 @@ class Estimator:
     the aggregation's shares."""
 
     def __post_init__(self):
-        for name, allowed in _kinds().items():
-            value = getattr(self, name)
-            check(isinstance(value, allowed), f"{name} = {value!r}; allowed: {_names(allowed)}")
         kind = type(self.surrogate).__name__
         check_finite("entropy", self.entropy, 0)
         level = {Vespo: ("product",), Clip: None, Cispo: None, Sapo: None}.get(type(self.surrogate), ("token",))
@@ -83,16 +79,6 @@ class Estimator:
 
     def _repr_html_(self) -> str:
         return changed_table("Estimator: what differs from the defaults", self)
-
-
-@cache
-def _kinds() -> dict[str, Any]:
-    """What each field of an estimator may be."""
-    return get_type_hints(Estimator) | {"entropy": Real}
-
-
-def _names(kind: Any) -> str:
-    return ", ".join(each.__name__ for each in get_args(kind) or (kind,))
 
 
 class Rule(NamedTuple):

@@ -15,6 +15,7 @@ from rftlab.shared.errors import UserError, blaming, check, said_by
 
 VARIABLE, GROUP = "RFTLAB_PLUGINS", "rftlab.estimators"
 _read: set[str] = set()
+_loading: list[Path] = []
 
 
 def load(path: Path) -> None:
@@ -29,6 +30,7 @@ def load(path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _read.add(str(full))
+    _loading.append(full)
     try:
         spec.loader.exec_module(module)
     except (UserError, KeyboardInterrupt):
@@ -36,6 +38,13 @@ def load(path: Path) -> None:
     except BaseException as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, str(full))
         raise UserError(f"{path}{f', line {line}' if line else ''}: {said_by(error)}") from None
+    finally:
+        _loading.pop()
+
+
+def is_loading() -> bool:
+    """Whether a file is being read."""
+    return bool(_loading)
 
 
 def _full(path: Path) -> Path:

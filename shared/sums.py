@@ -5,8 +5,9 @@ i adds the terms i, i + 8, i + 16, ...; then the lanes are joined by halves; the
 left.
 """
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from rftlab.shared.numba_parts import cgutils
@@ -123,3 +124,26 @@ def block_total(typingctx, terms, n):
         return _add_up(builder, args[1], 1, lambda i, lanes: [read(i, lanes)])[0]
 
     return types.float64(_POINTER, types.intp), code
+
+
+if config.DISABLE_JIT:  # Python can call no intrinsic; the order of these sums is NumPy's own
+
+    def total(values):
+        """Sum of an array (n,)."""
+        return values.sum()
+
+    def total_of_squares(values):
+        """Sum of squares of an array (n,)."""
+        return (values**2).sum()
+
+    def weight_totals(weights, marks):
+        """As above."""
+        return weights.sum(), (weights**2).sum(), (weights * marks).sum()
+
+    def block():
+        """As above."""
+        return np.empty(BLOCK)
+
+    def block_total(terms, n):
+        """As above."""
+        return terms[:n].sum()

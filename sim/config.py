@@ -1,8 +1,9 @@
 """The configuration of a simulated run. Nothing here is compiled, so a command line can show it at once."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.mask import Unmasked
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.design import Design
@@ -27,7 +28,7 @@ def check_nuisance(surprise: float, style_tokens: float) -> None:
     check(surprise == 0 or style_tokens == 0, message + ", style tokens take the place of the Gaussian nuisance")
 
 
-@dataclass(frozen=True)
+@config
 class Linear:
     """Contexts with Gaussian features, a correct answer that is partly linear in them, and a base policy that knows
     part of it.
@@ -139,7 +140,7 @@ class Linear:
         return self.n_answers * self.n_styles * self.answer_tokens
 
 
-@dataclass(frozen=True)
+@config
 class Tabular:
     """Contexts that share nothing: one logit per context and arm, in float64. Small enough to enumerate; serves
     theory checks."""
@@ -166,6 +167,7 @@ class Tabular:
         )
         for name in ("nuisance", "base_scale"):
             check_finite(f"environment.{name}", getattr(self, name), 0)
+        check_count("environment.world_seed", self.world_seed, 0, MAX_SEED)
 
 
 Environment = Linear | Tabular
@@ -179,7 +181,7 @@ def n_train(environment: Environment) -> int:
 OptimizerKind = Literal["adam", "sgd"]
 
 
-@dataclass(frozen=True)
+@config
 class Optimizer:
     """Update rule with a constant rate."""
 
@@ -202,7 +204,7 @@ class Optimizer:
             check_finite(f"optimizer.{name}", getattr(self, name), 0)
 
 
-@dataclass(frozen=True)
+@config
 class Sampler:
     """How the policy that samples differs from the one that is trained (as an inference engine's does)."""
 
@@ -236,7 +238,7 @@ OF_REWARDS = ("partial_credit", "reward_noise")
 """Fields of the linear environment that make rewards other numbers than 0 and 1; others are older than they."""
 
 
-@dataclass(frozen=True)
+@config
 class Simulation:
     """A simulated run."""
 

@@ -1,9 +1,9 @@
 """What a configuration says of rewards that a user brings."""
 
 import re
-from dataclasses import dataclass
 
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.config.checked import config
+from rftlab.shared.errors import check, check_finite, shown
 
 RESERVED = ("strict", "flexible")
 """Names of the rewards that verifiers give."""
@@ -12,7 +12,7 @@ SECONDS = 60.0
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
-@dataclass(frozen=True)
+@config
 class NamedReward:
     """A reward by its name, the checksum of its source (shared/source.py), and its part in the sum."""
 
@@ -31,6 +31,8 @@ class NamedReward:
 
 def check_names(rewards: tuple[NamedReward, ...]) -> None:
     """Raise UserError where two rewards have one name."""
+    kinds = isinstance(rewards, tuple) and all(isinstance(reward, NamedReward) for reward in rewards)
+    check(kinds, f"rewards = {shown(rewards)}; allowed: a tuple of NamedReward")
     names = [reward.name for reward in rewards]
     twice = sorted({name for name in names if names.count(name) > 1})
     check(not twice, f"two rewards are called {', '.join(twice)}; allowed: names of their own")

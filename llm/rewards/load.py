@@ -60,7 +60,9 @@ def loaded(given: Given, weights: Sequence[float] | None = None) -> tuple[Loaded
             callable(function) and not inspect.iscoroutinefunction(function),
             f"reward {name}: {type(function).__name__}; allowed: a function that is not async",
         )
-        found.append(LoadedReward(NamedReward(name, source_sha256(function), float(weight)), function))
+        found.append(
+            LoadedReward(NamedReward(name, source_sha256(function, f"reward {name}"), float(weight)), function)
+        )
     check_names(tuple(reward.named for reward in found))
     return tuple(found)
 

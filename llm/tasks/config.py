@@ -1,10 +1,11 @@
 """The configuration of a task. Reading it needs no data, so a command line can show it at once."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Literal, get_args
 
 from rftlab.llm.tasks import arithmetic
 from rftlab.llm.tasks.pools import Sizes
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import MAX_SEED, check, check_choice, check_count, check_finite
 
 HUB = "hub"
@@ -17,7 +18,7 @@ TASKS = (*BENCHMARKS, *arithmetic.KINDS, "words", "largest", OWN)
 Truth = Literal["text", "number", "boxed", "choice"]
 
 
-@dataclass(frozen=True)
+@config
 class OwnData:
     """How the rows of a user's data become prompts and true answers; for the task `own` alone."""
 
@@ -55,7 +56,7 @@ class OwnData:
         return self.truth_column not in ("", "none")
 
 
-@dataclass(frozen=True)
+@config
 class TaskConfig:
     """Which problems a run trains and is tested on."""
 

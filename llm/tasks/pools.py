@@ -5,17 +5,17 @@ version.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from rftlab.llm.tasks.task import Prompt, Split
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_count
 
 MAX_PROBLEMS = 10**6
 """In a pool; so many are generated in half a minute."""
 
 
-@dataclass(frozen=True)
+@config
 class Sizes:
     """Problems in each pool of a generated task."""
 

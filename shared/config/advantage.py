@@ -1,8 +1,8 @@
 """From rewards to advantages: what is credited, minus a baseline, divided by a scale, perhaps whitened."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CreditKind = Literal["reward", "set_mean", "pass_at_k"]
@@ -40,7 +40,7 @@ ERROR = code_of(SingletonRule, "error")
 """What kernels compare with."""
 
 
-@dataclass(frozen=True)
+@config
 class Advantage:
     """How rewards become advantages: A = (credit - baseline) / scale, then whitened."""
 

@@ -4,9 +4,11 @@ Shares are computed once per optimiser batch; a micro-batch takes a slice of the
 micro-batches of `micro_batch_token_mean` are part of the objective, whatever the split.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from typing import Literal, NamedTuple, get_args
+
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, check_count, check_finite, code_of
 
 AggregationKind = Literal[
@@ -20,7 +22,7 @@ SEQ_MEAN_TOKEN_MEAN = code_of(AggregationKind, "seq_mean_token_mean")
 MICRO_BATCH_TOKEN_MEAN = code_of(AggregationKind, "micro_batch_token_mean")
 
 
-@dataclass(frozen=True)
+@config
 class Aggregation:
     """How the objectives of tokens become the objective of a batch."""
 

@@ -1,9 +1,9 @@
 """Importance correction: the sampler was not quite the policy that the trainer holds (other kernels, other
 precision, stale weights)."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 CorrectionKind = Literal["none", "truncate", "mask", "ratio"]
@@ -18,7 +18,7 @@ GEOMETRIC = code_of(CorrectionLevel, "geometric")
 LOG_LIMIT = 20.0
 
 
-@dataclass(frozen=True)
+@config
 class Correction:
     """Weights w = pi_old / pi_sampler on the surrogate, where pi_old is the trainer's policy at the start of the
     round."""

@@ -1,9 +1,9 @@
 """Estimators of KL(pi || reference) from the log-probability of one sampled token, and their derivatives."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, check_finite, code_of
 
 KLKind = Literal["none", "k1", "k2", "k3", "abs"]
@@ -17,7 +17,7 @@ ABS = code_of(KLKind, "abs")
 LOG_RATIO_LIMIT, K3_LIMIT = 20.0, 10.0
 
 
-@dataclass(frozen=True)
+@config
 class KL:
     """Penalty that keeps the policy near the base policy, estimated from the sampled tokens
     (joschu.net/blog/kl-approx.html)."""

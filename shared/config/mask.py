@@ -6,20 +6,20 @@ token or a response alone, so a micro-batch can be masked by itself; ClipCov and
 optimiser batch.
 """
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, code_of
 
 Measure = Literal["tv", "kl"]
 
 
-@dataclass(frozen=True)
+@config
 class Unmasked:
     """Every token takes part."""
 
 
-@dataclass(frozen=True)
+@config
 class Divergence:
     """Drops tokens whose probability has moved too far in the direction of the advantage (DPPO, 2602.04879)."""
 
@@ -36,7 +36,7 @@ class Divergence:
         check(self.low >= 0 and self.high >= 0, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: 0 or more")
 
 
-@dataclass(frozen=True)
+@config
 class Drift:
     """Drops responses with A < 0 whose mean of old_logp - logp is above the threshold (off-policy sequence mask,
     DeepSeek-V3.2, 2512.02556)."""
@@ -48,7 +48,7 @@ class Drift:
         check(self.threshold >= 0, f"mask.threshold = {self.threshold!r}; allowed: 0 or more")
 
 
-@dataclass(frozen=True)
+@config
 class ClipCov:
     """Drops a random few of the tokens whose covariance (A - mean)(logp - mean) lies between the bounds (Clip-Cov,
     2505.22617)."""
@@ -65,7 +65,7 @@ class ClipCov:
         check(self.low <= self.high, f"mask.low, high = {self.low!r}, {self.high!r}; allowed: low <= high")
 
 
-@dataclass(frozen=True)
+@config
 class KLCov:
     """Leaves the KL penalty only on the tokens with the largest covariance (A - mean)(logp - mean) (KL-Cov,
     2505.22617); drops none."""

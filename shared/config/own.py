@@ -5,15 +5,15 @@ The hash is part of a configuration, so what ran with one function is never take
 `rftlab.shared.own.functions` holds the functions.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from rftlab.shared.config.advantage import Advantage
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import check, check_choice
 
 
-@dataclass(frozen=True)
+@config
 class OwnAdvantage(Advantage):
     """Advantages of a group as a function of the user's finds them; `scale` and `whiten` may follow, where they look
     at the whole batch."""

@@ -1,8 +1,8 @@
 """The ratio that a surrogate looks at: of a token, or of a whole response."""
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, code_of
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "product"]
@@ -13,7 +13,7 @@ PRODUCT = code_of(RatioLevel, "product")
 TOKEN_LIMIT = 20.0
 
 
-@dataclass(frozen=True)
+@config
 class Ratio:
     """Which log-ratio x stands in a surrogate; x_t = logp_t - old_logp_t."""
 

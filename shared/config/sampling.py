@@ -1,14 +1,14 @@
 """How the rollouts of a round are spent, and which of them are trained on."""
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check_choice, check_count
 
 Budget = Literal["equal", "difficulty"]
 
 
-@dataclass(frozen=True)
+@config
 class Sampling:
     """Which contexts, rollouts and groups make up a round."""
 

@@ -1,14 +1,14 @@
 """What is taken off a response's reward before advantages are found: a KL penalty in the reward, and a penalty on
 its length."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from rftlab.shared.config.checked import config
 from rftlab.shared.config.kl import NONE
 from rftlab.shared.errors import check, check_finite
 
 
-@dataclass(frozen=True)
+@config
 class Length:
     """Soft penalty on long responses: reward - coef clip((|o| - (limit - buffer)) / buffer, 0, 1)  (DAPO,
     2503.14476, eq. 13)."""

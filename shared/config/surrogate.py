@@ -6,19 +6,19 @@ logp alone.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rftlab.shared.config.advantage import own_address
+from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_finite, code_of
 
 
-@dataclass(frozen=True)
+@config
 class Reinforce:
     """j = A logp (Williams 1992): no ratio, no clip."""
 
 
-@dataclass(frozen=True)
+@config
 class Clip:
     """j = min(A r, A clip(r, 1-low, 1+high)), through the ratio (PPO, 1707.06347, eq. 7; clip-higher: DAPO,
     2503.14476)."""
@@ -35,7 +35,7 @@ class Clip:
         check(self.dual > 1, f"surrogate.dual = {self.dual!r}; allowed: more than 1; inf turns it off")
 
 
-@dataclass(frozen=True)
+@config
 class Cispo:
     """j = clip(r, 1-low, 1+high) A logp with the ratio held fixed (CISPO, 2506.13585): a clipped token still learns."""
 
@@ -48,7 +48,7 @@ class Cispo:
         _check_range(self)
 
 
-@dataclass(frozen=True)
+@config
 class Sapo:
     """j = A (4/tau) sigmoid(tau (r-1)), through the ratio: a soft gate instead of a clip (SAPO, 2511.20347)."""
 
@@ -62,7 +62,7 @@ class Sapo:
             check_finite(f"surrogate.{name}", getattr(self, name), above=0)
 
 
-@dataclass(frozen=True)
+@config
 class Dro:
     """j = A logp - beta/2 (logp - old_logp)^2 (DRO, 2405.19107): a quadratic pull towards the sampling policy."""
 
@@ -73,7 +73,7 @@ class Dro:
         check_finite("surrogate.beta", self.beta, 0)
 
 
-@dataclass(frozen=True)
+@config
 class GeometricMean:
     """J of a response = A exp(mean_t clipped x_t), through the ratio; x is clipped to -low .. high on the side that
     A allows (GMPO, 2507.20673)."""
@@ -89,7 +89,7 @@ class GeometricMean:
         )
 
 
-@dataclass(frozen=True)
+@config
 class Vespo:
     """j = phi(r) A logp, phi = exp(lam) r^k exp(-lam r) with the ratio held fixed; it peaks at r = k/lam (VESPO, as
     in TRL)."""
@@ -110,7 +110,7 @@ class Vespo:
             check_finite(f"surrogate.{name}", getattr(self, name))
 
 
-@dataclass(frozen=True)
+@config
 class OwnSurrogate:
     """j and its derivative as a function of the user's finds them from a token's advantage, logp and old_logp."""
 

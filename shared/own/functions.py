@@ -16,13 +16,15 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rftlab.shared.config.own import OwnAdvantage
+from rftlab.shared.config.own import OwnAdvantage, is_own
 from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, blaming, check, said_by
+from rftlab.shared.estimator import Estimator
 from rftlab.shared.own import watch
 from rftlab.shared.own.compiled import Compiled
 from rftlab.shared.own.groups import OneByOne, Together, check_finite, checked, frozen, spans_of
@@ -44,7 +46,6 @@ class OwnFunction(NamedTuple):
     kind: str
     """advantage or surrogate."""
     name: str
-    source: str
     function: Callable
     address: int
     """Of the compiled code's way in."""
@@ -70,6 +71,8 @@ class _State(threading.local):
 
 
 _KNOWN: dict[tuple[str, str], OwnFunction] = {}
+_SOURCES: dict[tuple[str, str], str] = {}
+"""Identities as they were taken last."""
 _state = _State()
 _arrays: dict[tuple[int, int, type], np.ndarray] = {}
 
@@ -211,23 +214,45 @@ def register(kind: str, name: str, function: Callable, batched: bool = False) ->
     else:
         entry = _SURROGATE(_guarded(_surrogate_entry(name, function)))
     address = ctypes.cast(entry, ctypes.c_void_p).value or 0
-    source = source_sha256(python_of(function))
-    if batched:  # the same source says something else then
-        source = hashlib.sha256(f"batched {source}".encode()).hexdigest()
-    known = OwnFunction(kind, name, source[:16], function, address, entry, batched)
-    _KNOWN[kind, name] = known
+    _KNOWN[kind, name] = known = OwnFunction(kind, name, function, address, entry, batched)
+    _SOURCES.pop((kind, name), None)
     return known
+
+
+def sealed(estimator: Estimator) -> Estimator:
+    """The estimator with the identities that its functions have now. They are taken here and not under the decorator,
+    where what stands below it in a file is not known yet."""
+    parts = {field: getattr(estimator, field) for field in ("advantage", "surrogate")}
+    own = {field: replace(part, source=_source_now(part)) for field, part in parts.items() if is_own(part)}
+    return replace(estimator, **own) if own else estimator
+
+
+def _source_now(part: OwnAdvantage | OwnSurrogate) -> str:
+    known = registered(part)
+    source = source_sha256(known.function, f"{known.kind} {known.name}")
+    if known.batched:  # the same source says something else then
+        source = hashlib.sha256(f"batched {source}".encode()).hexdigest()
+    _SOURCES[known.kind, known.name] = source[:16]
+    return source[:16]
 
 
 def function_of(part: OwnAdvantage | OwnSurrogate) -> OwnFunction:
     """The function of a configuration. Raises UserError where it is not there, or is another one by now."""
+    known = registered(part)
+    same = part.source == (_SOURCES.get((known.kind, known.name)) or _source_now(part))
+    same = same or part.source == _source_now(part)
+    check(same, f"{known.kind} {part.name!r} is another function than the configuration's")
+    return known
+
+
+def registered(part: OwnAdvantage | OwnSurrogate) -> OwnFunction:
+    """The function of that name. Raises UserError where there is none."""
     kind = "advantage" if isinstance(part, OwnAdvantage) else "surrogate"
     if (kind, part.name) not in _KNOWN:
         load_known()  # a process of its own has not read the files yet
     known = _KNOWN.get((kind, part.name))
     check(known is not None, f"{kind} {part.name!r} is not there; allowed: with --plugins and the file that has it")
     assert known is not None
-    check(known.source == part.source, f"{kind} {part.name!r} is another function than the configuration's")
     return known
 
 

@@ -1,6 +1,7 @@
 """Named estimators of the field. A preset is a value, so any field of it can be changed with `dataclasses.replace`."""
 
 import hashlib
+from dataclasses import replace
 
 from rftlab.shared.config.own import is_own
 from rftlab.shared.errors import check, check_choice
@@ -23,6 +24,11 @@ def preset(name: str) -> Estimator:
         load_known()  # installed packages may have it
     check_choice("estimator", name, tuple(CARDS))
     check(name in PRESETS, f"estimator = {name!r} cannot run here. {CARDS[name].note}")
+    if name not in SHIPPED:  # with what its functions are now
+        from rftlab.shared.own.functions import sealed  # here, because cards are read without a compiler
+
+        PRESETS[name] = sealed(PRESETS[name])
+        CARDS[name] = replace(CARDS[name], estimator=PRESETS[name])
     return PRESETS[name]
 
 
@@ -31,6 +37,8 @@ def name_of(estimator: Estimator) -> str:
     from its default."""
     if (is_own(estimator.advantage) or is_own(estimator.surrogate)) and estimator not in PRESETS.values():
         load_known()  # a process of its own has not read the files yet
+        for name in PRESETS.keys() - SHIPPED.keys():
+            preset(name)
     own = next((name for name, known in PRESETS.items() if known == estimator), None)
     changed = [
         (knob.path, float(knob.value) + 0.0 if isinstance(knob.value, int | float) else knob.value)

@@ -17,6 +17,7 @@ from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import check, check_choice
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.own.functions import is_compiled, positional, register
+from rftlab.shared.plugins import is_loading
 from rftlab.shared.source import python_of
 from rftlab.studies.cards import CARDS, PRESETS, SHIPPED
 from rftlab.studies.cards.card import Card
@@ -36,15 +37,16 @@ def advantage(name: str, *, batched: bool = False, **choices) -> Callable[[Funct
     batched: the function takes all groups of a size at once, `rewards` (G, K) and `pool` (G, n), and returns (G, K);
     a group's advantages must not depend on the other groups. choices: fields of `Estimator` that differ from their
     defaults (surrogate, kl, aggregation ...). Raises UserError for a batched function that numba compiled, and for a
-    name that a shipped estimator has, or that is none.
+    name that a shipped estimator has, or another function of the files that are being read, or that is none.
     """
+    _check_name(name)
 
     def taken(function: Function) -> Function:
         _check_function(name, function, (1, 2), "rewards, or rewards and pool")
         _check_choices(name, choices, "advantage")
         check(not (batched and is_compiled(function)), f"{name}: batched; allowed: where numba did not compile it")
-        source = register("advantage", name, function, batched).source
-        _add(name, function, Estimator(OwnAdvantage(name=name, source=source), **choices))
+        register("advantage", name, function, batched)
+        _add(name, function, Estimator(OwnAdvantage(name=name), **choices))
         return function
 
     return taken
@@ -57,21 +59,27 @@ def surrogate(name: str, **choices) -> Callable[[Function], Function]:
     finite float64 arrays (T,): the objective of each token, and its derivative with respect to logp. choices: fields of
     `Estimator`. Raises UserError as `advantage` does.
     """
+    _check_name(name)
 
     def taken(function: Function) -> Function:
         _check_function(name, function, (3,), "advantage, logp, old_logp")
         _check_choices(name, choices, "surrogate")
-        source = register("surrogate", name, function).source
-        _add(name, function, Estimator(surrogate=OwnSurrogate(name, source), **choices))
+        register("surrogate", name, function)
+        _add(name, function, Estimator(surrogate=OwnSurrogate(name), **choices))
         return function
 
     return taken
 
 
-def _check_function(name: str, function: Callable, counts: tuple[int, ...], said: str) -> None:
+def _check_name(name: Any) -> None:
+    check(not callable(name), 'the decorator has no name; allowed: @rl.advantage("name"), @rl.surrogate("name")')
     fits = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) is not None
     check(fits, f"name = {name!r} of an estimator; allowed: up to 40 small letters, digits and _, a letter first")
     check(name not in SHIPPED, f"estimator {name!r} is shipped with rftlab; allowed: another name")
+
+
+def _check_function(name: str, function: Callable, counts: tuple[int, ...], said: str) -> None:
+    check(not (is_loading() and name in PRESETS), f"two functions are called {name}; allowed: names of their own")
     later = inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function)
     check(not later, f"{name}: the function is async, or yields; allowed: one that returns")
     check(_needed(function) in counts, f"{name}: the function takes other arguments than {said}")

@@ -12,7 +12,7 @@ from rftlab.shared.config.surrogate import OwnSurrogate
 from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.objective import objective_and_weights
-from rftlab.shared.own.functions import function_of
+from rftlab.shared.own.functions import function_of, registered
 from rftlab.shared.own.groups import check_finite, checked
 from rftlab.shared.pool import Pool
 from rftlab.shared.prepare import prepare
@@ -78,7 +78,7 @@ def _known(estimator: Any) -> tuple[str, Estimator]:
         return estimator, preset(estimator)
     for name, card in CARDS.items():
         part = None if card.estimator is None else _own_part(card.estimator)
-        if part is not None and python_of(function_of(part).function) is python_of(estimator):
+        if part is not None and python_of(registered(part).function) is python_of(estimator):
             return name, preset(name)
     raise UserError("check_estimator takes a function under @rl.advantage or @rl.surrogate, a name, or an Estimator")
 

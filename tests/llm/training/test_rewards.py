@@ -182,7 +182,7 @@ def reward(responses):
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
         sums[name] = source_sha256(function_at(f"{tmp_path / name}.py:reward"))
-    assert sums["a"] == sums["c"] != sums["b"]
+    assert len(set(sums.values())) == 3
 
 
 def test_partials_and_methods_have_a_source_and_code_without_one_counts_as_it_is():
@@ -197,8 +197,10 @@ def test_partials_and_methods_have_a_source_and_code_without_one_counts_as_it_is
     assert len(sums) == 2 and source_sha256(np.mean) == source_sha256(np.mean)
     typed = {source_sha256(session(f"def unseen(responses):\n    return [{n} for _ in responses]")) for n in (1, 2, 2)}
     assert len(typed) == 2
-    with pytest.raises(UserError, match=r"the source of the class .*Unseen cannot be read; allowed: a class in a file"):
-        loaded(session("class Unseen:\n    pass\ndef unseen(responses):\n    return Unseen()"))
+    classes = [
+        session(f"class Unseen:\n    size = {n}\ndef unseen(responses):\n    return Unseen()") for n in (1, 2, 2)
+    ]
+    assert len({loaded(each)[0].named.sha256 for each in classes}) == 2
 
 
 def session(text):

@@ -1,0 +1,64 @@
+"""Configurations whose fields hold what they are declared to hold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+from rftlab.shared.errors import check, shown
+
+Kind = TypeVar("Kind")
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a real number", bool: "True or False", str: "a text"}
+
+
+@dataclass_transform(frozen_default=True)
+def config(kind: type[Kind]) -> type[Kind]:
+    """`dataclass(frozen=True)` that raises UserError, before its `__post_init__`, for a value of another type than its
+    field's: whole and real numbers, texts, switches, parts, and tuples of these. A switch is no number."""
+    own: Callable[[Any], None] = kind.__dict__.get("__post_init__") or getattr(kind, "__post_init__", _nothing)
+
+    def checked(self: Any) -> None:
+        for name, allowed in _hints(type(self)).items():
+            value = getattr(self, name)
+            fits = any(_is(value, each) for each in allowed)
+            words = ", ".join(dict.fromkeys(_said(each) for each in allowed))
+            check(fits, f"{type(self).__name__}.{name} = {shown(value)}; allowed: {words}")
+        own(self)
+
+    kind.__post_init__ = checked  # type: ignore[attr-defined]
+    return dataclass(frozen=True)(kind)
+
+
+def _nothing(self: Any) -> None:
+    """There is nothing else to check."""
+
+
+@cache
+def _hints(kind: type) -> dict[str, tuple]:
+    """The types of fields that can be checked here; a field of names is looked at by its class."""
+    hints = get_type_hints(kind)
+    every = {field.name: get_args(hints[field.name]) or (hints[field.name],) for field in fields(kind)}
+    every |= {name: (hints[name],) for name in every if get_origin(hints[name]) is tuple}
+    return {name: kinds for name, kinds in every.items() if all(_known(each) for each in kinds)}
+
+
+def _known(kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return get_args(kind)[-1:] == (Ellipsis,) and _known(get_args(kind)[0])
+    return isinstance(kind, type) and kind is not Any  # from Python 3.11 on that is a class
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is(part, get_args(kind)[0]) for part in value)
+    if kind is int or kind is float:
+        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return number and (not isinstance(value, int) or abs(value) < 2**1000)  # what a float can hold
+    return isinstance(value, kind)
+
+
+def _said(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return f"a tuple, each {_said(get_args(kind)[0])}"
+    return _WORDS.get(kind) or ("None" if kind is type(None) else kind.__name__)
