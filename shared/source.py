@@ -76,10 +76,13 @@ def source_sha256(function: Any, what: str = "a function") -> str:
 class _Walk:
     """One walk over all that a function leads to."""
 
+    seen: dict[int, tuple[int, Any]]
+    files: set[Path]
+
     def __init__(self):
-        self.seen: dict[int, tuple[int, Any]] = {}
+        self.seen = {}
         """What was met, by its id, which so stays its own, and its number."""
-        self.files: set[Path] = set()
+        self.files = set()
         self.unknown = ""
 
     def lost(self, what: str) -> str:
@@ -202,8 +205,8 @@ class _Walk:
         try:
             name = importlib.util.resolve_name(name, package)
             module = sys.modules.get(name)
-            found = (
-                getattr(module, "__file__", None) if module else getattr(importlib.util.find_spec(name), "origin", 0)
+            found: str | None = getattr(
+                module or importlib.util.find_spec(name), "__file__" if module else "origin", None
             )
         except (ImportError, ValueError, AttributeError):
             return
@@ -225,8 +228,9 @@ class _Walk:
                 yield name
                 yield from self.parts(member)
         module = sys.modules.get(value.__module__)
-        if getattr(module, "__file__", None):
-            yield from self._text(Path(module.__file__), getattr(module, "__package__", None))
+        path = getattr(module, "__file__", None)
+        if path:
+            yield from self._text(Path(path), getattr(module, "__package__", None))
 
     def _object(self, value: Any) -> Iterator[str]:
         """An object by what pickle would store; one that hides a part from pickle by that part too."""

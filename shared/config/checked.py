@@ -16,7 +16,7 @@ _WORDS: dict[Any, str] = {int: "a whole number", float: "a real number", bool: "
 def config(kind: type[Kind]) -> type[Kind]:
     """`dataclass(frozen=True)` that raises UserError, before its `__post_init__`, for a value of another type than its
     field's: whole and real numbers, texts, switches, parts, and tuples of these. A switch is no number."""
-    own: Callable[[Any], None] = kind.__dict__.get("__post_init__") or getattr(kind, "__post_init__", _nothing)
+    own: Callable[[Any], None] = getattr(kind, "__post_init__", _nothing)
 
     def checked(self: Any) -> None:
         for name, allowed in _hints(type(self)).items():
@@ -35,7 +35,7 @@ def _nothing(self: Any) -> None:
 
 
 @cache
-def _hints(kind: type) -> dict[str, tuple]:
+def _hints(kind: Any) -> dict[str, tuple]:
     """The types of fields that can be checked here; a field of names is looked at by its class."""
     hints = get_type_hints(kind)
     every = {field.name: get_args(hints[field.name]) or (hints[field.name],) for field in fields(kind)}

@@ -558,6 +558,19 @@ def test_a_name_or_function_that_does_not_fit_is_refused(name, function, message
         rl.advantage(name)(function)
 
 
+@pytest.mark.parametrize("kind", [rl.advantage, rl.surrogate])
+def test_a_decorator_without_a_name_is_refused_at_once(kind):
+    with pytest.raises(rl.UserError, match="the decorator has no name; allowed"):
+        kind(centred)
+
+
+def test_two_functions_of_a_file_have_names_of_their_own(tmp_path):
+    program = "import rftlab as rl\n" + 2 * "@rl.advantage('twice')\ndef f(r):\n    return r\n"
+    (tmp_path / "twice.py").write_text(program)
+    with pytest.raises(rl.UserError, match="two functions are called twice; allowed: names of their own"):
+        load(tmp_path / "twice.py")
+
+
 @pytest.mark.parametrize(("kind", "own"), [(rl.advantage, "advantage"), (rl.surrogate, "surrogate")])
 def test_choices_are_fields_of_an_estimator_but_the_functions_own(kind, own):
     function = centred if own == "advantage" else clipped
