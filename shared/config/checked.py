@@ -19,11 +19,12 @@ def config(kind: type[Kind]) -> type[Kind]:
     own: Callable[[Any], None] = getattr(kind, "__post_init__", _nothing)
 
     def checked(self: Any) -> None:
-        for name, allowed in _hints(type(self)).items():
+        made: Any = type(self)
+        for name, allowed in _hints(made).items():
             value = getattr(self, name)
             fits = any(_is(value, each) for each in allowed)
             words = ", ".join(dict.fromkeys(_said(each) for each in allowed))
-            check(fits, f"{type(self).__name__}.{name} = {shown(value)}; allowed: {words}")
+            check(fits, f"{made.__name__}.{name} = {shown(value)}; allowed: {words}")
         own(self)
 
     kind.__post_init__ = checked  # type: ignore[attr-defined]

@@ -20,13 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rftlab.llm.losses.groups import wide
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.grpo_trainer import gather_object
 
+from rftlab.llm.losses.credit import shaped
 from rftlab.llm.losses.inputs import in_reward, joined, without_graph
-from rftlab.llm.losses.layout import layout_of
-from rftlab.llm.losses.prepare import shaped
+from rftlab.llm.losses.layout import layout_of, wide
 from rftlab.shared.config.aggregation import aggregation_rule
 from rftlab.shared.config.shaping import Length
 from rftlab.shared.errors import check
