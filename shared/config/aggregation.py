@@ -6,8 +6,6 @@ micro-batches of `micro_batch_token_mean` are part of the objective, whatever th
 
 from typing import Literal, NamedTuple, get_args
 
-from typing import Literal, NamedTuple, get_args
-
 from rftlab.shared.config.checked import config
 from rftlab.shared.errors import check, check_choice, check_count, check_finite, code_of
 
