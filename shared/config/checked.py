@@ -56,6 +56,8 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is int or kind is float:
         number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
         return number and (not isinstance(value, int) or abs(value) < 2**1000)  # what a float can hold
+    if kind is bool:
+        return isinstance(value, Integral) and value in (0, 1)
     return isinstance(value, kind)
 
 
