@@ -15,7 +15,7 @@ _WORDS: dict[Any, str] = {int: "a whole number", float: "a real number", bool: "
 @dataclass_transform(frozen_default=True)
 def config(kind: type[Kind]) -> type[Kind]:
     """`dataclass(frozen=True)` that raises UserError, before its `__post_init__`, for a value of another type than its
-    field's: whole and real numbers, texts, switches, parts, and tuples of these. A switch is no number."""
+    field's: whole and real numbers, texts, switches, parts, and tuples of these."""
     own: Callable[[Any], None] = getattr(kind, "__post_init__", _nothing)
 
     def checked(self: Any) -> None:
@@ -54,8 +54,9 @@ def _is(value: Any, kind: Any) -> bool:
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_is(part, get_args(kind)[0]) for part in value)
     if kind is int or kind is float:
-        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        return number and (not isinstance(value, int) or abs(value) < 2**1000)  # what a float can hold
+        return isinstance(value, Integral if kind is int else Real) and (
+            not isinstance(value, int) or abs(value) < 2**1000
+        )  # what a float can hold
     if kind is bool:
         return isinstance(value, Integral) and value in (0, 1)
     return isinstance(value, kind)
