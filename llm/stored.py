@@ -81,7 +81,11 @@ def checkpoint_of(run: StoredRun, round_index: int | None, needed: tuple[str, ..
     check(wanted in places, f"{run.folder} has no checkpoint of round {wanted}; there are: {there}")
     try:
         verify_folder(places[wanted], (STATE,))
-        sums = read_json(places[wanted] / "checksums.json")
+        facts, sums = read_json(places[wanted] / STATE), read_json(places[wanted] / "checksums.json")
+        check(
+            isinstance(facts, dict) and facts.get("config") == run.config,
+            f"{places[wanted]} is of another configuration than {run.folder / CONFIG}; allowed: a folder with one run",
+        )
         check(
             all(name in sums for name in needed),
             f"{places[wanted]} has no weights: a study drops those of finished runs; allowed: a folder of rftlab train",

@@ -44,6 +44,7 @@ from rftlab.shared.own.functions import at_round
 
 SILENT = 0.99
 """Part of the groups without a signal above which a user is told."""
+TABLES = ("curve.parquet", "metrics.parquet")
 KEPT = "finished rounds up to the last checkpoint are kept, run the same command again"
 
 
@@ -174,6 +175,9 @@ def _open(folder: Path, run: LLMRun, remark: Callable[[str], None]) -> None:
         if proven and there != config:
             remark(f"damaged, written again: {place}")
         if proven or there is None or (there.get("level") == "llm" and not any(map(entries, parts))):
+            if not proven and there != config:  # tables without a checkpoint are of the run that was here before
+                for name in TABLES:
+                    (folder / name).unlink(missing_ok=True)
             write_file(place, json.dumps(config, indent=1).encode())
         else:
             check_config(folder, there, config)
@@ -223,8 +227,8 @@ def _write(folder: Path, tables: list[pyarrow.Table], first: int, last: int) -> 
 
 def _write_tables(folder: Path, progress: Progress) -> None:
     with reported(folder, KEPT):
-        write_file(folder / "curve.parquet", parquet(pyarrow.Table.from_pandas(_curve(progress).to_frame())))
-        write_file(folder / "metrics.parquet", parquet(pyarrow.Table.from_pandas(_metrics(progress))))
+        write_file(folder / TABLES[0], parquet(pyarrow.Table.from_pandas(_curve(progress).to_frame())))
+        write_file(folder / TABLES[1], parquet(pyarrow.Table.from_pandas(_metrics(progress))))
 
 
 def _curve(progress: Progress) -> Curve:

@@ -12,6 +12,9 @@ import numpy as np
 from rftlab.shared.errors import check, check_labels
 from rftlab.shared.jit import inner, kernel
 
+LARGEST = 1e100
+"""What a reward is smaller than, up to its sign: the squares of sums of such are finite."""
+
 
 class Pool(NamedTuple):
     """Baseline sets of G groups, packed: group g holds rewards[starts[g] .. starts[g+1]-1]."""

@@ -16,9 +16,8 @@ import torch
 from rftlab.llm.rewards.limit import OutOfTime, within
 from rftlab.llm.rewards.load import OFFERED, PIECES, LoadedReward, asked_for
 from rftlab.shared.errors import UserError, check, said_by
+from rftlab.shared.pool import LARGEST
 
-LARGEST = 1e100
-"""What a reward is smaller than, up to its sign: the squares of sums of such are finite."""
 SAMPLE = 8
 """Responses that a reward is asked for again."""
 
