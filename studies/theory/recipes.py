@@ -347,5 +347,6 @@ CHECKS = (
             Mutant("a silent group replaced by one of the same prompt", r"^simulated"),
         ),
         experiment=silent_groups,
+        tier="slow",
     ),
 )
