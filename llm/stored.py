@@ -35,7 +35,7 @@ class StoredRun(NamedTuple):
             return LLMRun(
                 task=task, model=model, lora=lora, seed=self.config["seed"], temperature=self.config["temperature"]
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
             raise UserError(
                 f"{self.folder / CONFIG} is of no run of this version: {type(error).__name__}: {error}"
             ) from None

@@ -282,7 +282,7 @@ def test_a_mean_of_runs_is_of_all_of_them(tmp_path):
     runs = {}
     for i in range(10):
         later = {at + i: 0.1 + 0.002 * (at + i) + 0.001 * i for at in range(20, 201, 20)}
-        runs[f"r{i}"] = ({0: 0.1} | later, {})
+        runs[f"r{i}"] = ({0: 0.1} | later, {"repeats": "ten"})
     results = collection(tmp_path, runs)
     (run,) = imported_evidence("imported:c", results).evidence.runs
     assert run.rounds[0] == 0 and run.rounds[1:].min() >= 29 and run.rounds.max() <= 200
