@@ -43,7 +43,7 @@ _SKIPPED = {"__dict__", "__weakref__", "__doc__", "__annotations__", "__annotate
 _SKIPPED |= {"_abc_impl", "__builtins__", "__path__", "__cached__", "__loader__", "__spec__", "__firstlineno__"}
 _OUTSIDE = {"exec", "eval", "compile", "__import__", "import_module", "globals", "vars", "locals", "modules", "open"}
 _OUTSIDE |= {"read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv", "read_json"}
-_OUTSIDE |= {"read_parquet", "environ", "getenv", "urlopen", "input", "run_path", "run_module", "import_module"}
+_OUTSIDE |= {"read_parquet", "environ", "getenv", "urlopen", "input", "run_path", "run_module"}
 """Names in a function's code that lead to what is not there before it is called."""
 _ROOT = Path(__file__).resolve().parent.parent
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
