@@ -162,7 +162,7 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     assert found["data.train_batch_size"][1:] == ("64", "32") and found["actor_rollout_ref.rollout.n"][1:] == ("4", "8")
     assert "actor_rollout_ref.actor.use_kl_loss" not in found
     status, text = rftlab("advise", "--config", path)
-    assert status == 2 and "model" in text
+    assert status == 2 and "run.sh names no model; allowed: --model" in text
 
 
 def test_a_configuration_that_advice_cannot_start_from_is_a_line(tmp_path):

@@ -7,7 +7,7 @@ from typing import get_args
 
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_choice, check_count, check_finite
+from rftlab.shared.errors import UserError, check, check_choice, check_count, check_finite
 from rftlab.studies.advise.engines import EngineChoice
 from rftlab.studies.console.tables import say
 
@@ -89,7 +89,10 @@ class Advise:
 
         fleet, assumed = fleet_of(self.gpus), self._assumed()
         start = self._start(fleet.count)
-        model = shape_named(self.model or (start.known.model if start else None) or "")
+        name = self.model or (start.known.model if start else None)
+        if not name:
+            raise UserError(f"{self.config} names no model; allowed: --model with one beside it")
+        model = shape_named(name)
         evidence = evidence_of(self.results, self.pair, self.imported, self.rates)
         options = self._options(fleet, model, assumed, evidence, start)
         show.show_head(console, model, options[0].plan, assumed)
