@@ -19,25 +19,11 @@ from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.surrogate import Cispo, Clip, Sapo, Vespo
 from rftlab.shared.errors import check
 from rftlab.shared.estimator import Estimator
+from rftlab.studies.logs.designs.trl import DEFAULTS, LIBRARY
 from rftlab.studies.logs.designs.values import Reader
 
-LIBRARY, EPS = "TRL 1.16", 1e-4
-"""EPS: what TRL adds to a deviation."""
-DEFAULTS: dict[str, Any] = {
-    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": None,
-    "num_generations": 8, "num_iterations": 1, "max_completion_length": 512, "max_steps": -1, "temperature": 1.0,
-    "top_p": 1.0, "top_k": 0, "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
-    "weight_decay": 0.0, "max_grad_norm": 1.0, "bf16": True, "loss_type": "dapo", "importance_sampling_level": "token",
-    "scale_rewards": "group", "epsilon": 0.2, "epsilon_high": None, "delta": None, "sapo_temperature_pos": 1.0,
-    "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0,
-    "vespo_lambda_neg": 2.0, "beta": 0.0, "use_bias_correction_kl": True, "entropy_coef": 0.0,
-    "mask_truncated_completions": False, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0,
-    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
-    "vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_clip_min": None, "use_vllm": False,
-    "vllm_enable_sleep_mode": False, "vllm_tensor_parallel_size": 1, "gradient_checkpointing": True,
-    "vllm_mode": "colocate",
-}  # fmt: skip
-"""What TRL takes where an argument is not stated."""
+EPS = 1e-4
+"""What TRL adds to a deviation."""
 _SCALES = {"group_std": "group", "batch_std": "batch", "none": "none"}
 _LOSSES = {
     (Clip, "token_mean"): "dapo",

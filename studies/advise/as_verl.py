@@ -27,26 +27,10 @@ from rftlab.studies.backend.cluster import Cluster
 from rftlab.studies.backend.verl.settings import PREFIX, refused, settings_of
 from rftlab.studies.cards import PRESETS, SHIPPED
 from rftlab.studies.logs.designs.values import Reader
+from rftlab.studies.logs.designs.verl import ACTOR, DEFAULTS, LIBRARY, LOSS, ROLLOUT
 
-LIBRARY = "verl 0.9.1"
-ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
 NO_DUAL = 1e9
 """clip_ratio_c of a design without a dual clip; an infinite one would make NaN of advantages that are 0."""
-DEFAULTS: dict[str, Any] = {
-    "algorithm.adv_estimator": "gae", "algorithm.norm_adv_by_std_in_grpo": True, "algorithm.use_kl_in_reward": False,
-    "data.train_batch_size": 1024, "data.max_prompt_length": 512, "data.max_response_length": 512,
-    f"{ROLLOUT}.n": 1, f"{ROLLOUT}.temperature": 1.0, f"{ROLLOUT}.tensor_model_parallel_size": 2,
-    f"{ACTOR}.ppo_mini_batch_size": 256, f"{ACTOR}.ppo_epochs": 1, f"{ACTOR}.use_dynamic_bsz": False,
-    f"{ACTOR}.ppo_max_token_len_per_gpu": 16384, f"{ACTOR}.clip_ratio_low": 0.2, f"{ACTOR}.clip_ratio_high": 0.2,
-    f"{ACTOR}.clip_ratio_c": 3.0, f"{ACTOR}.loss_agg_mode": "token-mean", f"{ACTOR}.entropy_coeff": 0,
-    f"{ACTOR}.use_kl_loss": False, f"{ACTOR}.kl_loss_coef": 0.001, f"{ACTOR}.kl_loss_type": "low_var_kl",
-    f"{LOSS}.loss_mode": "vanilla", f"{ACTOR}.optim.lr": 1e-6, f"{ACTOR}.optim.lr_scheduler_type": "constant",
-    f"{ACTOR}.optim.lr_warmup_steps": -1, f"{ACTOR}.optim.weight_decay": 0.01, f"{ACTOR}.optim.clip_grad": 1.0,
-    f"{ACTOR}.optim.betas": [0.9, 0.999], f"{ACTOR}.fsdp_config.fsdp_size": -1,
-    "actor_rollout_ref.model.enable_gradient_checkpointing": True, "trainer.nnodes": 1, "trainer.n_gpus_per_node": 8,
-    "trainer.total_epochs": 30, "trainer.total_training_steps": None,
-}  # fmt: skip
-"""What verl takes where a setting is not stated."""
 _UNTOLD = ("data.seed", "data.shuffle", "data.filter", f"{ACTOR}.data_loader_seed", f"{ACTOR}.fsdp_config.seed",
            f"{ROLLOUT}.seed", f"{ROLLOUT}.val_kwargs", "critic.", "reward.", "trainer.logger", "trainer.project",
            "trainer.experiment", "trainer.test_freq", "trainer.val_", "trainer.save", "trainer.max_")  # fmt: skip

@@ -232,3 +232,13 @@ def test_omegaconfs_references_are_followed(tmp_path):
     text += "    ppo_mini_batch_size: ${data.train_batch_size}\n    ppo_epochs: ${missing}\n"
     assert told(tmp_path, "verl.yaml", text.replace("${missing}", "2"))[0].updates_per_round == 2
     assert told(tmp_path, "verl.yaml", text.replace("${missing}", "${oc.env:EPOCHS}"))[0].updates_per_round is None
+
+
+def test_what_a_verl_configuration_leaves_out_is_verls_default_and_said():
+    config = {"actor_rollout_ref": {"rollout": {"n": 8}}, "algorithm": {"adv_estimator": "grpo"}}
+    known, _ = design_of(config, "", None)
+    assert (known.prompts, known.rollouts, known.updates_per_round, known.learning_rate) == (1024, 8, 4, 1e-6)
+    said = " | ".join(known.assumed)
+    for name, value in (("data.train_batch_size", 1024), ("ppo_mini_batch_size", 256), ("optim.lr", 1e-6)):
+        assert f"{name} is not stated; the default of verl 0.9.1 is {value}" in said
+    assert "rollout.n" not in said

@@ -11,10 +11,27 @@ grpo_trainer.py (`_prepare_inputs`) of TRL 1.16; issues trl 3020, 3061, 3443 ask
 Arguments of our own trainer (`studies/adapters/trl.py`) have entries `rftlab_...`, which say what its estimator does.
 """
 
+from typing import Any
+
 from rftlab.studies.logs.designs.values import Reader
 from rftlab.studies.logs.run import KnownDesign
 
-TRL = "TRL 1.16"
+LIBRARY = "TRL 1.16"
+DEFAULTS: dict[str, Any] = {
+    "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": None,
+    "num_generations": 8, "num_iterations": 1, "max_completion_length": 512, "max_steps": -1, "temperature": 1.0,
+    "top_p": 1.0, "top_k": 0, "learning_rate": 1e-6, "lr_scheduler_type": "linear", "warmup_steps": 0,
+    "weight_decay": 0.0, "max_grad_norm": 1.0, "bf16": True, "loss_type": "dapo", "importance_sampling_level": "token",
+    "scale_rewards": "group", "epsilon": 0.2, "epsilon_high": None, "delta": None, "sapo_temperature_pos": 1.0,
+    "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0, "vespo_k_neg": 3.0,
+    "vespo_lambda_neg": 2.0, "beta": 0.0, "use_bias_correction_kl": True, "entropy_coef": 0.0,
+    "mask_truncated_completions": False, "off_policy_mask_threshold": None, "top_entropy_quantile": 1.0,
+    "vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "sequence_mask",
+    "vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_clip_min": None, "use_vllm": False,
+    "vllm_enable_sleep_mode": False, "vllm_tensor_parallel_size": 1, "gradient_checkpointing": True,
+    "vllm_mode": "colocate",
+}  # fmt: skip
+"""What TRL takes where an argument is not stated."""
 _SCALES = {
     "group": "group_zscore",
     "true": "group_zscore",
@@ -29,12 +46,7 @@ _MARKS = (
     "generation_batch_size",
     "scale_rewards",
 )
-_DEFAULTS = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "num_generations": 8,
-    "num_iterations": 1,
-}
+_COUNTED = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "num_iterations")
 _SIZES = ("generation_batch_size", "steps_per_generation")
 
 
@@ -45,7 +57,7 @@ def recognise(config: dict) -> bool:
 
 def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of TRL's arguments. processes: the world size, which no argument holds."""
-    sizes = {name: config.stated_or("count", name, value, TRL) for name, value in _DEFAULTS.items()}
+    sizes = {name: config.stated_or("count", name, DEFAULTS[name], LIBRARY) for name in _COUNTED}
     batch, updates = _sizes(config, processes or config.count("num_processes"), sizes)
     generations = sizes["num_generations"]
     support = config.count("rftlab_support", 0) or 0
@@ -53,7 +65,7 @@ def known_of(config: Reader, processes: int | None) -> KnownDesign:
         prompts=_divided(batch, generations, "the generation batch", config) if batch and generations else None,
         rollouts=generations - support if generations else None,
         updates_per_round=updates,
-        learning_rate=config.stated_or("real", "learning_rate", 1e-6, TRL),
+        learning_rate=config.stated_or("real", "learning_rate", DEFAULTS["learning_rate"], LIBRARY),
         advantage=config.word("rftlab_advantage") or _advantage(config),
         loss=config.word("rftlab_loss") or _loss(config),
         kl_coefficient=config.real("beta"),
@@ -65,7 +77,7 @@ def known_of(config: Reader, processes: int | None) -> KnownDesign:
 
 def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:
     """Responses of a generation batch, and updates a round."""
-    device, accumulated, generations, iterations = (sizes[name] for name in _DEFAULTS)
+    device, accumulated, generations, iterations = (sizes[name] for name in _COUNTED)
     batch, steps = (config.count(name) for name in _SIZES)
     unread = any(config.stated(name) and not config.count(name) for name in _SIZES)
     processes = _processes(device, steps, batch, processes, config)
@@ -108,7 +120,7 @@ def _divided(total: int, by: int, name: str, config: Reader) -> int | None:
 
 def _advantage(config: Reader) -> str | None:
     """What rewards are divided by says it, for TRL always takes the group's mean off."""
-    return _SCALES.get((config.stated_or("word", "scale_rewards", "group", TRL) or "").lower())
+    return _SCALES.get((config.stated_or("word", "scale_rewards", DEFAULTS["scale_rewards"], LIBRARY) or "").lower())
 
 
 def _loss(config: Reader) -> str | None:
