@@ -6,7 +6,7 @@ packages/prime-rl-configs/src/prime_rl/configs (prime-rl), scripts/run-qwen3-4B.
 """
 
 from math import gcd
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rftlab.llm.config import Model
 from rftlab.shared.config.sampling import Sampling
@@ -15,10 +15,9 @@ from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError
 from rftlab.studies.advise.as_trl import differences, estimator_options
 from rftlab.studies.advise.as_verl import PREFIX, native, verl_settings
-from rftlab.studies.backend.cluster import Cluster
+from rftlab.studies.backend.cluster import Cluster, EngineChoice
 from rftlab.studies.cards import SHIPPED, name_of
 
-EngineChoice = Literal["verl", "trl", "prime-rl", "slime"]
 MICRO = 4
 """Responses that TRL computes at a time on a GPU, at most; assumed."""
 Flags = dict[str, str | int | float]

@@ -1,10 +1,13 @@
 """Where the cells of a study would run, and what they would train there."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.errors import check, check_count
 
+EngineChoice = Literal["verl", "trl", "prime-rl", "slime"]
+"""Trainers for several GPUs that a design is written for."""
 MAX_GPUS = 4096
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from rftlab.llm.budget.duration import LENGTHS, TAIL
 from rftlab.shared.design import Design
 from rftlab.shared.errors import UserError, check
-from rftlab.studies.advise.engines import EngineChoice, EngineSettings, engine_flags
+from rftlab.studies.advise.engines import EngineSettings, engine_flags
+from rftlab.studies.backend.cluster import EngineChoice
 from rftlab.studies.cards import CARDS, preset
 from rftlab.studies.explore.choices import Choices, simulation_of
 from rftlab.studies.explore.jobs import SEEDS

@@ -8,7 +8,7 @@ from typing import get_args
 from rich.console import Console
 
 from rftlab.shared.errors import UserError, check, check_choice, check_count, check_finite
-from rftlab.studies.advise.engines import EngineChoice
+from rftlab.studies.backend.cluster import EngineChoice
 from rftlab.studies.console.tables import say
 
 MAX_DESIGNS = 60
