@@ -1,11 +1,15 @@
 """Each finding where it is planted, and not where it nearly is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
 from rftlab.studies.diagnose.finding import ORDER
-from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, towards
+from rftlab.studies.diagnose.observed import observe
+from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 
 def flat(level, deviation, seed=3):
@@ -37,6 +41,7 @@ def both(*changes):
 
 
 REWARD, TEST = ("train", "pass_at_1"), ("test", "pass_at_1")
+SILENT = ("train", "zero_signal_fraction")
 NO_PROGRESS = both(changed(*REWARD, flat(0.5, 0.03)), changed(*TEST, flat(0.5, 0.016)))
 LONGER = changed("train", "response_length", towards(600))
 FORMAT = changed("test", "format_rate", lambda v: np.linspace(0.31, 0.98, len(v)))
@@ -191,3 +196,72 @@ def test_the_size_of_an_evaluation_decides(questions, found):
 def test_a_claim_outranks_the_gain():
     run = log_of({TEST: np.array([0.30, 0.33, 0.36])}, questions=1000)
     assert not diagnose(run).findings and diagnose(run, claim=0.01).findings[0].kind == "evaluation too small"
+
+
+# --- numbers that are printed, by hand ---
+
+
+def once(first: float, then: float, count: int = 20) -> np.ndarray:
+    return np.array([first] + [then] * (count - 1))
+
+
+def test_the_share_of_the_format_is_that_of_two_factors():
+    """Format .2 to .9, right given the format .5 to .8: .7 x (.5 + .8) / 2 of .62; under graders 1 - .1 / .4."""
+    by_rate = said({TEST: once(0.1, 0.72), ("test", "format_rate"): once(0.2, 0.9)}, "format only")
+    assert by_rate.what.startswith(f"{0.7 * 0.65 / 0.62:.0%} of the gain") and "0.500 to 0.800" in by_rate.evidence[1]
+    by_grader = said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.4)}, "format only")
+    assert by_grader.what.startswith("75% of the gain")
+    assert said({TEST: once(0.1, 0.5), ("", "test_flexible"): once(0.3, 0.6)}, "format only") is None
+
+
+def test_a_jump_counts_from_almost_nothing_alone():
+    assert "may be the format" in said({TEST: once(0.01, 0.5, 41)}, "format only").what
+    assert said({TEST: once(0.1, 0.6, 41)}, "format only") is None
+
+
+def test_bounds_of_silent_groups_and_what_comes_are_by_hand():
+    """Mixed groups, a tenth, hold 1 to 7 right answers of 8: of a rate of .6 they leave .5125 to .5875."""
+    at = np.arange(1, 201)
+    evidence = said({SILENT: np.full(200, 0.9), REWARD: np.full(200, 0.6)}, "no signal").evidence
+    assert "0.51 to 0.59 all right, 0.31 to 0.39 all wrong" in evidence
+    assert "about 3.2 of 32 prompts of a round teach" in evidence
+    rising = said({SILENT: 0.8 + 0.0005 * at, REWARD: np.full(200, 0.6)}, "no signal").evidence
+    after_it = 0.8 + 0.0005 * 175.5 + 0.0005 * 99.5  # the median of rounds 151 to 200, and half of 199 rounds on
+    assert f"{after_it:.2f} to {after_it:.2f} by round 300, if it goes on as since round 101" in rising
+
+
+@pytest.mark.parametrize(("seed", "sure"), [(1, False), (5, False), (6, True), (8, True)])
+def test_growth_is_a_finding_where_its_interval_leaves_out_0_and_its_lower_end_is_said(seed, sure):
+    """Lengths that vary by 150 about a line: a slope of 20% or more may still be noise."""
+    lengths = 300 + 0.9 * np.arange(1, 201) + 150 * np.random.default_rng(seed).standard_normal(200)
+    parts = np.array_split(np.arange(101, 201), 12)
+    medians = [np.median(lengths[part - 1]) for part in parts]
+    slope, _, low, _ = stats.theilslopes(medians, [part.mean() for part in parts], 0.95)
+    grown, least = (value * 99 / np.median(lengths[100:116]) for value in (slope, low))
+    finding = said({REWARD: np.full(200, 0.5), ("train", "response_length"): lengths}, "length without reward")
+    assert grown > 0.2 and [bool(least > 0), finding is not None] == [sure, sure]
+    if finding:
+        assert finding.evidence[0].startswith(f"responses grow by {grown:.0%} (at least {least:.0%})")
+
+
+def test_near_misses_of_one_condition_are_none():
+    """Responses as long as ever, of a reward that does not rise; a fall that is large for its level, but tiny."""
+    assert said(NO_PROGRESS(healthy()), "collapse") is None
+    assert said({REWARD: np.repeat([0.015, 0.005], 100)}, "step too large") is None
+    assert said({REWARD: np.repeat([0.15, 0.05], 100)}, "step too large") is not None
+
+
+def test_a_tenth_of_a_run_is_enough_to_see_sampler_and_trainer_apart():
+    columns = changed("train", "rollout_probs_diff", after(0.85, 0.05))(healthy())
+    (evidence,) = said(columns, "sampler and trainer apart").evidence
+    assert evidence.startswith("probabilities differ by 0.05 on average") and "0.004" in evidence
+
+
+def test_of_two_test_sets_the_one_that_usually_has_more_questions_counts():
+    counts = {"a": np.array([100.0, 100, 100, 1]), "b": np.full(4, 50.0)}
+    pieces = [
+        piece_of(*TEST, range(4), np.full(4, 0.1 if task == "a" else 0.9), 1)._replace(task=task, n=n)
+        for task, n in counts.items()
+    ]
+    run = replace(log_of({}), pieces=tuple(pieces))
+    assert observe(run).lines[TEST].values.tolist() == [0.1] * 4

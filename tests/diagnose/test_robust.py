@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rftlab.studies.diagnose.evaluation import visible
-from rftlab.studies.diagnose.levels import fall_of, lasting_fall
+from rftlab.studies.diagnose.levels import _error, _of_median, fall_of, lasting_fall
 from rftlab.studies.diagnose.observed import Line
-from rftlab.studies.diagnose.progress import longer
+from rftlab.studies.diagnose.progress import gain_of, longer
 from rftlab.studies.diagnose.robust import noise, smooth, trend
 
 
@@ -24,6 +24,19 @@ def test_noise_is_the_deviation_about_a_slope():
 
 def test_noise_of_mostly_equal_values_is_not_nothing():
     assert noise(np.array([0.0, 0, 0, 0.1] * 20)) > 0.01
+
+
+def test_noise_of_mostly_equal_values_is_that_of_its_bends():
+    """Second differences of nine 0 and a 1 are seven 0, 1, -2, 1: 0 in the median, 0.6 in the mean of squares."""
+    values = np.array([*[0.0] * 9, 1] * 200)
+    assert noise(values) == pytest.approx(np.sqrt(0.6) / 2 / np.sqrt(6), rel=0.01)
+
+
+def test_errors_of_medians_and_of_rates_are_those_of_a_simulation():
+    draw = np.random.default_rng(4).standard_normal((6000, 65))
+    assert _of_median(65) == pytest.approx(np.median(draw, axis=1).var(), rel=0.1)
+    assert _of_median(1) == 1.0
+    assert _error(line(np.full(20, 0.2), 400), 3) == pytest.approx(np.sqrt(2 / 3) * 0.02)
 
 
 def test_a_trend_is_not_moved_by_outliers():
@@ -86,3 +99,10 @@ def test_a_peak_that_is_left_at_once_is_seen_where_its_error_is_known():
 
 def test_what_is_visible_is_two_binomial_errors():
     assert visible(0.5, 400) == pytest.approx(1.96 * np.sqrt(2 * 0.25 / 400))
+
+
+def test_a_gain_starts_at_the_median_of_three_where_nothing_was_measured_before_training():
+    values = np.concatenate([[0.9, 0.3, 0.3], np.full(37, 0.5)])
+    for first, start in ((1, 0.3), (0, 0.9)):
+        gain, _ = gain_of(Line("reward_mean", np.arange(first, first + 40), values, np.full(40, np.nan)))
+        assert gain == pytest.approx(0.5 - start)
