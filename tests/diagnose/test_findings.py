@@ -9,6 +9,7 @@ from scipy import stats
 from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
 from rftlab.studies.diagnose.finding import ORDER
 from rftlab.studies.diagnose.observed import observe
+from rftlab.studies.diagnose.progress import gain_of, longer
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, piece_of, towards
 
 
@@ -265,3 +266,11 @@ def test_of_two_test_sets_the_one_that_usually_has_more_questions_counts():
     ]
     run = replace(log_of({}), pieces=tuple(pieces))
     assert observe(run).lines[TEST].values.tolist() == [0.1] * 4
+
+
+@pytest.mark.parametrize(("half", "chance", "open_"), [(6, 0.41, False), (7, 0.70, True)])
+def test_a_plateau_that_is_likelier_than_not_is_left_open(half, chance, open_):
+    run = log_of(changed(*TEST, bent(0.7, half))(healthy()))
+    line, diagnosis = observe(run).lines[TEST], diagnose(run)
+    assert longer(line).outlook.chance(0.075 * gain_of(line)[0]) == pytest.approx(chance, abs=0.03)
+    assert ("plateau" in [each.kind for each in diagnosis.unjudged]) is open_ and diagnosis.findings == ()
