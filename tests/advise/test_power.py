@@ -185,6 +185,15 @@ def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
     assert final_score(both) == pytest.approx(0.51) and final_score(both, "t") == pytest.approx(0.61)
 
 
+def test_pairs_have_their_own_known_error_and_least_p_value():
+    """Three differences above 0: of 8 choices of signs two are as far from 0. sigma is that of a difference."""
+    pairs = compared(A, B, True, sigma=0.01)
+    assert (pairs.permutation, pairs.least) == (2 / 8, 2 / 8)
+    assert pairs.high - pairs.value == pytest.approx(1.959964 * 0.01 / np.sqrt(3))
+    apart = compared(A, B, False, sigma=0.01)
+    assert apart.high - apart.value == pytest.approx(1.959964 * 0.01 * np.sqrt(2 / 3))
+
+
 def test_a_fall_is_seen_as_a_rise_is():
     assert compared(B, A, False).seen and compared(B, A, False).high < 0 and compared(A, B, False).low > 0
 
