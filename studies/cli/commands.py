@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.cards import PRESETS
+from rftlab.shared.cards import PRESETS
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import Common, PlanFlags
 from rftlab.studies.cli.compare import Compare
 from rftlab.studies.cli.compare_estimators import CompareEstimators
@@ -29,12 +28,13 @@ from rftlab.studies.cli.rollouts import ShowRollouts
 from rftlab.studies.console.errors import one_line
 from rftlab.studies.console.screen import Screen
 from rftlab.studies.console.terminal import check_room
-from rftlab.studies.paper.experiments import EXPERIMENTS
-from rftlab.studies.paper.pairs import Level, pairs_at
-from rftlab.studies.runs.limits import check_size
+from rftlab.studies.data.paper.experiments import EXPERIMENTS
+from rftlab.studies.data.paper.pairs import Level, pairs_at
+from rftlab.studies.data.runs.limits import check_size
+from rftlab.studies.integrations.cluster import Cluster
 
 if TYPE_CHECKING:
-    from rftlab.studies.runs.study import Study
+    from rftlab.studies.data.runs.study import Study
 
 _ABOUT = f"""Which design choices of reinforcement fine-tuning matter: the seven ablations of arXiv 2601.22532.
 
@@ -90,7 +90,7 @@ class Reproduce(Common):
     def execute(self, console: Console) -> int:
         """Run the study and write its report, or show its plan."""
         from rftlab.studies.cli.execute.reproduce import reproduce
-        from rftlab.studies.runs.study import study_of
+        from rftlab.studies.data.runs.study import study_of
 
         check(
             self.pairs != (),
@@ -143,16 +143,16 @@ class Report:
     def execute(self, console: Console) -> int:
         """Write the report."""
         if self.source is not None:
-            from rftlab.studies.imported.report import report
+            from rftlab.studies.analysis.imported.report import report
 
             report(console, self.source, self.results, self.quiet)
             return 0
         from rftlab.studies.cli.execute.reproduce import write
-        from rftlab.studies.runs.study import has_study, read_study
+        from rftlab.studies.data.runs.study import has_study, read_study
 
         if not has_study(self.results, self.level):
-            from rftlab.studies.imported.own import folders_of
-            from rftlab.studies.imported.report import report_own
+            from rftlab.studies.analysis.imported.own import folders_of
+            from rftlab.studies.analysis.imported.report import report_own
 
             if folders_of(self.results):
                 report_own(console, self.results, self.quiet)
@@ -186,7 +186,7 @@ class Estimators:
 
     def execute(self, console: Console) -> int:
         """Print the cards."""
-        from rftlab.studies.cards.show import show
+        from rftlab.studies.estimators.show import show
 
         show(console, self.name)
         return 0
@@ -206,7 +206,7 @@ class Public:
 
     def execute(self, console: Console) -> int:
         """Print the tables."""
-        from rftlab.studies.public.show import show
+        from rftlab.studies.analysis.public.show import show
 
         show(console, self.source)
         return 0

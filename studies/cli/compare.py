@@ -6,9 +6,9 @@ from typing import Literal
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import MAX_SEED, check_count
+from rftlab.shared.plumbing.errors import MAX_SEED, check_count
 from rftlab.studies.cli.common import Common
-from rftlab.studies.runs.limits import check_size
+from rftlab.studies.data.runs.limits import check_size
 
 AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
@@ -54,10 +54,10 @@ class Compare(Common):
 
     def execute(self, console: Console) -> int:
         """Load or simulate the levels, compare them, write the page."""
-        from rftlab.studies.compare.compare import write
-        from rftlab.studies.compare.free import SimulationRuns, compare
-        from rftlab.studies.compare.levels import CurveSetName, load, parse
-        from rftlab.studies.runs.store import open_store
+        from rftlab.studies.analysis.compare.compare import write
+        from rftlab.studies.analysis.compare.free import SimulationRuns, compare
+        from rftlab.studies.analysis.compare.levels import CurveSetName, load, parse
+        from rftlab.studies.data.runs.store import open_store
 
         names = parse(list(self.levels))
         runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)

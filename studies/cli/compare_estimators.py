@@ -7,10 +7,10 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check
-from rftlab.studies.cards import preset
+from rftlab.shared.cards import preset
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import Common
-from rftlab.studies.league.rules import Rules
+from rftlab.studies.estimators.league.rules import Rules
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CompareEstimators(Common):
         check(several, f"names = {' '.join(self.names) or 'none'}; allowed: two or more estimators, each once")
         for name in self.names:
             preset(name)
-        from rftlab.studies.check.compare import compare_estimators
+        from rftlab.studies.estimators.check.compare import compare_estimators
 
         compare_estimators(console, self.rules, self.names, self.results, self.threads, self.quiet, self.engine)
         return 0

@@ -6,9 +6,9 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count
+from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.console.tables import say
-from rftlab.studies.runs.limits import NEEDS_LLM, has_llm
+from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.shared.effective_batch import Costs, costs_of
-from rftlab.shared.errors import check, check_finite
+from rftlab.shared.plumbing.errors import check, check_finite
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Law:
 
     def execute(self, console: Console) -> int:
         """Print, and for all pairs draw."""
-        from rftlab.studies.law import run
+        from rftlab.studies.forecast.law import run
 
         if self.r is not None:
             run.show_ratios(console, self.r, self.phi, self.cost.costs(), self.budget)

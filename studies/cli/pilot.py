@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.cli.common import Common
 from rftlab.studies.console.tables import say
-from rftlab.studies.pilot.grid import PILOT_CELLS
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
 PAIR = "tiny-mix97"
 
@@ -40,9 +40,9 @@ class Pilot(Common):
 
     def execute(self, console: Console) -> int:
         """Measure, or read what was measured, and print it."""
-        from rftlab.studies.pilot.run import pilot, wanted
-        from rftlab.studies.pilot.show import show
-        from rftlab.studies.pilot.store import file_of
+        from rftlab.studies.forecast.pilot.run import pilot, wanted
+        from rftlab.studies.forecast.pilot.show import show
+        from rftlab.studies.forecast.pilot.store import file_of
 
         found = pilot(
             console,
@@ -54,8 +54,8 @@ class Pilot(Common):
         )
         show(console, found)
         if found.base.headroom is not None:
-            from rftlab.shared.folders import folder_below
-            from rftlab.studies.pilot.figures import headroom_figure
+            from rftlab.shared.plumbing.folders import folder_below
+            from rftlab.studies.forecast.pilot.figures import headroom_figure
             from rftlab.studies.report.draw import save
 
             figure, numbers = headroom_figure(self.pair, found.base.headroom)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_choice, check_count
+from rftlab.shared.plumbing.errors import check, check_choice, check_count
 from rftlab.studies.console.tables import say
-from rftlab.studies.runs.limits import check_threads
+from rftlab.studies.data.runs.limits import check_threads
 
 SCORED = ("language", "smollm2", "paper", "public")
 """What comes with rftlab and can be scored."""
@@ -45,11 +45,11 @@ class Calibrate(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Calibrate, and print what was found."""
+        from rftlab.studies.analysis.imported.level import is_imported
+        from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
         from rftlab.studies.forecast.free import calibrate_imported
         from rftlab.studies.forecast.show import show_posterior
-        from rftlab.studies.imported.level import is_imported
-        from rftlab.studies.runs.store import open_store
 
         if is_imported(self.pair):
             calibrate_imported(console, self.pair, self.results, self.seed, self.threads, self.quiet)
@@ -97,8 +97,8 @@ class Predict(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
+        from rftlab.studies.analysis.imported.level import is_imported
         from rftlab.studies.forecast.free import predict_imported
-        from rftlab.studies.imported.level import is_imported
 
         if is_imported(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
@@ -112,7 +112,9 @@ class Predict(_Forecasting):
 
     def _predict_grid(self, console: Console) -> None:
         """The grid of a pair of ours."""
-        from rftlab.shared.folders import folder_below
+        from rftlab.shared.plumbing.folders import folder_below
+        from rftlab.studies.data.paper.pairs import usual_pairs
+        from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.forecast.figures import grid_figure
         from rftlab.studies.forecast.forecast import (
             check_budget,
@@ -125,10 +127,8 @@ class Predict(_Forecasting):
         from rftlab.studies.forecast.free import TRUST
         from rftlab.studies.forecast.page import write_page
         from rftlab.studies.forecast.show import show_grid
-        from rftlab.studies.paper.pairs import usual_pairs
         from rftlab.studies.report.draw import save
         from rftlab.studies.report.figures import pretty
-        from rftlab.studies.runs.store import open_store
 
         pilot = pilot_of(self.results, self.pair)
         check_budget(pilot, self.budget)
@@ -170,8 +170,8 @@ class Score(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""
-        from rftlab.studies.runs.store import open_store
-        from rftlab.studies.score.run import run_scores
+        from rftlab.studies.data.runs.store import open_store
+        from rftlab.studies.forecast.score.run import run_scores
 
         run_scores(console, self.what, open_store(self.results), self.seed, self.threads, self.quiet)
         return 0

@@ -7,7 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TaskID
 
-from rftlab.shared.errors import plain
+from rftlab.shared.plumbing.errors import plain
 
 FIRST, EVERY = 10.0, 30.0
 """Seconds to the first line, and between lines."""

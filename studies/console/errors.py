@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Iterator
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 
 _FRAME = str.maketrans("", "", "╭╮╰╯│─")
 """Of a terminal that has these; elsewhere it is |, + and -."""

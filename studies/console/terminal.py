@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from rftlab.shared.errors import UserError, check
-from rftlab.shared.files import reason
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.shared.plumbing.files import reason
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 """Exit statuses; the last two are what a shell shows of a command that SIGINT or SIGPIPE ended."""

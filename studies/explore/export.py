@@ -3,8 +3,8 @@
 import pandas as pd
 
 from rftlab.shared.curve import SPLITS
+from rftlab.studies.analysis.imported.figures import safe
 from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along, mean_of, short
-from rftlab.studies.imported.figures import safe
 from rftlab.studies.report import chart as charts
 from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Panel, PlotSeries
 from rftlab.studies.report.draw import picture

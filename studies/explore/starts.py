@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rftlab.llm.config import LLMRun
-from rftlab.shared.errors import UserError, check_choice
-from rftlab.shared.folders import below, folders_in, kind_of, read_file
+from rftlab.shared.plumbing.errors import UserError, check_choice
+from rftlab.shared.plumbing.folders import below, folders_in, kind_of, read_file
 from rftlab.sim.config import Simulation
-from rftlab.studies.paper.pairs import PAIRS, pairs_at, start_at
+from rftlab.studies.data.paper.pairs import PAIRS, pairs_at, start_at
 
 if TYPE_CHECKING:
     from rftlab.studies.forecast.evidence import Evidence
@@ -66,10 +66,10 @@ def take_calibrations(root: Path) -> list[str]:
 
 
 def _evidence(root: Path, name: str) -> "Evidence":
+    from rftlab.studies.analysis.imported.level import PREFIX
     from rftlab.studies.forecast.evidence import evidence_of
     from rftlab.studies.forecast.forecast import pilot_of
     from rftlab.studies.forecast.imported import imported_evidence
-    from rftlab.studies.imported.level import PREFIX
 
     if name in PAIRS:
         return evidence_of(pilot_of(root, name))

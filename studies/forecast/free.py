@@ -9,9 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.errors import check
-from rftlab.shared.folders import folder_below
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.console.tables import say
+from rftlab.studies.data.runs.finish import threads_of
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.forecast.asked import FreeDesign, designs_from
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import ForecastSource, best_of, outside, recommended
@@ -29,9 +32,6 @@ from rftlab.studies.forecast.predict import Forecast, predict
 from rftlab.studies.forecast.quick import columns_of, forecasts_at
 from rftlab.studies.forecast.show import BESIDE_TEXT, NOTHING, beside_of, say_outside, show_posterior, whose
 from rftlab.studies.report.draw import save
-from rftlab.studies.runs.finish import threads_of
-from rftlab.studies.runs.progress import steps_of
-from rftlab.studies.runs.store import open_store
 
 TRUST = (
     "How far to trust it: not far. On two tasks of SmolLM2-135M the law was off by 0.053, `still` by 0.053 and the "

@@ -13,15 +13,15 @@ import pandas as pd
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError, check
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError, check
+from rftlab.studies.analysis.imported.groups import Group, groups_of
+from rftlab.studies.analysis.imported.level import few, parse_imported, runs_of
+from rftlab.studies.analysis.imported.means import mean_curve
+from rftlab.studies.data.paper.pairs import SIZES
 from rftlab.studies.forecast.evidence import MANY_TOKENS, POINTS, Evidence, Observed, noise_text
 from rftlab.studies.forecast.knobs import LONG, SHORT, Facts, paced
-from rftlab.studies.imported.groups import Group, groups_of
-from rftlab.studies.imported.level import few, parse_imported, runs_of
-from rftlab.studies.imported.means import mean_curve
-from rftlab.studies.logs.run import ImportedRun
-from rftlab.studies.paper.pairs import SIZES
+from rftlab.studies.readers.run import ImportedRun
 
 ADVANTAGES = {
     "raw": Advantage("none"),

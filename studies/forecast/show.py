@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.text import Text
 
 from rftlab.studies.console.tables import number, plain_table, say
+from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.calibrate import Posterior
 from rftlab.studies.forecast.combine import MISFIT
 from rftlab.studies.forecast.evidence import noise_text
 from rftlab.studies.forecast.forecast import CLOSE, Grid, fits, knob_table
+from rftlab.studies.forecast.pilot.pilot import PilotMeasurements
 from rftlab.studies.forecast.quick import QUICK
-from rftlab.studies.pilot.pilot import PilotMeasurements
-from rftlab.studies.results.claims import short
 
 FOUND, VAGUE = 0.5, 0.85
 """Of a knob's prior spread: below the first it was found, above the second nothing was learnt."""

@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.studies.paper.pairs import Level
-from rftlab.studies.report.figures import by_dataset, pretty
-from rftlab.studies.results.measured import SHUFFLES
-from rftlab.studies.results.verdicts import (
+from rftlab.studies.data.paper.pairs import Level
+from rftlab.studies.data.results.measured import SHUFFLES
+from rftlab.studies.data.results.verdicts import (
     BOTH,
     FAILS,
     HOLDS,
@@ -27,6 +26,7 @@ from rftlab.studies.results.verdicts import (
     Tally,
     tally,
 )
+from rftlab.studies.report.figures import by_dataset, pretty
 
 VERDICTS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", NOT_APPLICABLE: "–"}
 LITTLE = "says little"

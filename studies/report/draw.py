@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.files import write_file
 from rftlab.studies.report.chart import (
     LINEAR_BELOW,
     Chart,

@@ -10,7 +10,8 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from rftlab.shared.curve import SPLITS
-from rftlab.studies.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
+from rftlab.studies.data.results.stats import CONFIDENCE
 from rftlab.studies.report.chart import (
     BAND,
     DASHES,
@@ -34,7 +35,6 @@ from rftlab.studies.report.chart import (
     rates,
     shades,
 )
-from rftlab.studies.results.stats import CONFIDENCE
 
 OVERVIEW = ("rollouts", "batch", "tradeoff", "ceiling")
 _CELL = ["pair", "split", "cell"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from rftlab.shared.files import write_file
+from rftlab.shared.plumbing.files import write_file
 
 
 def write_numbers(path: Path, numbers: pd.DataFrame) -> None:

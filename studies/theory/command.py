@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.callbacks import noop
-from rftlab.shared.errors import check as require
+from rftlab.shared.plumbing.callbacks import noop
+from rftlab.shared.plumbing.errors import check as require
 from rftlab.studies.console.bar import Bar
 from rftlab.studies.theory import GROUPS
 from rftlab.studies.theory.check import (

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rftlab.studies.diagnose import CHECKS, THRESHOLDS, diagnose
-from rftlab.studies.diagnose.finding import ORDER
+from rftlab.studies.analysis.diagnose import CHECKS, THRESHOLDS, diagnose
+from rftlab.studies.analysis.diagnose.finding import ORDER
 from tests.support.logs.planted import QUESTIONS, after, changed, healthy, log_of, towards
 
 

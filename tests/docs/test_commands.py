@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import _parse
 from tests.support.docs.command_lines import Line, lines_of, words_of
 from tests.support.docs.notebooks import notebooks, page_of

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from rftlab.studies.compare.levels import FREE, LevelName
+from rftlab.studies.analysis.compare.levels import FREE, LevelName
 from rftlab.studies.forecast.free import TRUST
 from tests.support.docs.pages import ROOT
 

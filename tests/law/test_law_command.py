@@ -3,10 +3,10 @@
 import pytest
 from rich.console import Console
 
-from rftlab.studies.law import run
-from rftlab.studies.pilot.pilot import pilot_from
-from rftlab.studies.pilot.store import file_of, shipped_base, write
-from rftlab.studies.results.reference import shipped
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.forecast.law import run
+from rftlab.studies.forecast.pilot.pilot import pilot_from
+from rftlab.studies.forecast.pilot.store import file_of, shipped_base, write
 from tests.support.machine.here import rftlab
 
 BAD = [

@@ -7,11 +7,11 @@ import json
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.repeats import alone, joined
-from rftlab.studies.logs.run import KnownDesign
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.groups import groups_of
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.repeats import alone, joined
+from rftlab.studies.readers.run import KnownDesign
 from tests.support.logs.formats import LOGS
 from tests.support.machine.here import rftlab
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import reason
-from rftlab.shared.jit import CACHE_FOLDER
-from rftlab.studies.runs.about import commit, machine, versions
-from rftlab.studies.runs.runner import available_threads
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import reason
+from rftlab.shared.plumbing.jit import CACHE_FOLDER
+from rftlab.studies.data.runs.about import commit, machine, versions
+from rftlab.studies.data.runs.runner import available_threads
 
 LITTLE_DISK = 1e9
 HOME = Path(__file__).resolve().parents[2]

@@ -12,13 +12,13 @@ from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import CostPlan, plan_of, smallest_change, where_it_fits
 from rftlab.llm.config import TINY, LLMRun
 from rftlab.llm.tasks.config import OWN
-from rftlab.shared.errors import check
+from rftlab.shared.plumbing.errors import check
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.console.tables import say
-from rftlab.studies.paper.questions import evaluated_on, questions_of
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.study import Study
+from rftlab.studies.data.paper.questions import evaluated_on, questions_of
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.study import Study
 
 _PHASES = {"sample": "sampling", "log_probs": "log-probabilities", "update": "update"}
 

@@ -8,14 +8,14 @@ from rich.table import Table
 from rftlab.llm.config import LLMRun
 from rftlab.sim.config import Simulation
 from rftlab.studies.cli.run import StudyCommand
-from rftlab.studies.paper.experiments import Experiment
-from rftlab.studies.results.endpoints import endpoint_table
-from rftlab.studies.results.gains import gain_table
-from rftlab.studies.results.language import cost_table, has_costs
-from rftlab.studies.runs.finish import finish_points, threads_of
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.runner import collect
-from rftlab.studies.runs.store import open_store
+from rftlab.studies.data.paper.experiments import Experiment
+from rftlab.studies.data.results.endpoints import endpoint_table
+from rftlab.studies.data.results.gains import gain_table
+from rftlab.studies.data.results.language import cost_table, has_costs
+from rftlab.studies.data.runs.finish import finish_points, threads_of
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.runner import collect
+from rftlab.studies.data.runs.store import open_store
 
 
 def run_study(

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rftlab.llm.lock import LOCK, held
-from rftlab.shared.errors import check
-from rftlab.shared.folders import FILE, FOLDER, folders_in, kind_of, numbered
+from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.folders import FILE, FOLDER, folders_in, kind_of, numbered
 from rftlab.studies.cli.execute.trained import show_trained
-from rftlab.studies.paper.pairs import LEVELS
-from rftlab.studies.runs import store
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.study import has_study, read_study
+from rftlab.studies.data.paper.pairs import LEVELS
+from rftlab.studies.data.runs import store
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.study import has_study, read_study
 
 State = Literal["done", "running", "interrupted", "to do"]
 UNKNOWN = "unknown"

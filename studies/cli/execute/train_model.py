@@ -12,9 +12,9 @@ from rftlab.llm.tracking import Kind, tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
 from rftlab.shared.curve import SPLITS
 from rftlab.studies.console.bar import Bar
-from rftlab.studies.paper.questions import evaluated_on
-from rftlab.studies.results.language import cost_table
-from rftlab.studies.runs.runner import long_form
+from rftlab.studies.data.paper.questions import evaluated_on
+from rftlab.studies.data.results.language import cost_table
+from rftlab.studies.data.runs.runner import long_form
 
 
 def train_model(

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from rftlab.llm.lock import LOCK, held
 from rftlab.llm.stored import CHECKPOINTS, stored_run, trained_in
-from rftlab.shared.errors import UserError, plain
-from rftlab.shared.folders import FILE, kind_of, numbered
+from rftlab.shared.plumbing.errors import UserError, plain
+from rftlab.shared.plumbing.folders import FILE, kind_of, numbered
 
 
 def show_trained(console: Console, root: Path) -> bool:

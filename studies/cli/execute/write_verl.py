@@ -8,20 +8,20 @@ from rich.console import Console
 from rftlab.llm.budget.devices import GPUS
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.config import Compute, LLMRun
-from rftlab.shared.errors import UserError
-from rftlab.studies.advise.fleet import Fleet, FleetPlan, planned_on
-from rftlab.studies.advise.models import shape_named
-from rftlab.studies.advise.show import PHASES
-from rftlab.studies.backend.cluster import Cluster
-from rftlab.studies.backend.verl.files import left_out_of, reasons, write_pair
-from rftlab.studies.backend.verl.settings import MAX_TOKENS
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
 from rftlab.studies.console.tables import put, say, table_of
-from rftlab.studies.paper.questions import questions_of
-from rftlab.studies.runs.points import Point
-from rftlab.studies.runs.store import open_store
-from rftlab.studies.runs.study import Study
+from rftlab.studies.data.paper.questions import questions_of
+from rftlab.studies.data.runs.points import Point
+from rftlab.studies.data.runs.store import open_store
+from rftlab.studies.data.runs.study import Study
+from rftlab.studies.forecast.advise.fleet import Fleet, FleetPlan, planned_on
+from rftlab.studies.forecast.advise.models import shape_named
+from rftlab.studies.forecast.advise.show import PHASES
+from rftlab.studies.integrations.cluster import Cluster
+from rftlab.studies.integrations.verl_study.files import left_out_of, reasons, write_pair
+from rftlab.studies.integrations.verl_study.settings import MAX_TOKENS
 
 USUAL_GPU = "H100"
 

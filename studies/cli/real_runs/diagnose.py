@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from rftlab.shared.errors import check, check_count, check_finite
+from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Diagnose:
 
     def execute(self, console: Console) -> int:
         """Read, judge, print."""
-        from rftlab.studies.diagnose.checks import diagnose
-        from rftlab.studies.diagnose.show import show
-        from rftlab.studies.imported.one_run import read_run
+        from rftlab.studies.analysis.diagnose.checks import diagnose
+        from rftlab.studies.analysis.diagnose.show import show
+        from rftlab.studies.analysis.imported.one_run import read_run
 
         show(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
         return 0

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from rftlab.llm.config import Evaluation
-from rftlab.shared.errors import UserError
+from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.commands import _parse
 from rftlab.studies.cli.execute.plan import assumed_of
 from rftlab.studies.cli.execute.reproduce import _questions
-from rftlab.studies.paper.pairs import start_at
-from rftlab.studies.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
-from rftlab.studies.runs.seal import sealed
-from rftlab.studies.runs.store import open_store
-from rftlab.studies.runs.study import Study, manifest_of, read_study, study_of, write_study
+from rftlab.studies.data.paper.pairs import start_at
+from rftlab.studies.data.paper.questions import QuestionCount, evaluated_on, on_whole_sets, questions_of, subset_error
+from rftlab.studies.data.runs.seal import sealed
+from rftlab.studies.data.runs.store import open_store
+from rftlab.studies.data.runs.study import Study, manifest_of, read_study, study_of, write_study
 from tests.support.machine.here import rftlab
 
 QWEN = start_at("qwen-gsm8k", "llm")

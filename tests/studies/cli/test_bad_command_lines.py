@@ -7,7 +7,7 @@ import pytest
 
 from rftlab.studies.cli.commands import run
 from rftlab.studies.console.terminal import guarded
-from rftlab.studies.runs.limits import has_llm
+from rftlab.studies.data.runs.limits import has_llm
 
 TABLE = Path(__file__).with_name("bad_command_lines.txt").read_text().splitlines()
 LINES = [line for line in TABLE if not line.startswith("#")] + [

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rftlab.studies.console import bar as module
 from rftlab.studies.console.bar import Bar
-from rftlab.studies.runs.progress import steps_of
+from rftlab.studies.data.runs.progress import steps_of
 from tests.support.docs.pages import WAITING
 
 

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from rftlab.studies.cards import preset
+from rftlab.shared.cards import preset
 from rftlab.studies.cli.run import parse_run
 from rftlab.studies.cli.train import parse_train
-from rftlab.studies.paper.pairs import start_at
+from rftlab.studies.data.paper.pairs import start_at
 from tests.support.machine.command import rftlab
 from tests.support.machine.processes import hear_interrupts
 
@@ -246,7 +246,7 @@ def test_packages_of_a_user_may_bear_the_names_of_our_folders(tmp_path):
     for name in ("shared", "sim", "llm", "studies"):
         (tmp_path / f"{name}.py").write_text("MINE = True")
     code = (
-        "import shared, sim, llm, studies, rftlab.sim, rftlab.studies.cards; print(shared.MINE, sim.MINE, "
+        "import shared, sim, llm, studies, rftlab.sim, rftlab.shared.cards; print(shared.MINE, sim.MINE, "
         "llm.MINE, studies.MINE)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)

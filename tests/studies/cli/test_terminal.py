@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from rftlab.shared.announce import Announcer
+from rftlab.shared.plumbing.announce import Announcer
 from rftlab.studies.console import terminal
-from rftlab.studies.pilot.grid import PILOT_CELLS
-from rftlab.studies.runs.workers import workers
+from rftlab.studies.data.runs.workers import workers
+from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.processes import hear_interrupts
 

@@ -10,16 +10,24 @@ from rich.console import Console
 from scipy import stats
 
 from rftlab.shared.curve import SPLITS
-from rftlab.shared.errors import UserError
-from rftlab.studies.compare.agreement import agree, best, kendall, mean_error, resample, spearman
-from rftlab.studies.compare.compare import compared, write
-from rftlab.studies.compare.curves import at_budget
-from rftlab.studies.compare.levels import CurveSet, CurveSetName, Finals, _llm_points, load, parse
-from rftlab.studies.compare.signs import AGREE, DISAGREE, SINGLE, UNDECIDED, claim_verdicts, compare_claims, verdict_of
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.results.stats import interval
-from rftlab.studies.runs.points import points_of
-from rftlab.studies.runs.store import folder_of, open_store
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.compare.agreement import agree, best, kendall, mean_error, resample, spearman
+from rftlab.studies.analysis.compare.compare import compared, write
+from rftlab.studies.analysis.compare.curves import at_budget
+from rftlab.studies.analysis.compare.levels import CurveSet, CurveSetName, Finals, _llm_points, load, parse
+from rftlab.studies.analysis.compare.signs import (
+    AGREE,
+    DISAGREE,
+    SINGLE,
+    UNDECIDED,
+    claim_verdicts,
+    compare_claims,
+    verdict_of,
+)
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
+from rftlab.studies.data.results.stats import interval
+from rftlab.studies.data.runs.points import points_of
+from rftlab.studies.data.runs.store import folder_of, open_store
 from tests.support.machine.command import rftlab
 from tests.support.web.reports import without_script
 

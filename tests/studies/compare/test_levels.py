@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 
 from rftlab.shared.curve import Curve
-from rftlab.shared.errors import UserError
-from rftlab.studies.compare.free import known_of
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.compare.free import known_of
+from rftlab.studies.analysis.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
+from rftlab.studies.analysis.imported.groups import groups_of
+from rftlab.studies.analysis.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
+from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.forecast.asked import designs_from
 from rftlab.studies.forecast.imported import imported_evidence
 from rftlab.studies.forecast.plain import sigmoid
-from rftlab.studies.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.score.real_cases import imported_cases
-from rftlab.studies.score.score import score
+from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.score import score
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script
 

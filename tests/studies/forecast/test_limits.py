@@ -11,21 +11,21 @@ import pytest
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
-from rftlab.shared.errors import UserError
 from rftlab.shared.estimator import Estimator
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.groups import groups_of
+from rftlab.studies.analysis.imported.means import mean_curve
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
 from rftlab.studies.forecast.knobs import SHORT, Facts
+from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
 from rftlab.studies.forecast.plain import CellForecast
 from rftlab.studies.forecast.quick import law
-from rftlab.studies.imported.groups import groups_of
-from rftlab.studies.imported.means import mean_curve
-from rftlab.studies.law.limits import FAILING, TriedRun, beyond
-from rftlab.studies.logs import read_logs
-from rftlab.studies.logs.store import write_collection
-from rftlab.studies.score.real_cases import imported_cases
-from rftlab.studies.score.score import score
+from rftlab.studies.forecast.score.real_cases import imported_cases
+from rftlab.studies.forecast.score.score import score
+from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
 from tests.support.machine.here import rftlab
 from tests.support.web.reports import without_script

@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rftlab.shared.errors import UserError
-from rftlab.studies.imported.advice import advice_on
-from rftlab.studies.imported.groups import MEASURES
-from rftlab.studies.imported.level import ImportedName, side_of
-from rftlab.studies.imported.own import folders_of, own_runs
-from rftlab.studies.imported.page import view_of
-from rftlab.studies.logs.run import ImportedRun, KnownDesign, Piece
-from rftlab.studies.logs.store import write_collection
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.imported.advice import advice_on
+from rftlab.studies.analysis.imported.groups import MEASURES
+from rftlab.studies.analysis.imported.level import ImportedName, side_of
+from rftlab.studies.analysis.imported.own import folders_of, own_runs
+from rftlab.studies.analysis.imported.page import view_of
+from rftlab.studies.readers.run import ImportedRun, KnownDesign, Piece
+from rftlab.studies.readers.store import write_collection
 from tests.support.machine.here import rftlab
 from tests.support.web.browser import HOSTILE, browser
 from tests.support.web.reports import without_script

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rftlab.shared import folders
-from rftlab.shared.errors import UserError
-from rftlab.shared.files import sweep, verify_folder, write_file, write_folder
-from rftlab.shared.folders import (
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.shared.plumbing.files import sweep, verify_folder, write_file, write_folder
+from rftlab.shared.plumbing.folders import (
     below,
     cache_of,
     entries,

@@ -13,7 +13,7 @@ import numpy as np
 from rftlab.shared.aggregation import shares
 from rftlab.shared.averages import add, averages_of, empty_averages
 from rftlab.shared.objective import apply_mask, objective_and_weights
-from rftlab.shared.pool import Pool
+from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import batch_from_advantages, prepare, shaped_rewards
 from rftlab.shared.replay import push, window_pool
 from rftlab.shared.sampling import allocate, keep_shortest

@@ -1,0 +1,87 @@
+"""Run the scoring, and write what was known, what was held out, and how far off every forecast was."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+
+from rftlab.shared.plumbing.files import write_file
+from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.analysis.imported.level import is_imported, parse_imported
+from rftlab.studies.console.tables import say
+from rftlab.studies.data.results.reference import shipped
+from rftlab.studies.data.runs.finish import threads_of
+from rftlab.studies.data.runs.progress import steps_of
+from rftlab.studies.data.runs.scratch import check_writable
+from rftlab.studies.forecast.score.figures import score_figure
+from rftlab.studies.forecast.score.real_cases import imported_cases, public_cases
+from rftlab.studies.forecast.score.score import Case, language_cases, paper_cases, partial_cases, score, summary
+from rftlab.studies.forecast.score.show import show_scores
+from rftlab.studies.report.draw import save
+from rftlab.studies.report.numbers import write_numbers
+
+CASES = {
+    "language": lambda: language_cases(shipped()),
+    "smollm2": lambda: partial_cases(shipped()),
+    "paper": paper_cases,
+    "public": public_cases,
+}
+"""What can be scored, beside imported runs."""
+
+
+def cases_named(what: str, root: Path) -> tuple[list[Case], str]:
+    """The cases of a name, and the name as a part of a folder's. Raises UserError for runs that make no case."""
+    if is_imported(what):
+        return imported_cases(what, root), parse_imported(what).slug
+    return CASES[what](), what
+
+
+def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
+    """Score all cases, print tables, write files."""
+    cases, slug = cases_named(what, root)
+    folder = folder_below(root, "score", slug)
+    check_writable(folder)
+    write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
+    _announce(console, cases, quiet)
+    tables = []
+    for number, case in enumerate(cases, start=1):
+        title = f"{case.pair}, {number} of {len(cases)}"
+        with steps_of(console, title, quiet) as step:
+            tables.append(
+                score(
+                    root,
+                    case,
+                    seed,
+                    threads_of(threads),
+                    step,
+                    lambda text: console.print(text, style="yellow", markup=False),
+                )
+            )
+    table = pd.concat(tables, ignore_index=True)
+    write_numbers(folder / "summary.csv", summary(table))
+    figure, numbers = score_figure(table)
+    show_scores(console, table, summary(table))
+    say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
+
+
+SECONDS = 80
+"""Of one core that a calibration to a pilot of `tiny` takes, without compiling: three took 220 s on a server of 2026.
+Longer runs take longer."""
+
+
+def _announce(console: Console, cases: list[Case], quiet: bool) -> None:
+    """What is guessed or missing, and how long it takes, before it begins."""
+    for case in cases:
+        for text in case.remarks:
+            say(console, f"{case.pair}: {text}", "dim")
+    todo = sum(case.simulated for case in cases)
+    if todo and not quiet:
+        minutes = max(1, round(todo * SECONDS / 60))
+        text = f"{todo} calibrations of about {SECONDS} s of one core or more each, {minutes} minutes of it in all"
+        say(console, f"{text}; what an earlier call finished is read")
+
+
+def split_of(case: Case) -> dict:
+    """What a forecast may know of a pair, and what it is scored on."""
+    return {"pair": case.pair, "known": list(case.known), "known_seed": case.seed, "held_out": list(case.held_out)}
