@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.shared import errors
+from rftlab.shared.plumbing import errors
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
