@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from rftlab.sim.config import Simulation as Simulation
     from rftlab.sim.config import Tabular as Tabular
     from rftlab.sim.run import simulate as simulate
-    from rftlab.studies.analysis.imported.folder import ResultsFolder as ResultsFolder
+    from rftlab.studies.analysis.imported.own import ResultsFolder as ResultsFolder
     from rftlab.studies.data.paper.pairs import PAIRS as PAIRS
     from rftlab.studies.data.paper.pairs import start_at as start_at
     from rftlab.studies.data.runs.sweep import sweep as sweep
@@ -112,7 +112,7 @@ _HOMES = {
     "rftlab.shared.cards": ("CARDS", "preset"),
     "rftlab.shared.cards.own": ("advantage", "surrogate"),
     "rftlab.studies.estimators.check.estimator": ("check_estimator",),
-    "rftlab.studies.analysis.imported.folder": ("ResultsFolder",),
+    "rftlab.studies.analysis.imported.own": ("ResultsFolder",),
     "rftlab.studies.data.paper.pairs": ("PAIRS", "start_at"),
     "rftlab.studies.data.runs.sweep": ("sweep",),
 }

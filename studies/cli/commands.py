@@ -143,7 +143,7 @@ class Report:
     def execute(self, console: Console) -> int:
         """Write the report."""
         if self.source is not None:
-            from rftlab.studies.analysis.imported.report import report
+            from rftlab.studies.analysis.imported.page import report
 
             report(console, self.source, self.results, self.quiet)
             return 0
@@ -152,7 +152,7 @@ class Report:
 
         if not has_study(self.results, self.level):
             from rftlab.studies.analysis.imported.own import folders_of
-            from rftlab.studies.analysis.imported.report import report_own
+            from rftlab.studies.analysis.imported.page import report_own
 
             if folders_of(self.results):
                 report_own(console, self.results, self.quiet)

@@ -56,16 +56,16 @@ class Compare(Common):
         """Load or simulate the levels, compare them, write the page."""
         from rftlab.studies.analysis.compare.compare import write
         from rftlab.studies.analysis.compare.free import SimulationRuns, compare
-        from rftlab.studies.analysis.compare.levels import CurveSetName, load, parse
+        from rftlab.studies.analysis.compare.levels import load
+        from rftlab.studies.analysis.source import curve_sets
         from rftlab.studies.data.runs.store import open_store
 
-        names = parse(list(self.levels))
+        sources = curve_sets(list(self.levels))
         runs = SimulationRuns(self.seeds, self.rounds, self.threads, self.quiet, self.engine)
-        ours = [one for one in names if isinstance(one, CurveSetName)]
-        if len(ours) < len(names):
-            compare(console, names, self.results, self.axis, runs)
+        if any(source.free for source in sources):
+            compare(console, sources, self.results, self.axis, runs)
             return 0
         root = open_store(self.results)
-        levels = load(console, ours, root, *runs)
+        levels = load(console, sources, root, *runs)
         write(console, levels, root, self.axis, self.seed, self.quiet)
         return 0

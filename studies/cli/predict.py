@@ -45,13 +45,13 @@ class Calibrate(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Calibrate, and print what was found."""
-        from rftlab.studies.analysis.imported.level import is_imported
+        from rftlab.studies.analysis.source import is_free
         from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
         from rftlab.studies.forecast.free import calibrate_imported
         from rftlab.studies.forecast.show import show_posterior
 
-        if is_imported(self.pair):
+        if is_free(self.pair):
             calibrate_imported(console, self.pair, self.results, self.seed, self.threads, self.quiet)
             return 0
         pilot = pilot_of(self.results, self.pair)
@@ -97,10 +97,10 @@ class Predict(_Forecasting):
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
-        from rftlab.studies.analysis.imported.level import is_imported
+        from rftlab.studies.analysis.source import is_free
         from rftlab.studies.forecast.free import predict_imported
 
-        if is_imported(self.pair):
+        if is_free(self.pair):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked, self.base, self.questions)
             return 0

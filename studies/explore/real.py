@@ -42,7 +42,6 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
     references = [f"{SHIPPED}:{name}" for name in REFERENCES]
     if root is None:
         return (NONE, PAPER, *references, *PUBLIC)
-    from rftlab.studies.analysis.imported.level import PREFIX
     from rftlab.studies.readers.store import collections
 
     runs = [folder.name for folder in folders_in(below(root, "llm")) if folder.name in pairs_at("llm")]
@@ -52,7 +51,7 @@ def sources_in(root: Path | None) -> tuple[str, ...]:
         *references,
         *PUBLIC,
         *(f"runs:{name}" for name in runs),
-        *(PREFIX + name for name in collections(root)),
+        *(f"imported:{name}" for name in collections(root)),
     )
 
 
@@ -134,10 +133,10 @@ def _read(place: Path) -> Curve | None:
 def _imported(source: str, design: Design, root: Path | None) -> list[ShownCurve]:
     """Imported or public runs with the same B and K, whatever else they did."""
     from rftlab.studies.analysis.imported.groups import groups_of
-    from rftlab.studies.analysis.imported.level import parse_imported, runs_of
+    from rftlab.studies.analysis.source import free_source
 
-    one = parse_imported(source)
-    groups = groups_of(runs_of(one, root or Path()), ("test", "pass_at_1"), one.task)
+    meant = free_source(source)
+    groups = groups_of(meant.runs(root or Path()), ("test", "pass_at_1"), meant.task)
     alike = [group for group in groups if (group.design.prompts, group.design.rollouts) == _spent(design)]
     return [shown for group in alike for shown in _of_group(source, group, design)][:MOST]
 

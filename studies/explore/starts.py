@@ -66,14 +66,13 @@ def take_calibrations(root: Path) -> list[str]:
 
 
 def _evidence(root: Path, name: str) -> "Evidence":
-    from rftlab.studies.analysis.imported.level import PREFIX
     from rftlab.studies.forecast.evidence import evidence_of
     from rftlab.studies.forecast.forecast import pilot_of
     from rftlab.studies.forecast.imported import imported_evidence
 
     if name in PAIRS:
         return evidence_of(pilot_of(root, name))
-    return imported_evidence(PREFIX + name.removeprefix("imported-"), root).evidence
+    return imported_evidence(f"imported:{name.removeprefix('imported-')}", root).evidence
 
 
 def _best(root: Path, name: str) -> Simulation | None:

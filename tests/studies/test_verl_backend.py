@@ -22,7 +22,8 @@ from rftlab.shared.config.surrogate import Sapo
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.compare.free import known_of
-from rftlab.studies.analysis.imported.level import parse_imported, runs_of, side_of
+from rftlab.studies.analysis.imported.groups import side_of
+from rftlab.studies.analysis.source import free_source
 from rftlab.studies.cli.commands import run as command
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import start_at
@@ -295,8 +296,8 @@ def test_a_log_comes_back_as_its_cells_run(tmp_path):
     assert found["test", "pass_at_1"] == ([0, 5, 10, 15, 20], [0.0, 0.125, 0.25, 0.375, 0.5])
     assert found["train", "train_pass_at_1"][0] == [0, 5, 10, 15, 20]
     write_collection(tmp_path / "results", "mine", runs)
-    one = parse_imported("imported:mine")
-    side = side_of(one, runs_of(one, tmp_path / "results"), ("test", "pass_at_1"))
+    one = free_source("imported:mine")
+    side = side_of(one, one.runs(tmp_path / "results"), ("test", "pass_at_1"))
     assert [(group.label, len(group.runs)) for group in side.groups] == [("32x1", 2), ("32x8", 1)]
 
 

@@ -9,11 +9,11 @@ from rich.console import Console
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check, check_choice
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.analysis.compare.levels import CurveSet, CurveSetName, load
+from rftlab.studies.analysis.compare.levels import CurveSet, load
 from rftlab.studies.analysis.imported.figures import AXES
-from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups
-from rftlab.studies.analysis.imported.level import ImportedName, common_measure, measures_in, runs_of, side_of
+from rftlab.studies.analysis.imported.groups import Group, Measure, RunGroups, common_measure, measures_in, side_of
 from rftlab.studies.analysis.imported.page import view_of, write
+from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, cells_of, label
 from rftlab.studies.data.paper.pairs import pair
 from rftlab.studies.data.results.claims import short
@@ -22,7 +22,6 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.readers.run import KnownDesign
 
 _CELLS = {label(cell): cell for cell in cells_of(list(EXPERIMENTS.values()))}
-Name = CurveSetName | ImportedName
 _OURS: dict[Measure, str] = {
     ("test", "pass_at_1"): "test_pass_at_1",
     ("train", "pass_at_1"): "train_pass_at_1",
@@ -41,30 +40,29 @@ class SimulationRuns(NamedTuple):
     engine: Engine
 
 
-def compare(console: Console, names: list[Name], root: Path, axis: str, simulated: SimulationRuns) -> Path:
+def compare(console: Console, sources: list[RunSource], root: Path, axis: str, simulated: SimulationRuns) -> Path:
     """Print tables and write root/compare-NAMES/compare.html; returns its path. Raises UserError, before anything is
-    simulated, where levels have no measure in common."""
+    simulated, where sources have no measure in common."""
     check_choice("axis of imported runs", axis, tuple(AXES))
-    imported = {one: runs_of(one, root) for one in names if isinstance(one, ImportedName)}
-    ours = [one for one in names if isinstance(one, CurveSetName)]
-    have = {one.name: measures_in(one, runs) for one, runs in imported.items()}
-    have |= {one.name: set(list(_OURS)[: 2 if one.level == "published" else 3]) for one in ours}
+    imported = {source: source.runs(root) for source in sources if source.free}
+    ours = [source for source in sources if not source.free]
+    have = {source.name: measures_in(source, runs) for source, runs in imported.items()}
+    have |= {source.name: set(list(_OURS)[: 2 if source.kind == "published" else 3]) for source in ours}
     measure = common_measure(have)
     if ours:  # they may be simulated now
         open_store(root)
     loaded = dict(zip(ours, load(console, ours, root, *simulated), strict=True))
     sides = [
-        side_of(one, imported[one], measure, root) if isinstance(one, ImportedName) else _side(loaded[one], measure)
-        for one in names
+        side_of(source, imported[source], measure, root) if source.free else _side(loaded[source], measure)
+        for source in sources
     ]
-    slugs = (one.slug if isinstance(one, ImportedName) else one.name.replace(":", "-") for one in names)
-    folder = folder_below(root, "compare-" + "-".join(slugs)[:180])
+    folder = folder_below(root, "compare-" + "-".join(source.slug for source in sources)[:180])
     return write(console, view_of(sides, axis), folder, "compare.html", " against ".join(have), simulated.quiet)
 
 
 def _side(own: CurveSet, measure: Measure) -> RunGroups:
     """A level of ours as groups."""
-    split = measure[0] if own.level_name.level == "published" else ""
+    split = measure[0] if own.origin.kind == "published" else ""
     groups = [_ended(own, cell, split) if split else _trained(own, cell, _OURS[measure]) for cell in own.cells]
     check(bool(groups), f"{own.name} has no {' '.join(measure)}; allowed: levels with it")
     return RunGroups(own.name, own.source, measure, tuple(groups))
@@ -77,7 +75,7 @@ def _trained(own: CurveSet, cell: str, column: str) -> Group:
     curves = pd.DataFrame(
         {"run": "seed " + rows["seed"].astype(str), "round": rows["round"], "value": rows[column], "n": n}
     )
-    if own.level_name.level == "llm":  # what the simulator took says nothing of a language model
+    if own.origin.kind == "llm":  # what the simulator took says nothing of a language model
         curves["seconds"] = rows["seconds"].astype(float)
     return _group(own, cell, curves.reset_index(drop=True), drawn=True)
 
@@ -94,7 +92,7 @@ def _ended(own: CurveSet, cell: str, split: str) -> Group:
 
 
 def _group(own: CurveSet, cell: str, curves: pd.DataFrame, drawn: bool) -> Group:
-    design, name = _CELLS[cell], own.level_name.pair
+    design, name = _CELLS[cell], own.origin.place
     exact = drawn and not own.responses["test"]
     spent = design.batch_size * (design.rollouts + design.support_rollouts)
     runs = tuple(dict.fromkeys(curves["run"]))

@@ -1,20 +1,20 @@
-"""Curve sets that a comparison is about, by name: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
+"""Curve sets that a comparison is about: `sim:qwen-gsm8k`, `llm:tiny-mix97`, `published:qwen-gsm8k`."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
 
 from rftlab.llm.config import LLMRun
 from rftlab.shared.curve import SPLITS, Curve
-from rftlab.shared.plumbing.errors import check, check_choice
+from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below, folders_in
-from rftlab.studies.analysis.imported.level import ImportedName, is_imported, parse_imported
+from rftlab.studies.analysis.source import RunSource
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
-from rftlab.studies.data.paper.pairs import PAIRS, SIZES, Pair, pair, start_at
+from rftlab.studies.data.paper.pairs import LEVELS, SIZES, Pair, pair, start_at
 from rftlab.studies.data.paper.published import published
 from rftlab.studies.data.results.endpoints import finals
 from rftlab.studies.data.results.reference import shipped, smollm2_points
@@ -26,26 +26,10 @@ from rftlab.studies.data.runs.runner import collect
 from rftlab.studies.data.runs.study import Study, has_study, read_study
 from rftlab.studies.report.figures import pretty
 
-LevelName = Literal["sim", "llm", "published"]
-_LEVELS: dict[str, LevelName] = {level: level for level in get_args(LevelName)}
-FREE = ("imported", "public", "train")
-"""Levels whose runs are of any design, task and model."""
 SEEDS = 5
 """Seeds of a simulated level that no study of the results folder names."""
 ROUNDING = 0.01
 """Step to which published numbers are rounded."""
-
-
-class CurveSetName(NamedTuple):
-    """A curve set as the command line names it."""
-
-    level: LevelName
-    pair: str
-
-    @property
-    def name(self) -> str:
-        """What the user writes."""
-        return f"{self.level}:{self.pair}"
 
 
 class Finals(NamedTuple):
@@ -58,7 +42,7 @@ class Finals(NamedTuple):
 class CurveSet(NamedTuple):
     """What one level knows of one pair."""
 
-    level_name: CurveSetName
+    origin: RunSource
     curves: pd.DataFrame
     """Rows of `rftlab.studies.data.runs.runner.Results.curves`; none at level published, which has endpoints alone."""
     finals: Finals
@@ -75,12 +59,12 @@ class CurveSet(NamedTuple):
     @property
     def name(self) -> str:
         """As the user wrote it."""
-        return self.level_name.name
+        return self.origin.name
 
     @property
     def title(self) -> str:
         """As figures and tables print it: 'sim Qwen · GSM8K'."""
-        return f"{self.level_name.level} {pretty(self.level_name.pair)}"
+        return f"{self.origin.kind} {pretty(self.origin.place)}"
 
     @property
     def cells(self) -> list[str]:
@@ -93,35 +77,9 @@ class CurveSet(NamedTuple):
         return len(self.finals.test)
 
 
-def names_of(level: LevelName) -> tuple[str, ...]:
-    """Pairs that a level can have."""
-    return tuple(
-        name for name, known in PAIRS.items() if (_reported(known) if level == "published" else getattr(known, level))
-    )
-
-
-def parse(names: list[str]) -> list[CurveSetName | ImportedName]:
-    """Two or three names of curve sets. Raises UserError for anything else, with what is allowed."""
-    form = (
-        "allowed: two or three of LEVEL:PAIR, such as sim:qwen-gsm8k llm:tiny-mix97 published:qwen-gsm8k imported:mine "
-        "public:pods train:results/train"
-    )
-    check(2 <= len(names) <= 3, f"{len(names)} curve sets ({' '.join(names) or 'none'}); {form}")
-    check(len(set(names)) == len(names), f"curve sets: {' '.join(names)} names one twice")
-    return [parse_imported(name) if is_imported(name) else _parse(name, form) for name in names]
-
-
-def _parse(name: str, form: str) -> CurveSetName:
-    level, colon, pair_name = name.partition(":")
-    check(bool(colon), f"curve set = {name!r}; {form}")
-    check_choice(f"curve set {name!r}: level", level, (*_LEVELS, *FREE))
-    check_choice(f"curve set {name!r}: pair", pair_name, names_of(_LEVELS[level]))
-    return CurveSetName(_LEVELS[level], pair_name)
-
-
 def load(
     console: Console,
-    names: list[CurveSetName],
+    names: list[RunSource],
     root: Path,
     seeds: int | None,
     rounds: int | None,
@@ -135,31 +93,30 @@ def load(
     UserError where a language model has no finished runs, before anything is simulated.
     """
     check_size(seeds, rounds)
-    there = {one: _there(one, root) for one in names if one.level != "sim"}
-    missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.level == "sim"}
+    there = {one: _there(one, root) for one in names if one.kind != "sim"}
+    missing = {one: _simulated(one, root, seeds, rounds) for one in names if one.kind == "sim"}
     if missing:
         points = [point for points in missing.values() for point in points]
         finish_points(console, root, points, threads_of(threads), quiet, engine)
     return [there[one] if one in there else _measured(one, missing[one], root) for one in names]
 
 
-def _simulated(one: CurveSetName, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
+def _simulated(one: RunSource, root: Path, seeds: int | None, rounds: int | None) -> list[Point]:
     study = _study(root, one)
     usual = (study.seeds, study.rounds) if study else (SEEDS, None)
-    return points_of(list(EXPERIMENTS.values()), "sim", [one.pair], seeds or usual[0], rounds or usual[1])
+    return points_of(list(EXPERIMENTS.values()), "sim", [one.place], seeds or usual[0], rounds or usual[1])
 
 
-def _study(root: Path, one: CurveSetName) -> Study | None:
+def _study(root: Path, one: RunSource) -> Study | None:
     """The folder's study of a level, if it has the pair."""
-    if one.level == "published":
-        return None
-    study = read_study(root, one.level) if has_study(root, one.level) else None
-    return study if study and one.pair in study.pairs else None
+    level = next((level for level in LEVELS if level == one.kind), None)
+    study = read_study(root, level) if level and has_study(root, level) else None
+    return study if study and one.place in study.pairs else None
 
 
-def _there(one: CurveSetName, root: Path) -> CurveSet:
+def _there(one: RunSource, root: Path) -> CurveSet:
     """What is known without running anything."""
-    if one.level == "published":
+    if one.kind == "published":
         return _published(one)
     planned = _llm_points(one, root)
     points = [point for point in planned if store.is_there(root, point)]
@@ -172,45 +129,45 @@ def _there(one: CurveSetName, root: Path) -> CurveSet:
         )
     curves = shipped()
     known = sorted(set(curves["pair"]))
-    command = f"rftlab reproduce --level llm --pair {one.pair} --results {root}"
+    command = f"rftlab reproduce --level llm --pair {one.place} --results {root}"
     check(
-        one.pair in known,
+        one.place in known,
         f"{one.name} has no finished runs in {root}; `{command}` makes them; runs of {', '.join(known)} come "
         "with rftlab",
     )
-    curves = curves[curves["pair"] == one.pair].reset_index(drop=True)
+    curves = curves[curves["pair"] == one.place].reset_index(drop=True)
     return _of_curves(one, curves, "reference runs that come with rftlab")
 
 
-def _llm_points(one: CurveSetName, root: Path) -> list[Point]:
+def _llm_points(one: RunSource, root: Path) -> list[Point]:
     """Every run of the seven experiments that the folder could hold: as its study has them, else with the seeds that
     it has folders for."""
     study, experiments = _study(root, one), list(EXPERIMENTS.values())
     if study:
-        points = points_of(experiments, "llm", [one.pair], study.seeds, study.rounds)
+        points = points_of(experiments, "llm", [one.place], study.seeds, study.rounds)
     else:
         names = (
             re.fullmatch(r".*-s([0-9]{1,18})-[0-9a-f]+", folder.name)
-            for folder in folders_in(folder_below(root, "llm", one.pair))
+            for folder in folders_in(folder_below(root, "llm", one.place))
         )
         seeds = sorted({int(match[1]) for match in names if match})
         points = [
             replace(point, run=replace(point.run, seed=seed))
             for seed in seeds
-            for point in points_of(experiments, "llm", [one.pair], 1, None)
+            for point in points_of(experiments, "llm", [one.place], 1, None)
         ]
-    return points + [point for point in smollm2_points() if point.pair == one.pair]
+    return points + [point for point in smollm2_points() if point.pair == one.place]
 
 
-def _measured(one: CurveSetName, points: list[Point], root: Path) -> CurveSet:
+def _measured(one: RunSource, points: list[Point], root: Path) -> CurveSet:
     return _of_curves(one, collect(root, points).curves, f"results folder {root}")._replace(points=tuple(points))
 
 
-def _of_curves(one: CurveSetName, curves: pd.DataFrame, source: str) -> CurveSet:
+def _of_curves(one: RunSource, curves: pd.DataFrame, source: str) -> CurveSet:
     responses = dict.fromkeys(SPLITS, 0)
-    if one.level == "llm":
-        responses = _responses(start_at(one.pair, "llm"), pair(one.pair))
-    tables = Finals(*(finals(curves, one.pair, split) for split in SPLITS))
+    if one.kind == "llm":
+        responses = _responses(start_at(one.place, "llm"), pair(one.place))
+    tables = Finals(*(finals(curves, one.place, split) for split in SPLITS))
     ran = tables.test.notna().sum()  # cells may have seeds of their own number
     few, most = int(ran.min()), int(ran.max())
     counts = f"{most} seed{'s' * (most > 1)}" if few == most else f"{few} to {most} seeds"
@@ -229,8 +186,8 @@ def _responses(run: LLMRun, known: Pair) -> dict[str, int]:
     }
 
 
-def _published(one: CurveSetName) -> CurveSet:
-    tables, known = [], pair(one.pair)
+def _published(one: RunSource) -> CurveSet:
+    tables, known = [], pair(one.place)
     for split in SPLITS:
         values = {
             label(cell): published(known.model, known.dataset, split, cell)
@@ -247,7 +204,3 @@ def _published(one: CurveSetName) -> CurveSet:
         ROUNDING,
         "arXiv 2601.22532, one number per cell",
     )
-
-
-def _reported(known: Pair) -> bool:
-    return published(known.model, known.dataset, "test", None) is not None

@@ -83,7 +83,7 @@ def claim_verdicts(rows: list[ClaimRow]) -> dict[str, str]:
 
 
 def _sides(claim: Claim, own: CurveSet, draws: Finals) -> list[Side]:
-    measured = measured_of(own.curves, own.level_name.pair) if len(own.curves) else _ends(own.finals)
+    measured = measured_of(own.curves, own.origin.place) if len(own.curves) else _ends(own.finals)
     return [_side(*parts, own) for parts in zip(claim.parts(measured), claim.parts(_ends(draws)), strict=True)]
 
 

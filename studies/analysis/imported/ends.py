@@ -1,5 +1,5 @@
 """What groups of runs can be compared by: base, end and gain, the same at equal rounds and at equal rollouts, noise,
-and designs that two levels have in common."""
+designs that two levels have in common, and what one should choose (studies/report/choose.py without pairs of ours)."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,9 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from rftlab.studies.analysis.imported.groups import Group, RunGroups
-from rftlab.studies.data.results.stats import CONFIDENCE
+from rftlab.studies.data.results.claims import SAME, STILL
+from rftlab.studies.data.results.stats import CONFIDENCE, Interval
+from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
 
 
 class MeasuredEnd(NamedTuple):
@@ -203,3 +205,51 @@ def table_of(ends: list[Ends]) -> pd.DataFrame:
         for one in ends
     ]
     return pd.DataFrame(rows)
+
+
+def advice_on(ends: list[Ends]) -> list[Advice]:
+    """Advice for each level, model and task. Runs are independent here, so differences have Welch's intervals; a design
+    with one run has none, and only the best is surely as good as the best."""
+    places: dict[tuple[str, str], list[Ends]] = {}
+    for one in ends:
+        if np.isfinite(one.end.value):
+            places.setdefault((one.side, one.group.place), []).append(one)
+    return [_advice(side, place, own) for (side, place), own in places.items()]
+
+
+def _advice(side: str, place: str, own: list[Ends]) -> Advice:
+    best = max(own, key=lambda one: one.end.value)
+    close = [one for one in own if one is best or _interval(less(one.end, best.end)).high <= SAME]
+    chosen = min(close, key=lambda one: (one.group.per_round or np.inf, -one.end.value))
+    moved = _interval(best.gain).high >= STILL or not np.isfinite(best.gain.value)
+    return Advice(
+        place,
+        place,
+        side,
+        chosen.group.label if moved else "",
+        chosen.group.per_round or 0,
+        _interval(chosen.end),
+        _interval(chosen.gain),
+        best.group.label,
+        _interval(best.end),
+        len(own),
+        "",
+        0,
+        *_trust(own),
+    )
+
+
+def _interval(measured: MeasuredEnd) -> Interval:
+    half = measured.half if np.isfinite(measured.half) else np.inf
+    return Interval(measured.value, measured.value - half, measured.value + half)
+
+
+def _trust(own: list[Ends]) -> tuple[Trust, tuple[str, ...]]:
+    """`low` where nothing is compared or a design has fewer than three runs; else `fair`: designs that were not
+    planned together may differ in more than what is known of them."""
+    fewest = min(len(one.group.runs) for one in own)
+    runs = f"{fewest} run{'s' * (fewest > 1)} of the design with the fewest"
+    if len(own) == 1:
+        return "low", (f"{fewest} run{'s' * (fewest > 1)}", "one design, so nothing is compared")
+    reasons = (runs, "designs may differ in more than their logs tell")
+    return ("low" if fewest < FEW_SEEDS else "fair"), reasons

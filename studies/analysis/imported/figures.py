@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rftlab.studies.analysis.imported.ends import Ends, table_of
-from rftlab.studies.analysis.imported.groups import Group, RunGroups
-from rftlab.studies.analysis.imported.means import mean_curve
+from rftlab.studies.analysis.imported.groups import Group, RunGroups, mean_curve, place_of
 from rftlab.studies.readers.run import ImportedRun
 from rftlab.studies.report.chart import (
     PALETTE,
@@ -77,11 +76,6 @@ class SharedAxes(NamedTuple):
 def safe(text: str, longest: int = 90) -> str:
     """A text of a log as a label, no longer than fits."""
     return text if len(text) <= longest else text[: longest - 2] + ".."
-
-
-def place_of(model: str, task: str) -> str:
-    """Model and task, as a page's filter calls them."""
-    return " · ".join(filter(None, (model, task))) or "not named"
 
 
 def panels_of(sides: list[RunGroups]) -> list[SharedAxes]:

@@ -1,14 +1,17 @@
-"""Runs of one level as groups: those of one design, model and task, whatever the design; no Pair of ours is needed."""
+"""Runs of one source as groups: those of one design, model and task, whatever the design; what they can be compared
+by, their mean curves, and the seconds that they had trained. No Pair of ours is needed."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rftlab.studies.analysis.imported.elapsed import elapsed_at
+from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.analysis.source import RunSource, few
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign, Piece
 
 MEASURES = (("test", "pass_at_1"), ("train", "pass_at_1"), ("test", "reward_mean"), ("train", "reward_mean"))
@@ -22,6 +25,8 @@ _WORDS = {
     "temperature": "T {:g}",
     "kl_coefficient": "KL {:g}",
 }
+SO_FAR, OF_ROUND = "elapsed_seconds", "seconds"
+"""Metrics: seconds since the start, and those of a round."""
 Measure = tuple[str, str]
 
 
@@ -47,6 +52,11 @@ class Group(NamedTuple):
         return self.design.model or ""
 
     @property
+    def place(self) -> str:
+        """Model and task, as a page's filter calls them."""
+        return place_of(self.model, self.task)
+
+    @property
     def timed(self) -> bool:
         """Whether every evaluation says after how many seconds of training it came."""
         return self.drawn and "seconds" in self.curves and bool(self.curves["seconds"].notna().all())
@@ -55,6 +65,11 @@ class Group(NamedTuple):
     def last(self) -> int:
         """The round that every run of it reached."""
         return int(self.curves.groupby("run", observed=True)["round"].max().min())
+
+
+def place_of(model: str, task: str) -> str:
+    """Model and task, as a page's filter calls them."""
+    return " · ".join(filter(None, (model, task))) or "not named"
 
 
 class RunGroups(NamedTuple):
@@ -184,3 +199,100 @@ def _word(name: str, group: Group, alike: list[Group]) -> str:
         others = [str(getattr(other.design, name)).split(", ") for other in alike]
         value = ", ".join(part for part in value.split(", ") if not all(part in other for other in others))
     return "1 update" if (name, value) == ("updates_per_round", 1) else _WORDS.get(name, "{}").format(value)
+
+
+def side_of(source: RunSource, runs: list[ImportedRun], measure: Measure, root: Path | None = None) -> RunGroups:
+    """A level of runs by one measure. root: the results folder, where untrained models are looked for in the rest of
+    the collection too."""
+    beside = [] if root is None or source.run is None else [run for run in source.collection(root) if not run.rounds]
+    groups = groups_of(runs, measure, source.task, beside)
+    counted = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+    formats = ", ".join(sorted({run.format for run in runs}))
+    return RunGroups(source.name, f"{counted} from {formats}", measure, groups, tuple(runs))
+
+
+def common_measure(have: dict[str, set[Measure]]) -> Measure:
+    """The first of `MEASURES` that all levels have. Raises UserError, naming what each has, where there is none."""
+    found = next((one for one in MEASURES if all(one in own for own in have.values())), None)
+    if found is None:
+        measures = "; ".join(
+            f"{name} has {few([' '.join(one) for one in sorted(own)]) or 'none'}" for name, own in have.items()
+        )
+        raise UserError(f"no measure is common: {measures}; allowed: levels with a Pass@1 or mean reward of one split")
+    return found
+
+
+def measures_in(source: RunSource, runs: list[ImportedRun]) -> set[Measure]:
+    """Measures of the runs that a name means, on its task, after training began."""
+    return {measure for measure in measures_of(runs) if groups_of(runs, measure, source.task)}
+
+
+def mean_curve(curves: pd.DataFrame, column: str = "round") -> pd.DataFrame:
+    """Mean, lowest and highest over runs at common places, and how many runs are behind each.
+
+    curves: columns run, value and `column`, a row an evaluation. Places are those of all runs, at most as many as the
+    run with the most has, as far as the most runs reach on both sides; and 0, where any run begins there. Between two
+    evaluations a run's value is taken from the line through them; beyond its first and last it has none, so that no
+    run is continued. Columns of the result: `column`, mean, lowest, highest, runs.
+    """
+    runs = [run.sort_values(column) for _, run in curves.groupby("run", sort=False, observed=True)]
+    places = np.unique(curves[column].to_numpy())
+    values = np.array([np.interp(places, run[column], run["value"], left=np.nan, right=np.nan) for run in runs])
+    behind = np.isfinite(values).sum(axis=0)
+    shared = np.flatnonzero(behind == behind.max())
+    longest = max(len(run) for run in runs)
+    if len(shared) > longest:
+        shared = shared[np.linspace(0, len(shared) - 1, longest).round().astype(int)]
+    kept = np.unique(np.append(shared, np.flatnonzero(places == 0)))
+    values = values[:, kept]
+    return pd.DataFrame(
+        {
+            column: places[kept],
+            "mean": np.nanmean(values, axis=0),
+            "lowest": np.nanmin(values, axis=0),
+            "highest": np.nanmax(values, axis=0),
+            "runs": behind[kept],
+        }
+    )
+
+
+def elapsed_at(run: ImportedRun, rounds: np.ndarray) -> np.ndarray:
+    """Seconds (n,) when rounds (n,) were finished, linear between those that are known; nan where the log does not
+    tell, and everywhere where its times fall."""
+    known = _so_far(run) or _added(run)
+    if known is None:
+        return np.full(len(rounds), np.nan)
+    at, seconds = known
+    if at[0] > 0:
+        at, seconds = np.append(0, at), np.append(0.0, seconds)
+    if np.any(np.diff(seconds) < 0) or seconds[0] < 0 or seconds[-1] <= 0:
+        return np.full(len(rounds), np.nan)
+    return np.interp(rounds, at, seconds, left=np.nan, right=np.nan)
+
+
+def _pieces(run: ImportedRun, metric: str) -> list[Piece]:
+    return [piece for piece in run.pieces if piece.metric == metric and piece.split and len(piece.rounds)]
+
+
+def _so_far(run: ImportedRun) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rounds and seconds of a log that says how long it has run; of a round that is there twice the earlier time."""
+    pieces = _pieces(run, SO_FAR)
+    if not pieces:
+        return None
+    rounds, seconds = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("rounds", "values"))
+    order = np.lexsort((seconds, rounds))
+    at, first = np.unique(rounds[order], return_index=True)
+    return at.astype(float), seconds[order][first].astype(float)
+
+
+def _added(run: ImportedRun) -> tuple[np.ndarray, np.ndarray] | None:
+    """The same from the seconds of each round. Rounds between those that are logged count as the next; a log that
+    begins late is not timed. TRL's are of an update."""
+    piece = next(iter(_pieces(run, OF_ROUND)), None)
+    if piece is None:
+        return None
+    apart = np.diff(piece.rounds, prepend=0)
+    if len(apart) < 2 or apart[0] > np.median(apart[1:]):
+        return None
+    updates = (run.design.updates_per_round or 1) if run.tool == "trl" else 1
+    return piece.rounds.astype(float), np.cumsum(piece.values * apart * updates)

@@ -1,4 +1,5 @@
-"""Free designs as tables in the terminal and as one self-contained page: of one collection, or of levels side by side.
+"""Free designs as tables in the terminal and as one self-contained page: of one collection, of what
+`rftlab run` and `rftlab train` left in a folder, or of levels side by side.
 
 Texts of logs are shown, never obeyed: printed without markup, escaped in the page.
 """
@@ -15,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rftlab.shared.plumbing.errors import check
+from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.imported import figures
-from rftlab.studies.analysis.imported.advice import advice_on
 from rftlab.studies.analysis.imported.ends import (
     CommonDesign,
     Ends,
     MeasuredEnd,
+    advice_on,
     common,
     ends_of,
     shared_budget,
@@ -31,7 +32,9 @@ from rftlab.studies.analysis.imported.ends import (
     table_of,
 )
 from rftlab.studies.analysis.imported.figures import AXES, named
-from rftlab.studies.analysis.imported.groups import RunGroups
+from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, side_of
+from rftlab.studies.analysis.imported.own import own_runs
+from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.console.tables import say
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.progress import steps_of
@@ -126,7 +129,7 @@ def _context(view: CollectionView, drawn: dict[str, Markup], title: str) -> dict
 
 
 def _pair(one: Ends) -> str:
-    return figures.place_of(one.group.model, one.group.task)
+    return one.group.place
 
 
 class ImportedDesign(NamedTuple):
@@ -249,3 +252,33 @@ def _show_common(console: Console, view: CollectionView, first: str, second: str
 
 def _place(one: Ends) -> str:
     return " · ".join(filter(None, (one.group.label, one.group.task)))
+
+
+AXIS, OWN = "rounds", "runs"
+
+
+def report(console: Console, name: str, root: Path, quiet: bool) -> Path:
+    """Write the page into root/report-imported-NAME; returns its path. Raises UserError where there is nothing to
+    draw."""
+    source = free_source(name)
+    return _report(console, source, source.runs(root), root, quiet)
+
+
+def report_own(console: Console, root: Path, quiet: bool) -> Path:
+    """Write the page of a folder's own runs into root/report-runs; returns its path. Raises UserError where there is
+    nothing to draw."""
+    return _report(console, RunSource("imported", OWN), own_runs(root), root, quiet, f"Runs in {root.resolve().name}")
+
+
+def _report(
+    console: Console, source: RunSource, runs: list[ImportedRun], root: Path, quiet: bool, title: str = ""
+) -> Path:
+    have = measures_in(source, runs)
+    measure = next((measure for measure in MEASURES if measure in have), None)
+    if measure is None:
+        name = title or source.name
+        raise UserError(f"{name} has neither Pass@1 nor a mean reward after round 0; allowed: runs with one")
+    side = side_of(source, runs, measure, root)
+    folder = folder_below(root, f"report-{OWN if title else source.slug}")
+    view = view_of([side._replace(name=title) if title else side], AXIS)
+    return write(console, view, folder, "report.html", title or source.name, quiet)

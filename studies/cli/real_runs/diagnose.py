@@ -40,7 +40,7 @@ class Diagnose:
         """Read, judge, print."""
         from rftlab.studies.analysis.diagnose.checks import diagnose
         from rftlab.studies.analysis.diagnose.show import show
-        from rftlab.studies.analysis.imported.one_run import read_run
+        from rftlab.studies.analysis.source import read_run
 
         show(console, diagnose(read_run(self.run, self.results), self.questions, self.claim))
         return 0

@@ -14,8 +14,7 @@ import pandas as pd
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.analysis.imported.groups import Group, groups_of
-from rftlab.studies.analysis.imported.level import parse_imported, runs_of
-from rftlab.studies.analysis.public.read import read_source
+from rftlab.studies.analysis.source import RunSource, read_public
 from rftlab.studies.forecast.imported import TEST, alike_evidence, design_of, unusable
 from rftlab.studies.forecast.score.score import Case
 from rftlab.studies.readers.run import ImportedRun
@@ -26,14 +25,14 @@ PUBLIC = ("pods",)
 
 def public_cases() -> list[Case]:
     """Of the shipped public runs."""
-    return [case for name in PUBLIC for case in cases_of(name, read_source(name))]
+    return [case for name in PUBLIC for case in cases_of(name, read_public(name))]
 
 
-def imported_cases(name: str, root: Path) -> list[Case]:
+def imported_cases(source: RunSource, root: Path) -> list[Case]:
     """Of imported runs. Raises UserError where no model and task has two designs."""
-    one = parse_imported(name)
-    cases = cases_of(one.collection or one.slug, runs_of(one, root), one.task)
-    check(bool(cases), f"{name} has no two designs that can be told apart of one model and task")
+    title = source.slug if source.kind == "train" else source.place
+    cases = cases_of(title, source.runs(root), source.task)
+    check(bool(cases), f"{source.name} has no two designs that can be told apart of one model and task")
     return cases
 
 

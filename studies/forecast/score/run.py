@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.analysis.imported.level import is_imported, parse_imported
+from rftlab.studies.analysis.source import free_source, is_free
 from rftlab.studies.console.tables import say
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.finish import threads_of
@@ -32,8 +32,9 @@ CASES = {
 
 def cases_named(what: str, root: Path) -> tuple[list[Case], str]:
     """The cases of a name, and the name as a part of a folder's. Raises UserError for runs that make no case."""
-    if is_imported(what):
-        return imported_cases(what, root), parse_imported(what).slug
+    if is_free(what):
+        source = free_source(what)
+        return imported_cases(source, root), source.slug
     return CASES[what](), what
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.analysis.imported.groups import alike_of, stem_of
-from rftlab.studies.analysis.imported.level import PREFIX, is_imported, parse_imported, runs_of
+from rftlab.studies.analysis.source import free_source, is_free
 from rftlab.studies.readers.run import ImportedRun, KnownDesign
 
 METRIC = "pass_at_1"
@@ -19,8 +19,8 @@ METRIC = "pass_at_1"
 def selected(root: Path, name: str) -> tuple[list[ImportedRun], str | None]:
     """Imported runs by NAME, NAME/TASK or NAME#RUN, or a public source by public:SOURCE, and the task that is named.
     Raises UserError where there are none."""
-    one = parse_imported(name if is_imported(name) else f"{PREFIX}{name}")
-    return runs_of(one, root), one.task
+    source = free_source(name if is_free(name) else f"imported:{name}")
+    return source.runs(root), source.task
 
 
 def final_score(run: ImportedRun, task: str | None = None) -> float | None:

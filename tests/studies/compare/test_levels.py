@@ -12,8 +12,8 @@ from rftlab.shared.curve import Curve
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.compare.free import known_of
 from rftlab.studies.analysis.imported.ends import MeasuredEnd, common, ends_of, less, roughness, shared_budget
-from rftlab.studies.analysis.imported.groups import groups_of
-from rftlab.studies.analysis.imported.level import ImportedName, common_measure, parse_imported, runs_of, side_of
+from rftlab.studies.analysis.imported.groups import common_measure, groups_of, side_of
+from rftlab.studies.analysis.source import RunSource, free_source
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, cells_of, label
 from rftlab.studies.forecast.asked import designs_from
 from rftlab.studies.forecast.imported import imported_evidence
@@ -68,7 +68,8 @@ def results(tmp_path):
 
 
 def ends(results, name, task=None):
-    side = side_of(ImportedName(name, task), runs_of(ImportedName(name, task), results), TEST)
+    source = RunSource("imported", name, task)
+    side = side_of(source, source.runs(results), TEST)
     return side, ends_of(side, *shared_budget([side]))
 
 
@@ -82,13 +83,13 @@ def ends(results, name, task=None):
     ],
 )
 def test_a_name_is_a_collection_a_task_a_run(text, parts):
-    assert tuple(parse_imported(text))[:3] == parts and parse_imported(text).name == text
+    assert tuple(free_source(text))[1:] == parts and free_source(text).name == text
 
 
 @pytest.mark.parametrize("text", ["imported:", "imported:a#", "imported:a/", "imported:../a", "sim:a", "imported:a b"])
 def test_other_names_are_refused(text):
     with pytest.raises(UserError, match="allowed"):
-        parse_imported(text)
+        free_source(text)
 
 
 def test_repetitions_are_one_group_and_designs_are_not(results):
@@ -249,7 +250,7 @@ def test_evidence_of_imported_runs(results):
 
 def test_cases_of_imported_runs_know_their_cheapest_design(results):
     """Of a, 8x4 is known and 64x4 held out; no forecast changes with what is hidden."""
-    cases = imported_cases("imported:a/gsm8k", results)
+    cases = imported_cases(free_source("imported:a/gsm8k"), results)
     (case,) = cases
     (run,) = case.evidence.runs
     assert (run.design.batch_size, case.known, [cell.batch_size for cell in case.cells.values()]) == (8, ("8x4",), [64])
@@ -343,7 +344,7 @@ def test_a_rate_of_its_own_is_not_for_the_simulator(several_rates):
 
 
 def test_cases_hold_out_learning_rates(several_rates):
-    (case,) = imported_cases("imported:lr", several_rates)
+    (case,) = imported_cases(free_source("imported:lr"), several_rates)
     assert case.known == ("8x4 rate 1e-06",) and case.rates == (2e-6, 4e-6)
     found = score(several_rates, case, 0, 1)
     assert np.diff(found["law"]) > 0.03 and found["still"].nunique() == 1

@@ -13,8 +13,8 @@ from rftlab.shared.config.aggregation import Aggregation
 from rftlab.shared.design import Design
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.analysis.imported.groups import groups_of
-from rftlab.studies.analysis.imported.means import mean_curve
+from rftlab.studies.analysis.imported.groups import groups_of, mean_curve
+from rftlab.studies.analysis.source import free_source
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
@@ -190,7 +190,7 @@ def test_what_nobody_simulates_may_be_of_any_size(tmp_path):
 def test_scores_know_the_limits(tmp_path):
     fell = {0: 0.1, 10: 0.05, 20: 0.0, 30: 0.0, 40: 0.0}
     results = collection(tmp_path, {"a": (RISE, {}), "b": (fell, {"learning_rate": 1e-3})})
-    (case,) = imported_cases("imported:c", results)
+    (case,) = imported_cases(free_source("imported:c"), results)
     table = score(results, case, 0, 1)
     assert table["outside"].iloc[0].startswith("a learning rate of 0.001") and table["law"].iloc[0] > 0.4
     assert table["forecast"].tolist() == [0.1] and table["forecast_covered"].tolist() == [1.0]
