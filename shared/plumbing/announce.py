@@ -38,7 +38,7 @@ class Announcer(event.Listener):
         kept = (
             f"once, and kept in {self.cache}"
             if self.cache
-            else "in every process, because the compile cache cannot be written (rftlab doctor)"
+            else "in every process, because the compile cache cannot be written (rftlab dev doctor)"
         )
         print(f"rftlab: compiling {purpose} for this processor: up to a minute, {kept}", file=sys.stderr, flush=True)
 

@@ -15,13 +15,15 @@ AxisName = Literal["rounds", "fraction", "rollouts", "tokens", "seconds"]
 
 @dataclass(frozen=True)
 class Compare(Common):
-    """Two or three levels side by side: does the cheap one tell what the expensive one does?
+    """Compare two or three sources of runs side by side.
+
+    Does the cheap level tell what the expensive one does?
 
     A level is LEVEL:PAIR. sim:qwen-gsm8k is simulated where the results folder lacks it (minutes); llm:tiny-mix97 comes
     from the results folder or from the reference runs that come with rftlab; published:qwen-gsm8k is what arXiv
     2601.22532 reports, endpoints alone. Pairs may differ. imported:NAME is what `rftlab import` keeps, whatever its
-    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. public:SOURCE is one of `rftlab public`
-    whose numbers come with rftlab. train:FOLDER is a run of `rftlab train`, or all that lie in a folder.
+    designs and tasks; imported:NAME/TASK or imported:NAME#RUN is a part of it. public:SOURCE is one of `rftlab dev
+    public` whose numbers come with rftlab. train:FOLDER is a run of `rftlab train`, or all that lie in a folder.
 
         rftlab compare sim:qwen-gsm8k published:qwen-gsm8k
         rftlab compare llm:tiny-mix97 llm:tiny-mod97 --axis rollouts

@@ -15,7 +15,9 @@ from rftlab.studies.estimators.league.rules import Rules
 
 @dataclass(frozen=True)
 class CompareEstimators(Common):
-    """Two or more estimators on the same problems, seed by seed: `rftlab compare-estimators grpo rloo --cell 64x8`.
+    """Compare estimators on the same problems, seed by seed.
+
+        rftlab compare-estimators grpo rloo --cell 64x8
 
     Differences to the first, with 95% intervals that hold together, at equal rounds and at equal rollouts; and the
     smallest difference that so many seeds would find. Runs lie in RESULTS; `--plugins FILE` adds estimators of your

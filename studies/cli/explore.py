@@ -17,7 +17,7 @@ MAX_PORT = 65535
 
 @dataclass(frozen=True)
 class Explore:
-    """See it move: sliders for a design beside its simulated learning curve, in a browser.
+    """Move the sliders of a design beside its learning curve.
 
     The page is of this machine alone (127.0.0.1) at an address with a secret, loads nothing from elsewhere, and writes
     nothing. Ctrl-C ends it. Needs the extra `explore`.

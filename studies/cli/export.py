@@ -13,7 +13,9 @@ from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 @dataclass(frozen=True)
 class Export:
-    """The model of a run as a Hugging Face folder: `rftlab export results/train my-model`.
+    """Write a trained model as a Hugging Face folder.
+
+        rftlab export results/train my-model
 
     Weights in float32, configuration, tokenizer with its chat template, generation settings, and a card with the design
     and the curve. transformers, vLLM and others load it. A run with adapters gives a PEFT adapter, or with --merge the

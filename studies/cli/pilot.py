@@ -16,8 +16,10 @@ PAIR = "tiny-mix97"
 
 @dataclass(frozen=True)
 class Pilot(Common):
-    """Measure cheaply, on a real model, what the simulator needs: pass rates, format, gradient noise, lengths, and the
-    curves of a few designs; and what the base model could already do: colder, by a vote, in many tries.
+    """Measure on a real model what the simulator needs.
+
+    That is pass rates, format, gradient noise, lengths, and the curves of a few designs; and what the base model could
+    already do: colder, by a vote, in many tries.
 
     r, the noise between questions over that of a response, comes with an interval. Each number is printed with what it
     says. Before anything is sampled the command says how many rollouts it will take: by default 5.2% of those of the

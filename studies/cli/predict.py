@@ -1,4 +1,4 @@
-"""The command lines of `rftlab calibrate`, `predict` and `score`."""
+"""The command lines of `rftlab predict` and `rftlab dev score`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,42 +32,13 @@ class _Forecasting:
 
 
 @dataclass(frozen=True)
-class Calibrate(_Forecasting):
-    """Find the simulator's parameters that fit a pilot (`rftlab pilot`): many sets, not one, and which of them the
-    pilot determines.
-
-    A pair whose reference runs come with rftlab needs no pilot. imported:NAME takes the test curves of imported runs in
-    place of one. Safe to interrupt: the same command goes on where it stopped.
-    """
-
-    pair: str = "tiny-mix97"
-    """Model-dataset pair of level llm; or imported:NAME, imported:NAME/TASK, imported:NAME#RUN; public:SOURCE."""
-
-    def execute(self, console: Console) -> int:
-        """Calibrate, and print what was found."""
-        from rftlab.studies.analysis.source import is_free
-        from rftlab.studies.data.runs.store import open_store
-        from rftlab.studies.forecast.forecast import checks, pilot_of, posterior_of
-        from rftlab.studies.forecast.free import calibrate_imported
-        from rftlab.studies.forecast.show import show_posterior
-
-        if is_free(self.pair):
-            calibrate_imported(console, self.pair, self.results, self.seed, self.threads, self.quiet)
-            return 0
-        pilot = pilot_of(self.results, self.pair)
-        open_store(self.results)
-        posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
-        labels = [run.cell for run in pilot.runs]
-        show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
-        return 0
-
-
-@dataclass(frozen=True)
 class Predict(_Forecasting):
-    """Forecast the whole grid of designs from a pilot, by the simulator and by the law of the effective batch, with
-    intervals, next to three plain forecasts; and recommend a design.
+    """Forecast every design from a pilot and recommend one.
 
-    Calibrates first where that was not done. Writes RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
+    By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
+    the simulator first where that was not done, and prints which of its parameters the pilot determines; the same
+    command goes on where it stopped. A pair whose reference runs come with rftlab needs no pilot. Writes
+    RESULTS/forecast/PAIR/forecast.csv, a figure and forecast.html.
 
         rftlab predict --pair imported:mine --designs 32x8 256x1
         rftlab predict --pair imported:mine --designs 32x8@2e-6 --quick    # at another learning rate
@@ -118,6 +89,7 @@ class Predict(_Forecasting):
         from rftlab.studies.forecast.figures import grid_figure
         from rftlab.studies.forecast.forecast import (
             check_budget,
+            checks,
             grid_from,
             grid_of,
             pilot_evidence,
@@ -126,7 +98,7 @@ class Predict(_Forecasting):
         )
         from rftlab.studies.forecast.free import TRUST
         from rftlab.studies.forecast.page import write_page
-        from rftlab.studies.forecast.show import show_grid
+        from rftlab.studies.forecast.show import show_grid, show_posterior
         from rftlab.studies.report.draw import save
         from rftlab.studies.report.figures import pretty
 
@@ -137,6 +109,8 @@ class Predict(_Forecasting):
             grid = grid_from(pilot_evidence(pilot), None, pilot, self.budget)
         else:
             posterior = posterior_of(console, pilot, self.results, self.seed, self.threads, self.quiet)
+            labels = [run.cell for run in pilot.runs]
+            show_posterior(console, posterior, pilot.base.pair, labels, checks(posterior, pilot))
             grid = grid_of(posterior, pilot, self.budget, self.seed, self.threads, console, self.quiet)
         show_grid(console, grid, pilot)
         notes = [] if self.pair in usual_pairs("llm") else [TRUST]  # those of `tiny`, on which forecasts hold
@@ -152,11 +126,12 @@ class Predict(_Forecasting):
 
 @dataclass(frozen=True)
 class Score(_Forecasting):
-    """Score forecasts on what is known and was held out: pilots of language models against their whole grids, the
-    paper's numbers from experiment 1 alone, other people's runs from their cheapest design.
+    """Score forecasts on runs that were held out.
 
-    Takes minutes for each pair, seconds where nothing is simulated (public, imported:NAME). Writes RESULTS/score/WHAT/:
-    every cell with its forecasts, what was known and what was held out, and a figure.
+    Pilots of language models are scored against their whole grids, the paper's numbers from experiment 1 alone, other
+    people's runs from their cheapest design. Takes minutes for each pair, seconds where nothing is simulated (public,
+    imported:NAME). Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and
+    a figure.
     """
 
     what: str = "language"

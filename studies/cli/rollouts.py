@@ -12,7 +12,9 @@ from rftlab.studies.data.results.order import Order
 
 @dataclass(frozen=True)
 class ShowRollouts:
-    """What a run sampled: the groups with the lowest rewards, or the questions that changed most.
+    """Show what a run sampled, the lowest rewards first.
+
+    Or the questions that changed most.
 
         rftlab rollouts results/train
         rftlab rollouts results/train --by changed --groups 3

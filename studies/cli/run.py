@@ -98,8 +98,9 @@ class StudyCommand(Common):
 
 @dataclass(frozen=True)
 class Run(StudyCommand):
-    """One study with an estimator of your choice: `rftlab run rollouts --preset dr_grpo --estimator.surrogate.high
-    0.28`.
+    """Run one study or one design with any estimator.
+
+        rftlab run rollouts --preset dr_grpo --estimator.surrogate.high 0.28
 
     A study sets batch size, rollouts, support rollouts and window of its cells; study `cell` is the single design of
     these flags. With --level llm language models run, and other flags apply: `rftlab run cell --level llm --help`.

@@ -22,7 +22,9 @@ PAIR = "tiny-mix97"
 
 @dataclass(frozen=True)
 class Train(RewardFlags):
-    """One run of a language model: `rftlab train --preset rloo --rounds 200 --seed 1`.
+    """Train one language model.
+
+        rftlab train --preset rloo --rounds 200 --seed 1
 
     By default a small transformer that is pre-trained from a seed on sums modulo 97 (minutes on a CPU); --pair names
     another. Kill it at any moment: the same command goes on from the last checkpoint. Curve, metrics, checkpoints and

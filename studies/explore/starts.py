@@ -21,7 +21,7 @@ CALIBRATED = "calibrated:"
 PLAIN = "qwen-gsm8k"
 """The pair whose flags a copied command starts from where the start is none."""
 SEED = 0
-"""Of the calibrations that are looked for: that of `rftlab calibrate` without --seed."""
+"""Of the calibrations that are looked for: that of `rftlab predict` without --seed."""
 _found: dict[str, Simulation] = {}
 """Calibrations of the results folder that was named; set once, before pages are served."""
 
@@ -59,7 +59,7 @@ def take_calibrations(root: Path) -> list[str]:
             wrong.append(f"{folder.name}: {error}")
             continue
         if found is None:
-            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab calibrate` goes on with it")
+            wrong.append(f"{folder.name}: not finished, or of another pilot; `rftlab predict` goes on with it")
         else:
             _found[f"{CALIBRATED}{folder.name}"] = found
     return wrong

@@ -1,4 +1,4 @@
-"""`rftlab calibrate`, `predict` and `score`: what they compute, as data. studies/forecast/show.py prints it."""
+"""`rftlab predict` and `rftlab dev score`: what they compute, as data. studies/forecast/show.py prints it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`rftlab calibrate` and `predict` of imported runs: free designs, and how far to trust a forecast of them."""
+"""`rftlab predict` of imported runs: free designs, and how far to trust a forecast of them."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -38,15 +38,6 @@ TRUST = (
     "simulator by 0.436; on public runs the law was no better than `still`, but at other learning rates "
     "(docs/predict.md)."
 )
-
-
-def calibrate_imported(console: Console, name: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
-    """Calibrate on imported runs, and print what was found."""
-    found = imported_evidence(name, root)
-    check_calibration(found)
-    posterior = _posterior(console, found, root, seed, threads, quiet)
-    show_posterior(console, posterior, name, list(found.labels))
-    say(console, trust(posterior), "dim")
 
 
 def _opened(console: Console, found: Imported, root: Path) -> None:
@@ -110,12 +101,13 @@ def predict_imported(
         _opened(console, found, root)
     else:
         posterior = _posterior(console, found, root, seed, threads, quiet)
+        show_posterior(console, posterior, name, list(found.labels))
         notes = [trust(posterior)]
         with steps_of(console, "forecasting", quiet) as step:
             simulated = predict(posterior, designs, found.questions, seed, threads_of(threads), step)
     made = _table(found, asked, simulated, budget)
     show(console, made, found)
-    say(console, TRUST, "dim")
+    say(console, notes[0], "dim")
     figure, numbers = grid_figure(made.table, f"{name}: forecast".replace("$", r"\$"))
     place = save(figure, folder_below(root, "forecast", found.slug), "forecast", numbers)
     say(console, f"forecast: {place}")

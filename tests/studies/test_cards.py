@@ -321,9 +321,9 @@ def test_no_word_of_all_cards_is_broken_in_80_columns():
 
 @pytest.mark.parametrize("name", ["grpo", "gfpo", "dapo", "replay"])
 def test_the_command_of_a_card_is_one_that_exists(name):
-    from rftlab.studies.cli.commands import _parse
+    from rftlab.studies.cli.commands import parse
 
-    design, card = _parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
+    design, card = parse(command_of(CARDS[name]).split()[1:]).design, CARDS[name]
     assert (design.estimator, design.sampling, design.replay_window, design.rollouts) == (
         card.estimator,
         card.sampling,

@@ -1,4 +1,4 @@
-"""`rftlab doctor`: is this installation sound, and where does it keep things?"""
+"""`rftlab dev doctor`: is this installation sound, and where does it keep things?"""
 
 import shutil
 from pathlib import Path

@@ -19,7 +19,9 @@ _HOURS = re.compile(
 
 @dataclass(frozen=True)
 class Advise:
-    """Which runs of a model to make first: memory and hours of each design, what the evidence says, a ranked table.
+    """Rank the first runs of a model to make.
+
+    Prints memory and hours of each design, what the evidence says, and a ranked table.
 
         rftlab advise --model ./my-7b --gpus 8xH100 --budget 200
         rftlab advise --model 7e9 --designs 32x8 256x2 --engine trl

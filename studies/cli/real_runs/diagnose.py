@@ -11,7 +11,9 @@ from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Read one run and say what is going on in it, with evidence, thresholds and what to try.
+    """Say what is going on in one run, and what to try.
+
+    Each finding comes with its evidence and its threshold.
 
         rftlab diagnose run.log                  # any log that rftlab import reads
         rftlab diagnose runs/first               # a folder of rftlab train, or of a simulated run

@@ -11,8 +11,9 @@ from rftlab.shared.plumbing.errors import check, check_count, check_finite
 
 @dataclass(frozen=True)
 class Import:
-    """Read training logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of one's own, and keep
-    them in our terms.
+    """Read training logs of other tools and keep them.
+
+    Logs of verl, TRL, prime-rl, tinker-cookbook, W&B, TensorBoard or tables of your own.
 
         rftlab import run.log                                # recognised by its content
         rftlab import exports/*.csv --name sweep             # several runs, one collection

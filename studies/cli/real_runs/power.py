@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Power:
-    """Seeds and test questions that a difference needs; whether a difference that was measured is one.
+    """Compute seeds and questions that a difference needs.
+
+    Or whether a difference that was measured is one.
 
     rftlab power --sigma 0.015 --difference 0.02           # seeds an arm, paired and unpaired
     rftlab power --difference 0.02 --p 0.4 --spread 0.3    # test questions

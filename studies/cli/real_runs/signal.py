@@ -11,8 +11,9 @@ from rftlab.shared.plumbing.errors import check, check_count
 
 @dataclass(frozen=True)
 class Signal:
-    """How many groups of a round teach anything, from pass rates: silent groups, effective batch, tries of dynamic
-    sampling, prompts worth dropping.
+    """Compute how many groups of a round teach anything.
+
+    From pass rates: silent groups, effective batch, tries of dynamic sampling, prompts worth dropping.
 
         rftlab signal rates.csv                     # a question a row: right,responses (or pass_rate)
         rftlab signal --pair tiny-mix97             # a pilot, or the measurements that come with rftlab

@@ -1,4 +1,4 @@
-"""What `rftlab law` does."""
+"""What `rftlab dev law` does."""
 
 from collections.abc import Iterator
 from pathlib import Path

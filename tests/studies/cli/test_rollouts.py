@@ -13,7 +13,7 @@ from rich.console import Console
 from rftlab.llm.config import LLMRun, Model, config_of
 from rftlab.llm.tasks.config import OwnData, TaskConfig
 from rftlab.shared.plumbing.errors import UserError
-from rftlab.studies.cli.commands import _parse
+from rftlab.studies.cli.commands import parse
 from rftlab.studies.cli.rollouts import ShowRollouts
 from rftlab.studies.data.results.rollouts import RecordFilter, changes_of_run, groups_of_run
 
@@ -53,7 +53,7 @@ def run(tmp_path):
 
 def printed(folder, *flags):
     console = Console(file=StringIO(), width=60, force_terminal=True, color_system="truecolor")
-    assert _parse(["rollouts", str(folder), *flags]).execute(console) == 0
+    assert parse(["rollouts", str(folder), *flags]).execute(console) == 0
     return console.file.getvalue()
 
 

@@ -111,7 +111,7 @@ def test_streams_that_the_caller_closed_are_not_missed(closed):
     assert (done.returncode, done.stderr, len(done.stdout) > 100) == (0, "", 1 not in closed)
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "doctor"])
+@pytest.mark.parametrize("command", ["--help", "run --help", "estimators", "dev doctor"])
 def test_a_closed_pipe_is_a_quiet_end(command):
     reader, writer = os.pipe()
     os.close(reader)

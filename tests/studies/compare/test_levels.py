@@ -197,9 +197,9 @@ def test_texts_of_logs_do_nothing(tmp_path):
         (("predict", "--pair", "imported:a/gsm8k", "--budget", "1"), "budget = 1 rollouts; allowed: "),
         (("predict", "--pair", "imported:a/gsm8k", "--designs", "9000x1"), "allowed: at most 7473"),
         (("predict", "--designs", "8x4"), "allowed: with --pair imported:NAME"),
-        (("score", "--what", "imported:b"), "no two designs that can be told apart"),
-        (("score", "--what", "imported:none"), "there are: a, b, bare, far"),
-        (("score", "--what", "everything"), "allowed: language, smollm2, paper, public, imported:NAME"),
+        (("dev", "score", "--what", "imported:b"), "no two designs that can be told apart"),
+        (("dev", "score", "--what", "imported:none"), "there are: a, b, bare, far"),
+        (("dev", "score", "--what", "everything"), "allowed: language, smollm2, paper, public, imported:NAME"),
     ],
 )
 def test_what_is_not_possible_is_a_line_that_names_what_is_missing(arguments, words, results):
@@ -301,7 +301,7 @@ def test_runs_of_several_learning_rates_are_forecast_without_the_simulator(sever
     table = pd.read_csv(next(several_rates.glob("forecast/*/forecast.csv")))
     assert status == 0 and table["cell"].tolist() == ["8x4@1e-06", "8x4@2e-06", "8x4@4e-06"]
     assert table["measured"].notna().all()
-    for command in ("predict", "calibrate"):
+    for command in ("predict",):
         status, text = rftlab(command, "--pair", "imported:lr", "--results", several_rates)
         assert status == 2 and "several learning rates (1e-06, 2e-06, 4e-06)" in text and "--quick" in text
 

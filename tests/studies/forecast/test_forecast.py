@@ -398,9 +398,9 @@ def test_figures_show_all_cells():
     "arguments, text",
     [
         (["predict", "--pair", "qwen-gsm8k"], "pilot.json is missing; run `rftlab pilot --pair qwen-gsm8k"),
-        (["calibrate", "--pair", "nothing"], "pair = 'nothing' is unknown"),
+        (["predict", "--pair", "nothing"], "pair = 'nothing' is unknown"),
         (["predict", "--budget", "5"], "budget = 5 rollouts; allowed: 19200 or more"),
-        (["calibrate", "--seed", "-1"], "seed = -1; allowed"),
+        (["predict", "--seed", "-1"], "seed = -1; allowed"),
     ],
 )
 def test_bad_input_is_one_line(arguments, text, tmp_path, monkeypatch, capsys):

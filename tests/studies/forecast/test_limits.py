@@ -273,7 +273,7 @@ def test_a_guessed_base_points_back_and_stays_a_share(tmp_path):
 def test_a_score_without_a_base_says_what_is_missing(tmp_path):
     late = {at: value for at, value in RISE.items() if at}
     results = collection(tmp_path, {"a": (late, {}), "b": (late, {"prompts_per_round": 64})})
-    status, text = rftlab("score", "--what", "imported:c", "--results", results)
+    status, text = rftlab("dev", "score", "--what", "imported:c", "--results", results)
     assert status == 0 and "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
 
 
