@@ -32,7 +32,31 @@ class _Forecasting:
 
 
 @dataclass(frozen=True)
-class Predict(_Forecasting):
+class _ForecastingImported(_Forecasting):
+    """What the commands have in common that make forecasts from imported runs without an evaluation at round 0."""
+
+    base: float | None = None
+    """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
+    the first evaluations if left out."""
+    questions: int | None = None
+    """Of imported runs: responses behind a test Pass@1, where the log does not tell."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.base is not None:
+            check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
+        if self.questions is not None:
+            check_count("questions", self.questions, 1, 10**9)
+
+    def _check_of_imported(self, flag: str, **given) -> None:
+        """Raise UserError where something is given that only imported runs take, which `flag` would name."""
+        for name, value in given.items():
+            told = " ".join(value) if isinstance(value, tuple) else value
+            check(value in ((), None), f"{name} = {told}; allowed: with {flag} imported:NAME or public:SOURCE")
+
+
+@dataclass(frozen=True)
+class Predict(_ForecastingImported):
     """Forecast every design from a pilot and recommend one.
 
     By the simulator and by the law of the effective batch, with intervals, next to three plain forecasts. Calibrates
@@ -53,18 +77,6 @@ class Predict(_Forecasting):
     rate, 32x8@1e-6; those of the runs if left out."""
     quick: bool = False
     """The law and the plain forecasts alone: seconds, and nothing is calibrated."""
-    base: float | None = None
-    """Of imported runs: test Pass@1 of the untrained model, 0 to 1, where the log has no evaluation of it. Guessed from
-    the first evaluations if left out."""
-    questions: int | None = None
-    """Of imported runs: responses behind a test Pass@1, where the log does not tell."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.base is not None:
-            check(0 <= self.base <= 1, f"base = {self.base:g}; allowed: 0 to 1, a share of right answers")
-        if self.questions is not None:
-            check_count("questions", self.questions, 1, 10**9)
 
     def execute(self, console: Console) -> int:
         """Forecast, print, write."""
@@ -75,9 +87,7 @@ class Predict(_Forecasting):
             asked = (self.designs, self.budget, self.results, self.seed, self.threads, self.quiet, self.quick)
             predict_imported(console, self.pair, *asked, self.base, self.questions)
             return 0
-        for name, given in (("designs", self.designs), ("base", self.base), ("questions", self.questions)):
-            value = " ".join(given) if isinstance(given, tuple) else given
-            check(given in ((), None), f"{name} = {value}; allowed: with --pair imported:NAME or public:SOURCE")
+        self._check_of_imported("--pair", designs=self.designs, base=self.base, questions=self.questions)
         self._predict_grid(console)
         return 0
 
@@ -125,13 +135,16 @@ class Predict(_Forecasting):
 
 
 @dataclass(frozen=True)
-class Score(_Forecasting):
+class Score(_ForecastingImported):
     """Score forecasts on runs that were held out.
 
     Pilots of language models are scored against their whole grids, the paper's numbers from experiment 1 alone, other
     people's runs from their cheapest design. Takes minutes for each pair, seconds where nothing is simulated (public,
     imported:NAME). Writes RESULTS/score/WHAT/: every cell with its forecasts, what was known and what was held out, and
     a figure.
+
+        rftlab dev score --what imported:mine
+        rftlab dev score --what imported:mine --base 0.42 --questions 500    # a log without an evaluation at round 0
     """
 
     what: str = "language"
@@ -142,11 +155,13 @@ class Score(_Forecasting):
         super().__post_init__()
         if not self.what.startswith(("imported:", "public:")):
             check_choice("what", self.what, (*SCORED, "imported:NAME", "public:SOURCE"))
+            self._check_of_imported("--what", base=self.base, questions=self.questions)
 
     def execute(self, console: Console) -> int:
         """Score, print, write."""
         from rftlab.studies.data.runs.store import open_store
         from rftlab.studies.forecast.score.run import run_scores
 
-        run_scores(console, self.what, open_store(self.results), self.seed, self.threads, self.quiet)
+        asked = (self.what, open_store(self.results), self.seed, self.threads, self.quiet)
+        run_scores(console, *asked, self.base, self.questions)
         return 0

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from rftlab.shared.curve import SPLITS
+from rftlab.shared.curve import FLEXIBLE, SPLITS
 from rftlab.studies.analysis.imported.figures import safe
 from rftlab.studies.explore.chart import LIGHT, TITLES, Axis, ShownCurve, along, mean_of, short
 from rftlab.studies.report import chart as charts
@@ -10,16 +10,18 @@ from rftlab.studies.report.chart import DASHES, Chart, LegendKey, MarkStyle, Pan
 from rftlab.studies.report.draw import picture
 from rftlab.studies.report.numbers import csv_bytes
 
+RATES = ("train_pass_at_1", "test_pass_at_1", *FLEXIBLE)
+"""Columns of a curve that are exported: under the strict rule, which is drawn, and under the flexible one."""
+
 
 def numbers_of(curves: list[ShownCurve], axis: Axis) -> pd.DataFrame:
-    """One row per curve, seed and evaluation: what is drawn."""
+    """One row per curve, seed and evaluation: what is drawn, and Pass@1 where the format does not count."""
     rows = []
     for shown in curves:
         for curve in shown.seeds:
-            x = along(curve, axis, shown.seconds)
-            rows.append(pd.DataFrame({"curve": shown.name, "seed": curve.seed, "round": curve.round,
-                                      "rollouts": curve.rollouts, axis: x, "train_pass_at_1": curve.train_pass_at_1,
-                                      "test_pass_at_1": curve.test_pass_at_1}))  # fmt: skip
+            places = {"round": curve.round, "rollouts": curve.rollouts, axis: along(curve, axis, shown.seconds)}
+            rates = {name: getattr(curve, name) for name in RATES}
+            rows.append(pd.DataFrame({"curve": shown.name, "seed": curve.seed} | places | rates))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["curve", "seed", "round"])
 
 

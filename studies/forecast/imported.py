@@ -83,13 +83,19 @@ def imported_evidence(name: str, root: Path, base: float | None = None, question
         label, reason = next(iter(reasons.items()))
         raise UserError(f"{name}: {label}: {reason}")
     remarks = [f"left out: {label}: {reason}" for label, reason in reasons.items() if reason]
-    if base is not None:
-        remarks.append(f"taken: the untrained model's test Pass@1 is {base:g}, as told (--base)")
-        usable = [with_base(group, base) for group in usable]
-    return alike_evidence(name, source.slug, runs, usable, remarks, questions)
+    usable, told = told_base(usable, base)
+    return alike_evidence(name, source.slug, runs, usable, remarks + told, questions)
 
 
-def with_base(group: Group, base: float) -> Group:
+def told_base(groups: list[Group], base: float | None) -> tuple[list[Group], list[str]]:
+    """The groups, and what to say of them, where the user may have told the Pass@1 of the untrained model."""
+    if base is None:
+        return groups, []
+    said = f"taken: the untrained model's test Pass@1 is {base:g}, as told (--base)"
+    return [_with_base(group, base) for group in groups], [said]
+
+
+def _with_base(group: Group, base: float) -> Group:
     """The group with a told Pass@1 of the untrained model in the place of any that was measured."""
     later = group.curves[group.curves["round"] > 0]
     told = pd.DataFrame({"run": list(group.runs), "round": 0, "value": base})
@@ -185,7 +191,7 @@ def alike_evidence(
         evidence = evidence._replace(guessed_base=(guess := guessed_base(groups)))
         remarks.append(
             f"guessed: the untrained model's test Pass@1 is {guess[0]:.3f}, between {guess[1]:.3f} and {guess[2]:.3f}, "
-            "from the first points after round 0; nobody measured it (predict --base P tells)"
+            "from the first points after round 0; nobody measured it (--base P of predict and score tells)"
         )
     remarks.append(noise_text(evidence.noise))
     labels = tuple(group.label for group in groups)

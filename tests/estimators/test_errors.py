@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rftlab.shared.plumbing import errors
 from rftlab.shared.cards import preset
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -26,6 +25,7 @@ from rftlab.shared.design import Design
 from rftlab.shared.effective_batch import Costs, NoiseRatios, best_split, costs_of
 from rftlab.shared.estimator import Estimator, rule_of
 from rftlab.shared.evalstats import pass_at_k, sampling_error
+from rftlab.shared.plumbing import errors
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.pool import Pool
 from rftlab.shared.prepare import Batch

@@ -198,6 +198,16 @@ def test_files_hold_what_is_shown():
     assert file_of(shown, "rounds", "png").startswith(b"\x89PNG") and file_of([], "rounds", "csv").count(b"\n") == 1
 
 
+def test_exported_numbers_hold_both_rules_of_grading():
+    run = small("rounds=200&K=4")
+    measured = simulate(run, build(run.environment)).curve
+    table = pd.read_csv(io.BytesIO(file_of([ShownCurve("now", [measured])], "rollouts", "csv")))
+    assert list(table)[4:] == ["train_pass_at_1", "test_pass_at_1", "train_flexible", "test_flexible"]
+    for name in list(table)[4:]:
+        np.testing.assert_allclose(table[name], getattr(measured, name), rtol=1e-5)  # files have six digits
+    assert (table["test_flexible"] > table["test_pass_at_1"]).any()
+
+
 def test_a_newer_change_cancels_the_older_one():
     bench, long = Bench(1), small("B=64&K=8&rounds=4000")
     old = [bench.start(long) for _ in range(20)]

@@ -1,12 +1,15 @@
 """Studies of language models: runs side by side in processes, a store from which they resume, the command that does
 it all."""
 
+import io
 import json
 import multiprocessing
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import rftlab.llm.rewards.verify
 import rftlab.llm.training.samples
@@ -14,8 +17,10 @@ from rftlab.llm.config import Model
 from rftlab.llm.lock import locked
 from rftlab.llm.rewards.load import VARIABLE
 from rftlab.llm.train import TrainingCallbacks, train
+from rftlab.shared.curve import Curve, curve_of
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
+from rftlab.studies.cli.execute.train_model import show_curve
 from rftlab.studies.cli.run import parse_run
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.llm_runner import run_llm_points, train_point
@@ -185,3 +190,18 @@ def test_points_differ_where_their_runs_do():
         and a.level == "llm"
         and json.loads(json.dumps(a.config)) == json.loads(json.dumps(point_of().config))
     )
+
+
+def test_the_printed_curve_has_both_rules_of_grading_in_80_columns():
+    """Values of their own in each column, tokens as many as a long run has."""
+    rows = [tuple(float(column) + 0.1 * row for column in range(len(Curve._fields))) for row in range(2)]
+    curve = curve_of(rows)._replace(round=np.array([0, 2000]), tokens=np.array([0, 123456789]))
+    console = Console(file=io.StringIO(), width=80)
+    show_curve(console, curve)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert lines[0] == ["train", "train", "test", "test"]
+    assert lines[1] == ["round", "rollouts", "tokens", "seconds", "Pass@1", "flexible", "Pass@1", "flexible"]
+    last = [curve.train_pass_at_1, curve.train_flexible, curve.test_pass_at_1, curve.test_flexible]
+    assert lines[3][:1] == ["2000"] and lines[3][2] == "123456789"
+    assert lines[3][-4:] == [f"{values[-1]:.3f}" for values in last]
+    assert lines[4] == ["round", "reward", "KL", "no", "signal"] and lines[6][1] == f"{curve.reward[-1]:.3f}"

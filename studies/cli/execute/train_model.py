@@ -10,7 +10,7 @@ from rich.table import Table
 from rftlab.llm.config import LLMRun
 from rftlab.llm.tracking import Kind, tracker_of
 from rftlab.llm.train import TrainingCallbacks, train
-from rftlab.shared.curve import SPLITS
+from rftlab.shared.curve import SPLITS, Curve
 from rftlab.studies.console.bar import Bar
 from rftlab.studies.data.paper.questions import evaluated_on
 from rftlab.studies.data.results.language import cost_table
@@ -48,7 +48,7 @@ def train_model(
             ),
         )
         outcome = train(run, folder, report, **rewards)
-    _show(console, outcome.curve)
+    show_curve(console, outcome.curve)
     rates = {split: getattr(outcome.curve, f"{split}_pass_at_1")[-1:] for split in SPLITS}
     console.print(evaluated_on(run, rates), markup=False, highlight=False)
     console.print(cost_table(long_form(run.task.name, run.design, outcome.curve, outcome.metrics)))
@@ -57,19 +57,27 @@ def train_model(
     console.print(f"run: {folder}", markup=False, soft_wrap=True)
 
 
-def _show(console: Console, curve) -> None:
-    table = Table(box=None)
-    names = {
-        "round": "round",
-        "rollouts": "rollouts",
-        "tokens": "tokens",
-        "seconds": "seconds",
-        "train_pass_at_1": "train Pass@1",
-        "test_pass_at_1": "test Pass@1",
-    }
-    names |= {"reward": "reward", "kl": "KL", "zero_signal_fraction": "no signal"}
-    for title in names.values():
-        table.add_column(title, justify="right", overflow="fold")
-    for row in zip(*(getattr(curve, name) for name in names), strict=True):
-        table.add_row(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
-    console.print(table)
+MEASURED = {
+    "round": "round",
+    "rollouts": "rollouts",
+    "tokens": "tokens",
+    "seconds": "seconds",
+    "train_pass_at_1": "train Pass@1",
+    "train_flexible": "train flexible",
+    "test_pass_at_1": "test Pass@1",
+    "test_flexible": "test flexible",
+}
+"""Titles of what an evaluation measures."""
+TRAINED = {"round": "round", "reward": "reward", "kl": "KL", "zero_signal_fraction": "no signal"}
+"""Titles of means over the rounds since the evaluation before."""
+
+
+def show_curve(console: Console, curve: Curve) -> None:
+    """Print what evaluations measured, and what training did between them: two tables, each of 80 columns at most."""
+    for titles in (MEASURED, TRAINED):
+        table = Table(box=None)
+        for title in titles.values():
+            table.add_column(title, justify="right", overflow="fold")
+        for row in zip(*(getattr(curve, name) for name in titles), strict=True):
+            table.add_row(*(f"{value}" if isinstance(value.item(), int) else f"{value:.3f}" for value in row))
+        console.print(table)

@@ -14,8 +14,8 @@ import pandas as pd
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import check
 from rftlab.studies.analysis.imported.groups import Group, groups_of
-from rftlab.studies.analysis.source import RunSource, read_public
-from rftlab.studies.forecast.imported import TEST, alike_evidence, design_of, unusable
+from rftlab.studies.analysis.source import RunSource, few, read_public
+from rftlab.studies.forecast.imported import TEST, alike_evidence, design_of, told_base, unusable
 from rftlab.studies.forecast.score.score import Case
 from rftlab.studies.readers.run import ImportedRun
 
@@ -28,15 +28,31 @@ def public_cases() -> list[Case]:
     return [case for name in PUBLIC for case in cases_of(name, read_public(name))]
 
 
-def imported_cases(source: RunSource, root: Path) -> list[Case]:
-    """Of imported runs. Raises UserError where no model and task has two designs."""
+def imported_cases(
+    source: RunSource, root: Path, base: float | None = None, questions: int | None = None
+) -> list[Case]:
+    """Of imported runs. base: test Pass@1 of the untrained model, and questions: responses behind an evaluation, where
+    the logs do not tell; both outrank them. Raises UserError where no model and task has two designs, or where a base
+    or a number of questions is given for several models or tasks, each of which has its own."""
     title = source.slug if source.kind == "train" else source.place
-    cases = cases_of(title, source.runs(root), source.task)
+    cases = cases_of(title, source.runs(root), source.task, base, questions)
     check(bool(cases), f"{source.name} has no two designs that can be told apart of one model and task")
+    for what, value in (("base", base), ("questions", questions)):
+        check(
+            value is None or len(cases) == 1,
+            f"{what} = {value}: {source.name} has several models or tasks ({few([case.pair for case in cases])}); "
+            "allowed: with one, as imported:NAME/TASK",
+        )
     return cases
 
 
-def cases_of(name: str, runs: list[ImportedRun], task: str | None = None) -> list[Case]:
+def cases_of(
+    name: str,
+    runs: list[ImportedRun],
+    task: str | None = None,
+    base: float | None = None,
+    questions: int | None = None,
+) -> list[Case]:
     """A case for every model and task of which two designs or more can be told apart, learning rates among what they
     may differ in. Without the simulator: calibrations to as many runs would take hours."""
     usable = [group for group in map(_trained, groups_of(runs, TEST, task)) if not unusable(group)]
@@ -46,7 +62,7 @@ def cases_of(name: str, runs: list[ImportedRun], task: str | None = None) -> lis
     several = [groups for groups in sets.values() if len(groups) > 1]
     names = [f"{name} {groups[0].task}".strip() for groups in several]
     task_names = [f"{one} ({i + 1})" if names.count(one) > 1 else one for i, one in enumerate(names)]
-    return [_case(pair, runs, groups) for pair, groups in zip(task_names, several, strict=True)]
+    return [_case(pair, runs, groups, base, questions) for pair, groups in zip(task_names, several, strict=True)]
 
 
 _PART = re.compile(r"(\w+) on (\d{1,6}) of (\d{1,6})")
@@ -60,16 +76,18 @@ def _trained(group: Group) -> Group:
     return group._replace(design=replace(group.design, advantage=found[1], rollouts=int(found[2])))
 
 
-def _case(name: str, runs: list[ImportedRun], groups: list[Group]) -> Case:
+def _case(name: str, runs: list[ImportedRun], groups: list[Group], base: float | None, questions: int | None) -> Case:
     first, *others = sorted(groups, key=lambda group: (group.per_round, -group.last))
-    found = alike_evidence(name, name, [run for run in runs if run.name in first.runs or not run.rounds], [first], [])
+    [known], told = told_base([first], base)
+    own = [run for run in runs if run.name in first.runs or not run.rounds]
+    imported = alike_evidence(name, name, own, [known], told, questions)
     cells = {_unique(group, others): _ended(group) for group in others}
     ends = [_ends(group) for group in others]
     truth = pd.DataFrame({cell: pd.Series(values) for cell, values in zip(cells, ends, strict=True)})
-    facts = found.evidence.facts
-    sizes, rates = (facts.n_train, found.questions), tuple(group.design.learning_rate for group in others)
-    guessed = tuple(text for text in found.remarks if text.startswith("guessed: the untrained"))
-    return Case(name, found.evidence, (first.label,), cells, {"test": truth}, sizes, False, rates, remarks=guessed)
+    evidence = imported.evidence
+    sizes, rates = (evidence.facts.n_train, imported.questions), tuple(group.design.learning_rate for group in others)
+    remarks = tuple(text for text in imported.remarks if text.startswith("guessed: the untrained") or "as told" in text)
+    return Case(name, evidence, (first.label,), cells, {"test": truth}, sizes, False, rates, remarks=remarks)
 
 
 def _ended(group: Group) -> Design:

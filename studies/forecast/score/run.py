@@ -30,21 +30,33 @@ CASES = {
 """What can be scored, beside imported runs."""
 
 
-def cases_named(what: str, root: Path) -> tuple[list[Case], str]:
-    """The cases of a name, and the name as a part of a folder's. Raises UserError for runs that make no case."""
+def cases_named(
+    what: str, root: Path, base: float | None = None, questions: int | None = None
+) -> tuple[list[Case], str]:
+    """The cases of a name, and the name as a part of a folder's. base, questions: as `imported_cases` takes them.
+    Raises UserError for runs that make no case."""
     if is_free(what):
         source = free_source(what)
-        return imported_cases(source, root), source.slug
+        return imported_cases(source, root, base, questions), source.slug
     return CASES[what](), what
 
 
-def run_scores(console: Console, what: str, root: Path, seed: int, threads: int, quiet: bool) -> None:
-    """Score all cases, print tables, write files."""
-    cases, slug = cases_named(what, root)
+def run_scores(
+    console: Console,
+    what: str,
+    root: Path,
+    seed: int,
+    threads: int,
+    quiet: bool,
+    base: float | None = None,
+    questions: int | None = None,
+) -> None:
+    """Score all cases, print tables, write files. base, questions: as `imported_cases` takes them."""
+    cases, slug = cases_named(what, root, base, questions)
     folder = folder_below(root, "score", slug)
     check_writable(folder)
     write_file(folder / "split.json", json.dumps([split_of(case) for case in cases], indent=1).encode())
-    _announce(console, cases, quiet)
+    announce(console, cases, quiet)
     tables = []
     for number, case in enumerate(cases, start=1):
         title = f"{case.pair}, {number} of {len(cases)}"
@@ -66,20 +78,15 @@ def run_scores(console: Console, what: str, root: Path, seed: int, threads: int,
     say(console, f"scores: {save(figure, folder, 'scores', numbers)}")
 
 
-SECONDS = 80
-"""Of one core that a calibration to a pilot of `tiny` takes, without compiling: three took 220 s on a server of 2026.
-Longer runs take longer."""
-
-
-def _announce(console: Console, cases: list[Case], quiet: bool) -> None:
-    """What is guessed or missing, and how long it takes, before it begins."""
+def announce(console: Console, cases: list[Case], quiet: bool) -> None:
+    """What is guessed or told, and what takes minutes, before it begins."""
     for case in cases:
         for text in case.remarks:
             say(console, f"{case.pair}: {text}", "dim")
     todo = sum(case.simulated for case in cases)
     if todo and not quiet:
-        minutes = max(1, round(todo * SECONDS / 60))
-        text = f"{todo} calibrations of about {SECONDS} s of one core or more each, {minutes} minutes of it in all"
+        # Without a number of minutes, which would go with the rounds and designs of each case.
+        text = f"{todo} calibration{'s' * (todo > 1)}, minutes each and longer for longer runs"
         say(console, f"{text}; what an earlier call finished is read")
 
 

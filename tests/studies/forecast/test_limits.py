@@ -2,11 +2,14 @@
 rounds."""
 
 import csv
+import io
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from rftlab.shared.config.advantage import Advantage
 from rftlab.shared.config.aggregation import Aggregation
@@ -15,6 +18,7 @@ from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import groups_of, mean_curve
 from rftlab.studies.analysis.source import free_source
+from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.forecast.combine import outside, recommended
 from rftlab.studies.forecast.evidence import Evidence, Observed
 from rftlab.studies.forecast.imported import guessed_base, imported_evidence
@@ -23,7 +27,8 @@ from rftlab.studies.forecast.law.limits import FAILING, TriedRun, beyond
 from rftlab.studies.forecast.plain import CellForecast
 from rftlab.studies.forecast.quick import law
 from rftlab.studies.forecast.score.real_cases import imported_cases
-from rftlab.studies.forecast.score.score import score
+from rftlab.studies.forecast.score.run import announce
+from rftlab.studies.forecast.score.score import language_cases, score
 from rftlab.studies.readers import read_logs
 from rftlab.studies.readers.store import write_collection
 from tests.support.estimators.vectors import ROOT
@@ -275,6 +280,45 @@ def test_a_score_without_a_base_says_what_is_missing(tmp_path):
     results = collection(tmp_path, {"a": (late, {}), "b": (late, {"prompts_per_round": 64})})
     status, text = rftlab("dev", "score", "--what", "imported:c", "--results", results)
     assert status == 0 and "guessed: the untrained model's test Pass@1 is 0.200" in text and "nan%" not in text
+
+
+def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
+    late = {at: value for at, value in RISE.items() if at}
+    tables, texts = [], []
+    for name, curve, n, flags in (
+        ("measured", RISE, 500, ()),
+        ("told", late, None, ("--base", 0.1, "--questions", 500)),
+    ):
+        (tmp_path / name).mkdir()
+        results = collection(tmp_path / name, {"a": (curve, {}), "b": (curve, {"prompts_per_round": 64})}, n)
+        status, text = rftlab("score", "--what", "imported:c", *map(str, flags), "--results", results)
+        assert status == 0, text
+        tables.append(pd.read_csv(next(results.glob("score/*/scores.csv"))))
+        texts.append(text)
+    pd.testing.assert_frame_equal(*tables)
+    assert "guessed" not in texts[1] and "test Pass@1 is 0.1, as told (--base)" in texts[1]
+    assert "500 responses behind an evaluation, as told (--questions)" in texts[1]
+
+
+def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
+    status, text = rftlab("score", "--base", "0.4", "--results", tmp_path)
+    assert status == 2 and "base = 0.4; allowed: with --what imported:NAME" in text
+    cells = [{}, {"prompts_per_round": 64}]
+    runs = {f"{model}{i}": (RISE, {"model": model} | cells[i]) for model in ("m", "n") for i in range(2)}
+    results = collection(tmp_path, runs)
+    for flags in (("--base", "0.4"), ("--questions", "500")):
+        status, text = rftlab("score", "--what", "imported:c", *flags, "--results", results)
+        assert status == 2 and "has several models or tasks" in text and text.count("\n") == 1
+    assert len(imported_cases("imported:c", results)) == 2
+
+
+def test_the_announced_time_of_calibrations_is_no_constant():
+    """A calibration takes as long as its runs are; a number of seconds was announced that one pair had once taken."""
+    console = Console(file=io.StringIO(), width=200)
+    case = language_cases(shipped())[0]
+    announce(console, [case, case], quiet=False)
+    text = console.file.getvalue()
+    assert text.startswith("2 calibrations") and not re.search(r"\d (s|minutes)\b", text)
 
 
 def test_a_mean_of_runs_is_of_all_of_them(tmp_path):
