@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-import numba
 import numpy as np
-import pytest
 
 from rftlab.shared.cards import PRESETS
 from rftlab.shared.config.advantage import Advantage
@@ -246,4 +244,3 @@ CHECKS = {
         check_combinations,
     )
 }
-compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="uncompiled, the exponential of nan is an error")

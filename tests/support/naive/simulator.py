@@ -82,7 +82,7 @@ class NaiveRun:
 
     def answer_score(self, p, arms):
         """Score (A,) of an answer of arms (T,)."""
-        return sum(np.eye(len(p))[arm] for arm in arms) - p
+        return np.bincount(arms, minlength=len(p)) - p
 
     def variance(self, p, arms):
         """Variance of a rollout's nuisance, relative to nuisance^2."""
