@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
 from rftlab.studies.analysis.imported.groups import Group, RunGroups
 from rftlab.studies.data.results.claims import SAME, STILL
-from rftlab.studies.data.results.stats import CONFIDENCE, Interval
+from rftlab.studies.data.results.stats import Interval, t_errors
 from rftlab.studies.report.choose import FEW_SEEDS, Advice, Trust
 
 
@@ -24,7 +24,7 @@ class MeasuredEnd(NamedTuple):
     @property
     def half(self) -> float:
         """Half of the 95% interval."""
-        return float(stdtrit(self.freedom, 0.5 + CONFIDENCE / 2) * self.error) if self.freedom > 0 else np.nan
+        return float(t_errors(self.freedom) * self.error) if self.freedom > 0 else np.nan
 
 
 NONE = MeasuredEnd(np.nan)

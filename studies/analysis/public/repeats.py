@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from rftlab.studies.analysis.public.store import scores_of
-from rftlab.studies.data.results.stats import CONFIDENCE, Interval
+from rftlab.studies.data.results.stats import Interval, t_errors
 
 UNINTENDED = tuple(
     (f"shibuki/offpolicy-broad-{x}", f"shibuki/offpolicy-{x}") for x in ("e2-tb256", "e2-tb128", "e4-tb256")
@@ -81,5 +80,5 @@ def pair_noise(curves: pd.DataFrame) -> PairNoise:
 def single_interval(difference: float, noise: PairNoise) -> Interval:
     """95% interval of a difference of two single runs; Student's t with one degree of freedom a pair, because a
     pair's evaluations rise and fall together."""
-    half = float(stdtrit(noise.pairs, 0.5 + CONFIDENCE / 2)) * noise.scale
+    half = float(t_errors(noise.pairs)) * noise.scale
     return Interval(difference, difference - half, difference + half)

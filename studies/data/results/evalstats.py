@@ -6,6 +6,7 @@ import numpy as np
 from scipy import integrate, stats
 
 from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.results.stats import t_errors
 
 
 def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) -> float:
@@ -17,7 +18,7 @@ def power(seeds: int, effect: float, paired: bool = False, level: float = 0.05) 
     check(seeds >= 2, f"seeds = {seeds}; allowed: 2 or more")
     freedom = seeds - 1 if paired else 2 * (seeds - 1)
     shift = abs(effect) * np.sqrt(seeds if paired else seeds / 2)
-    limit = stats.t.ppf(1 - level / 2, freedom)
+    limit = t_errors(freedom, 1 - level)
     # the other tail by its mirror image: scipy's cdf is nan there for some shifts
     return float(stats.nct.sf(limit, freedom, shift) + stats.nct.sf(limit, freedom, -shift))
 

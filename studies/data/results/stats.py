@@ -16,6 +16,12 @@ class Interval(NamedTuple):
     high: float
 
 
+def t_errors(freedom: Any, confidence: float = CONFIDENCE) -> Any:
+    """Standard errors in half of a two-sided t interval, as Student's t has them with these degrees of freedom: a
+    number or an array, inf for the normal distribution."""
+    return stdtrit(freedom, (1 + confidence) / 2)
+
+
 def interval(values: np.ndarray) -> Interval:
     """t interval of the mean of `values` along their last axis (..., n), nan left out; arrays (...) where there are
     leading axes. Paired differences go in as one value per seed."""
@@ -25,7 +31,7 @@ def interval(values: np.ndarray) -> Interval:
     mean = np.where(n > 0, np.where(there, values, 0.0).sum(axis=-1) / np.maximum(n, 1), np.nan)
     squares = (np.where(there, values - mean[..., None], 0.0) ** 2).sum(axis=-1)
     freedom = np.maximum(n - 1, 1)
-    half = stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(squares / freedom / np.maximum(n, 1))
+    half = t_errors(freedom) * np.sqrt(squares / freedom / np.maximum(n, 1))
     low, high = np.where(n > 1, mean - half, -np.inf), np.where(n > 1, mean + half, np.inf)
     ends: Any = (mean, low, high) if mean.ndim else (float(mean), float(low), float(high))
     return Interval(*ends)
@@ -42,7 +48,7 @@ def difference_interval(after: np.ndarray, before: np.ndarray) -> Interval:
     if parts.sum() == 0:
         return Interval(mean, mean, mean)
     freedom = parts.sum() ** 2 / (parts**2 / (np.array([after.size, before.size]) - 1)).sum()
-    half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2) * np.sqrt(parts.sum()))
+    half = float(t_errors(freedom) * np.sqrt(parts.sum()))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -55,5 +61,5 @@ def pooled_interval(groups: list[np.ndarray], comparisons: int) -> Interval:
     means, freedom = [float(group.mean()) for group in groups], sum(group.size - 1 for group in groups)
     variance = sum(((group - group.mean()) ** 2).sum() for group in groups) / freedom
     error = np.sqrt(variance * sum(1 / group.size for group in groups)) / len(groups)
-    middle, half = float(np.mean(means)), float(stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2 / comparisons) * error)
+    middle, half = float(np.mean(means)), float(t_errors(freedom, 1 - (1 - CONFIDENCE) / comparisons) * error)
     return Interval(middle, middle - half, middle + half)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from rftlab.shared.design import Design
 from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import kind_of
+from rftlab.studies.data.results.stats import interval
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.store import file_of, read_pilot
 from rftlab.studies.forecast.signal.repeats import final_score, selected
@@ -106,8 +106,6 @@ def _of_collection(root: Path, name: str) -> tuple[dict[Key, DesignScore], str]:
 
 def score_of(values: np.ndarray) -> DesignScore:
     """Mean and 95% interval (Student's t) of repeats (n,)."""
-    mean, n = float(values.mean()), len(values)
-    if n < 2:
-        return DesignScore(mean, nan, nan, n)
-    width = float(stats.t.isf(0.025, n - 1) * values.std(ddof=1) / sqrt(n))
-    return DesignScore(mean, max(0.0, mean - width), min(1.0, mean + width), n)
+    mean, low, high = interval(values)
+    ends = (max(0.0, low), min(1.0, high)) if len(values) > 1 else (nan, nan)
+    return DesignScore(mean, *ends, len(values))

@@ -15,9 +15,9 @@ spread of U that is small beside that of the products where the signal is below 
 from math import sqrt
 
 import numpy as np
-from scipy.stats import t
 
 from rftlab.shared.plumbing.errors import check
+from rftlab.studies.data.results.stats import t_errors
 from rftlab.studies.forecast.pilot.gradient import LEVEL, GradientRatios, RatioEstimate
 from rftlab.studies.forecast.pilot.noise import Products, analysed
 
@@ -70,5 +70,5 @@ def _estimate(found: np.ndarray) -> RatioEstimate:
     """From the values without each question, and last with all of them."""
     left, value, G = found[:-1], float(found[-1]), len(found) - 1
     error = sqrt((G - 1) / G * float(((left - left.mean()) ** 2).sum()))
-    wide = float(t.ppf((1 + LEVEL) / 2, G - 1)) * error
+    wide = float(t_errors(G - 1, LEVEL)) * error
     return RatioEstimate(value, error, value - wide, value + wide)

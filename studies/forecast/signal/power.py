@@ -19,6 +19,7 @@ from scipy import stats
 
 from rftlab.shared.plumbing.errors import check, check_count
 from rftlab.studies.data.results.evalstats import power, seeds_needed
+from rftlab.studies.data.results.stats import t_errors
 
 CHANCE, LEVEL = 0.8, 0.05
 """Chance to find a difference that is there; chance to find one that is not."""
@@ -120,7 +121,7 @@ def compared(a: np.ndarray, b: np.ndarray, paired: bool, sigma: float | None = N
     error, freedom, pooled = _spread(a, b, paired)
     if error < ROUNDING:
         return Difference(value, -inf, inf, nan, nan, *counted)
-    width = stats.t.isf(LEVEL / 2, freedom) * error
+    width = float(t_errors(freedom, 1 - LEVEL)) * error
     p_value = 2 * stats.t.sf(abs(value) / error, freedom)
     return Difference(value, value - width, value + width, float(p_value), pooled, *counted)
 
