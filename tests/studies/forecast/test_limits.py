@@ -291,7 +291,7 @@ def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
     ):
         (tmp_path / name).mkdir()
         results = collection(tmp_path / name, {"a": (curve, {}), "b": (curve, {"prompts_per_round": 64})}, n)
-        status, text = rftlab("score", "--what", "imported:c", *map(str, flags), "--results", results)
+        status, text = rftlab("dev", "score", "--what", "imported:c", *map(str, flags), "--results", results)
         assert status == 0, text
         tables.append(pd.read_csv(next(results.glob("score/*/scores.csv"))))
         texts.append(text)
@@ -301,15 +301,15 @@ def test_a_score_with_a_told_base_is_that_of_a_log_that_has_it(tmp_path):
 
 
 def test_a_told_base_of_a_score_is_of_one_imported_task(tmp_path):
-    status, text = rftlab("score", "--base", "0.4", "--results", tmp_path)
+    status, text = rftlab("dev", "score", "--base", "0.4", "--results", tmp_path)
     assert status == 2 and "base = 0.4; allowed: with --what imported:NAME" in text
     cells = [{}, {"prompts_per_round": 64}]
     runs = {f"{model}{i}": (RISE, {"model": model} | cells[i]) for model in ("m", "n") for i in range(2)}
     results = collection(tmp_path, runs)
     for flags in (("--base", "0.4"), ("--questions", "500")):
-        status, text = rftlab("score", "--what", "imported:c", *flags, "--results", results)
+        status, text = rftlab("dev", "score", "--what", "imported:c", *flags, "--results", results)
         assert status == 2 and "has several models or tasks" in text and text.count("\n") == 1
-    assert len(imported_cases("imported:c", results)) == 2
+    assert len(imported_cases(free_source("imported:c"), results)) == 2
 
 
 def test_the_announced_time_of_calibrations_is_no_constant():
