@@ -13,7 +13,7 @@ import pandas as pd
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE, EXPERIMENTS, label
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.runs import store

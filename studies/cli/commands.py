@@ -26,9 +26,8 @@ from rftlab.studies.cli.real_runs.signal import Signal
 from rftlab.studies.cli.rollouts import ShowRollouts
 from rftlab.studies.cli.run import Run, parse_run
 from rftlab.studies.cli.train import Train, parse_train
-from rftlab.studies.console.errors import one_line
-from rftlab.studies.console.screen import Screen
-from rftlab.studies.console.terminal import check_room
+from rftlab.studies.console.table import Screen
+from rftlab.studies.console.terminal import check_room, one_line
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, pairs_at
 from rftlab.studies.data.runs.limits import check_size

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.runs.limits import check_threads
 
 MAX_PORT = 65535

@@ -7,7 +7,7 @@ import tyro
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check, check_count
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.runs.limits import NEEDS_LLM, has_llm
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.studies.cli.common import Common
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.forecast.pilot.grid import PILOT_CELLS
 
 PAIR = "tiny-mix97"

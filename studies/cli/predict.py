@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import check, check_choice, check_count
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.runs.limits import check_threads
 
 SCORED = ("language", "smollm2", "paper", "public")

@@ -6,7 +6,6 @@ import math
 from dataclasses import fields
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.cards import CARDS
@@ -20,6 +19,7 @@ from rftlab.shared.config.ratio import Ratio
 from rftlab.shared.config.sampling import Sampling
 from rftlab.shared.estimator import Estimator
 from rftlab.shared.plumbing.errors import check_choice
+from rftlab.studies.console.table import Column, Table
 
 _CREDIT = {"reward": "r", "set_mean": "mean", "pass_at_k": "part in pass@k"}
 _BASELINE = {
@@ -201,27 +201,17 @@ def _story_of(card: Card) -> list[tuple[str, str]]:
 
 
 def _show_one(console: Console, card: Card) -> None:
-    table = Table(
-        title=Text(f"{card.name}: {card.title}"),
-        title_justify="left",
-        show_header=False,
-        box=None,
-        padding=(0, 2, 0, 2),
-    )
+    columns = (Column("", style="bold"), Column("", align="left"))
+    table = Table(*columns, title=f"{card.name}: {card.title}", show_header=False, padding=(0, 2, 0, 2))
     for label, text in _story_of(card):
-        table.add_row(Text(label, style="bold"), Text(text))
+        table.add(label, text)
     console.print(table)
 
 
 def _cards_table(columns: list[str], show_header: bool) -> Table:
     """A table of cards without rows yet; its columns are as wide in all of them."""
-    table = Table(box=None, expand=True, pad_edge=False, show_header=show_header)
-    for column in columns:
-        if column == "name":
-            table.add_column(column, width=max(map(len, CARDS)))
-        else:
-            table.add_column(column, ratio=1)
-    return table
+    known = (Column(name, width=max(map(len, CARDS)) if name == "name" else None) for name in columns)
+    return Table(*known, align="left", expand=True, pad_edge=False, show_header=show_header)
 
 
 def _show_all(console: Console) -> None:
@@ -230,14 +220,14 @@ def _show_all(console: Console) -> None:
     for family in dict.fromkeys(card.family for card in CARDS.values()):
         table = _cards_table(columns, show_header=False)
         for cells in (_cells_of(card) for card in CARDS.values() if card.family == family):
-            table.add_row(*(Text(cells[column]) for column in columns))
+            table.add(*(cells[column] for column in columns))
         console.print("", Text(family, style="bold italic"), sep="\n")
         console.print(table)
     console.print("", Text("What versions of verl call agg_mode", style="italic"), sep="\n")
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = Table("", "", "", align="left", pad_edge=False, show_header=False)
     for version, modes in AGG_MODES.items():
         for i, (mode, kind) in enumerate(modes.items()):
-            table.add_row(Text("" if i else version), Text(mode), Text(aggregation_text(kind)))
+            table.add("" if i else version, mode, aggregation_text(kind))
     console.print(table, "")
     wider = ", ".join(column for column in COLUMNS if column not in columns)
     console.print(f"One card: rftlab estimators NAME{'; ' * bool(wider)}{wider}{': wider terminals' * bool(wider)}")

@@ -6,12 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rftlab.shared.plumbing.errors import check
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import Table, say
 from rftlab.studies.data.runs.finish import threads_of
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.store import open_store
@@ -152,16 +150,15 @@ def _measured(found: Imported) -> dict[str, float]:
 
 def show(console: Console, made: FreeForecast, found: Imported) -> None:
     """The forecast of every design, and the best."""
-    table = Table(title=Text(f"{found.name}: test Pass@1 after {found.rounds} rounds"), title_justify="left", box=None)
     beside = beside_of(made.source, made.misfit, ("law", "still", "sigmoid"))
-    for i, column in enumerate(("design", "rollouts", "forecast", "80%", "measured", *beside)):
-        table.add_column(column, justify="right" if i else "left")
+    title = f"{found.name}: test Pass@1 after {found.rounds} rounds"
+    table = Table("design", "rollouts", "forecast", "80%", "measured", *beside, title=title)
     for row in made.table.itertuples():
         values = (row.measured, *(getattr(row, name) for name in beside))
         known = ("" if np.isnan(value) else f"{value:.3f}" for value in values)
         style = "bold green" if row.cell == made.recommended else "" if row.in_budget else "dim"
         interval = f"{row.low:.3f}-{row.high:.3f}"
-        table.add_row(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
+        table.add(row.cell, f"{row.rollouts:,}", f"{row.forecast:.3f}", interval, *known, style=style)
     console.print(table)
     where = "" if made.table["in_budget"].all() else " in budget"
     say_outside(console, made.table)

@@ -1,10 +1,8 @@
 """Imported runs as tables for the terminal. Texts of logs are printed as they are, never as markup."""
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.readers.run import FACTS, ImportedRun, KnownDesign
 
 TERMS = {
@@ -25,23 +23,10 @@ MAX_SHOWN = 12
 
 def show_runs(console: Console, runs: list[ImportedRun]) -> None:
     """Print what was found, then for each run its design and repairs."""
-    table = Table(box=None, title="runs", title_justify="left")
-    for title in ("run", "format", "rounds", "test", "train", "others"):
-        table.add_column(title, overflow="fold", justify="right" if title in ("rounds", "others") else "left")
+    rounds, others = (Column(name, align="right") for name in ("rounds", "others"))
+    table = Table("run", "format", rounds, "test", "train", others, title="runs", align="left", wrap="letters")
     for run in runs:
-        table.add_row(
-            *(
-                Text(cell)
-                for cell in (
-                    run.name,
-                    _format(run),
-                    str(run.rounds),
-                    _metrics(run, "test"),
-                    _metrics(run, "train"),
-                    _others(run),
-                )
-            )
-        )
+        table.add(run.name, _format(run), run.rounds, *(_metrics(run, one) for one in ("test", "train")), _others(run))
     console.print(table)
     alike: dict[tuple[KnownDesign, tuple[str, ...]], list[str]] = {}
     for run in runs:
@@ -71,13 +56,13 @@ def _others(run: ImportedRun) -> str:
 
 def show_design(console: Console, design: KnownDesign, title: str) -> None:
     """Print what is known of a design, and what could not be told."""
-    table = Table(box=None, show_header=False)
+    table = Table("", Column("", align="left", wrap="letters"), show_header=False)
     say(console, f"design of {title}")
     for name in FACTS:
         value = getattr(design, name)
         if value is not None:
-            table.add_row(TERMS[name], Text(f"{value:g}" if isinstance(value, float) else str(value), overflow="fold"))
-    if table.row_count:
+            table.add(TERMS[name], f"{value:g}" if isinstance(value, float) else str(value))
+    if table.rows:
         console.print(table)
     for sentence in design.assumed:
         say(console, f"  taken: {sentence}", "dim")

@@ -26,6 +26,7 @@ from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.callbacks import noop
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import write_numbers
 from rftlab.studies.data.paper.experiments import BASELINE, Experiment, label
 from rftlab.studies.data.paper.pairs import Level
 from rftlab.studies.data.results.claims import SAME
@@ -55,7 +56,6 @@ from rftlab.studies.report.claims import (
 from rftlab.studies.report.claims import rows_of as claim_rows
 from rftlab.studies.report.draw import save
 from rftlab.studies.report.figures import by_dataset, pretty, rows_of
-from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.svg import svg_of
 
 LEVEL_NAMES = {"sim": "In the simulator", "llm": "On a small language model"}

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.curve import SPLITS
@@ -43,14 +42,13 @@ from rftlab.studies.analysis.compare.signs import (
     claim_verdicts,
     compare_claims,
 )
-from rftlab.studies.console.tables import plain_table, put, say
+from rftlab.studies.console.table import Column, Table, put, say, write_numbers
 from rftlab.studies.data.paper.experiments import EXPERIMENTS, Experiment, label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.data.runs import store
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.scratch import check_writable
-from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
 SYMBOLS = {AGREE: "✓", DISAGREE: "✗", UNDECIDED: "?", SINGLE: "–"}
@@ -270,19 +268,19 @@ def _show_agreements(console: Console, agreements: list[Agreement]) -> None:
     if not agreements:
         console.print("the levels share no design")
     for first, second in dict.fromkeys((a.first, a.second) for a in agreements):
-        table = plain_table("", "split", "designs", *STATISTICS.values(), no_wrap=True)
+        table = Table("split", "designs", *STATISTICS.values(), wrap="never", collapse_padding=True)
         for a in agreements:
             if (a.first, a.second) == (first, second):
                 estimates = (estimate_text(getattr(a, name)).replace(" [", "\n[") for name in STATISTICS)
-                table.add_row(a.split, str(a.cells), *estimates)
+                table.add(a.split, str(a.cells), *estimates)
         put(console, f"Pass@1 after training, {first} and {second}", table)
 
 
 def _winners(found: Comparison) -> Table:
     columns = ("level", "designs", "best on test", "observed", "corrected", "ahead in draws")
-    table = plain_table("best designs", *columns, no_wrap=True)
+    table = Table(*columns, wrap="never", collapse_padding=True, title="best designs")
     for b in found.best:
-        table.add_row(
+        table.add(
             Text(b.level), str(b.among), short(b.cell), f"{b.observed:.3f}", f"{b.corrected:.3f}", f"{b.share:.0%}"
         )
     return table
@@ -290,14 +288,12 @@ def _winners(found: Comparison) -> Table:
 
 def _signs(found: Comparison) -> Table:
     title = "claims and their signs; in brackets: the 95% interval holds 0"
-    table = Table("claim", "quantity", title=title, title_justify="left", box=None)
-    for own in found.levels:
-        table.add_column(Text(own.name.replace(":", ":\n")), justify="right")
-    table.add_column("")
+    levels = (own.name.replace(":", ":\n") for own in found.levels)
+    table = Table("claim", Column("quantity", align="left"), *levels, Column("", align="left"), title=title)
     last = ""
     for row in found.rows:
         sides = [_side_text(side) for side in row.sides]
-        table.add_row(
+        table.add(
             Text(row.claim if row.claim != last else ""),
             Text(row.name),
             *sides,

@@ -5,7 +5,7 @@ import unicodedata
 from rich.console import Console
 
 from rftlab.studies.analysis.diagnose.finding import Diagnosis
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 
 
 def show(console: Console, said: Diagnosis) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rftlab.shared.plumbing.errors import UserError, check
@@ -35,13 +34,12 @@ from rftlab.studies.analysis.imported.figures import AXES, named
 from rftlab.studies.analysis.imported.groups import MEASURES, RunGroups, measures_in, side_of
 from rftlab.studies.analysis.imported.own import own_runs
 from rftlab.studies.analysis.source import RunSource, free_source
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import Column, Table, say, write_numbers
 from rftlab.studies.data.runs.about import commit, versions
 from rftlab.studies.data.runs.progress import steps_of
 from rftlab.studies.data.runs.scratch import check_writable
 from rftlab.studies.readers.run import FACTS, ImportedRun
 from rftlab.studies.readers.show import TERMS
-from rftlab.studies.report.numbers import write_numbers
 from rftlab.studies.report.report import Plan, draw_all, signed, template
 
 MAX_ROWS = 40
@@ -204,7 +202,7 @@ def show(console: Console, view: CollectionView) -> None:
     for title, own in panels.items():
         table = _table(view, title)
         for one in own[:MAX_ROWS]:
-            table.add_row(*map(Text, _cells(one, view)))
+            table.add(*_cells(one, view))
         console.print(table)
         if len(own) > MAX_ROWS:
             say(console, f"{len(own) - MAX_ROWS} more are in the page and in ends.csv", "dim")
@@ -214,13 +212,13 @@ def show(console: Console, view: CollectionView) -> None:
 
 
 def _table(view: CollectionView, title: str) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     at = f"at {view.rollouts:,} rollouts" if view.rollouts else f"at round {view.rounds}"
     at = f"at {view.seconds:,.0f} seconds" if view.axis == "seconds" else at
-    for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise")):
-        wide = {"no_wrap": True} if name in ("end", "gain") else {"min_width": 5 if i else 11}
-        table.add_column(name, overflow="fold", justify="right" if i else "left", **wide)
-    return table
+    columns = [
+        Column(name, wrap="never") if name in ("end", "gain") else Column(name, least=5 if i else 11)
+        for i, name in enumerate(("design", "runs", "rounds", "base", "end", "gain", at, "noise"))
+    ]
+    return Table(*columns, title=title, wrap="letters", padding=(0, 1, 0, 0))
 
 
 def _cells(one: Ends, view: CollectionView) -> list[str]:
@@ -236,13 +234,12 @@ def _show_common(console: Console, view: CollectionView, first: str, second: str
         say(console, f"{first} and {second} have no design in common.", "dim")
         say(console, left_to_compare(view), "dim")
         return
-    table = Table(title=f"designs of {first} and of {second}", title_justify="left", box=None)
-    for name in ("first", "second", "end: second less first", "gain: second less first", "taken as equal"):
-        table.add_column(name, overflow="fold")
+    names = ("first", "second", "end: second less first", "gain: second less first", "taken as equal")
+    table = Table(*names, title=f"designs of {first} and of {second}", align="left", wrap="letters")
     for one in found[:MAX_ROWS]:
         labels = (_place(one.first), _place(one.second))
         unknown = ", ".join(TERMS[name] for name in one.unknown)
-        table.add_row(*map(Text, (*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)))
+        table.add(*labels, measured_text(one.end, True), measured_text(one.gain, True), unknown)
     console.print(table)
     if any(one.first.group.task != one.second.group.task for one in found):
         say(

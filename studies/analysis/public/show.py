@@ -2,14 +2,12 @@
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rftlab.shared.plumbing.errors import check_choice
 from rftlab.studies.analysis.public.facts import facts, findings, spreads
 from rftlab.studies.analysis.public.repeats import single_interval
 from rftlab.studies.analysis.public.sources import BY_NAME, SOURCES, Source
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import Table, say
 from rftlab.studies.data.results.verdicts import ClaimFinding, Part
 from rftlab.studies.report.claims import VERDICTS
 
@@ -26,11 +24,10 @@ def show(console: Console, name: str | None) -> None:
 
 
 def _all(console: Console) -> None:
-    table = Table("source", "licence", "runs", "points", "model", box=None, padding=(0, 2, 0, 0))
+    table = Table("source", "licence", "runs", "points", "model", align="left", padding=(0, 2, 0, 0))
     for source in SOURCES:
         mark = "" if source.shipped else "*"
-        cells = (source.name, source.licence + mark, str(source.runs), f"{source.points:,}", source.model)
-        table.add_row(*map(Text, cells))
+        table.add(source.name, source.licence + mark, source.runs, f"{source.points:,}", source.model)
     console.print(table)
     say(console, "* numbers not shipped: pictures and statistics alone.\n")
     for line in noise_lines():

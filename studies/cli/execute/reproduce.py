@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rftlab.shared.curve import SPLITS
 from rftlab.shared.plumbing.folders import folder_below
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import EXPERIMENTS
 from rftlab.studies.data.paper.pairs import Level, start_at
 from rftlab.studies.data.paper.questions import evaluated_on

@@ -11,7 +11,7 @@ from rftlab.llm.tasks.load import load
 from rftlab.llm.tasks.task import Prompt
 from rftlab.shared.plumbing.errors import UserError, plain
 from rftlab.shared.plumbing.folders import numbered, read_json
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.results.rollouts import (
     Change,
     GroupSummary,

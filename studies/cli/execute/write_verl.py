@@ -11,7 +11,7 @@ from rftlab.llm.config import Compute, LLMRun
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.cli.common import PlanFlags
 from rftlab.studies.cli.execute.plan import assumed_of
-from rftlab.studies.console.tables import put, say, table_of
+from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.data.paper.questions import questions_of
 from rftlab.studies.data.runs.points import Point
 from rftlab.studies.data.runs.store import open_store
@@ -96,15 +96,15 @@ def _as_in_verl(run: LLMRun) -> LLMRun:
 
 def _show(console: Console, title: str, plans: dict[str, FleetPlan]) -> None:
     """Cells with their memory and hours, then the parts of the one that needs most."""
-    table = table_of("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours")
+    table = Table("cell", "GB of a GPU", "fits", "tensor parallel", "GPU-hours", wrap="never")
     for cell, plan in plans.items():
         numbers = f"{plan.memory.peak / 1e9:.1f}", "yes" if plan.fits else "no", str(plan.tensor_parallel)
-        table.add_row(cell, *numbers, f"{plan.gpu_hours:.1f}")
+        table.add(cell, *numbers, f"{plan.gpu_hours:.1f}")
     put(console, title, table)
     cell, largest = max(plans.items(), key=lambda item: item[1].memory.peak)
-    parts = table_of("part", *(PHASES[phase] for phase in largest.memory.phases))
+    parts = Table("part", *(PHASES[phase] for phase in largest.memory.phases), wrap="never")
     for part in PARTS:
         values = [phase.get(part, 0.0) for phase in largest.memory.phases.values()]
         if any(values):
-            parts.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+            parts.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
     put(console, f"{cell}, which needs most: GB of each GPU", parts)

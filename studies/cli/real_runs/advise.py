@@ -8,7 +8,7 @@ from typing import get_args
 from rich.console import Console
 
 from rftlab.shared.plumbing.errors import UserError, check, check_choice, check_count, check_finite
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.integrations.cluster import EngineChoice
 
 MAX_DESIGNS = 60

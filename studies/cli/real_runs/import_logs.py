@@ -69,7 +69,7 @@ class Import:
 
     def execute(self, console: Console) -> int:
         """Read, print, keep."""
-        from rftlab.studies.console.tables import say
+        from rftlab.studies.console.table import say
         from rftlab.studies.readers.read import read_logs
         from rftlab.studies.readers.repeats import alone, joined
         from rftlab.studies.readers.show import show_runs
@@ -90,7 +90,7 @@ class Import:
 
     def _explain(self, console: Console, file: Path) -> None:
         """What a configuration says, in our terms."""
-        from rftlab.studies.console.tables import say
+        from rftlab.studies.console.table import say
         from rftlab.studies.readers.config_file import read_config
         from rftlab.studies.readers.designs import design_of, tool_of_config
         from rftlab.studies.readers.run import merged

@@ -3,8 +3,8 @@ the same of simulated runs and of language models."""
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 
+from rftlab.studies.console.table import Table
 from rftlab.studies.data.results.stats import interval
 
 
@@ -43,10 +43,9 @@ def _with_widths(parts: dict[str, pd.Series]) -> dict[str, float]:
 
 def gain_table(curves: pd.DataFrame) -> Table:
     """The parts of `gains` by configuration, for the terminal."""
-    table = Table(title="gain in test Pass@1, and its parts", title_justify="left", box=None)
-    for name in ("cell", "strict", "", "flexible", "", "gain", "reasoning", "format"):
-        table.add_column(name, justify="left" if name == "cell" else "right")
+    parts = ("gain", "reasoning", "format")
+    table = Table("cell", "strict", "", "flexible", "", *parts, title="gain in test Pass@1, and its parts")
     for row in gains(curves).to_dict("records"):
-        levels = (f"{row[f'{rule}_{when}']:.3f}" for rule in ("strict", "flexible") for when in ("before", "after"))
-        table.add_row(row["cell"], *levels, *(f"{row[name]:+.3f}" for name in ("gain", "reasoning", "format")))
+        rates = (f"{row[f'{rule}_{when}']:.3f}" for rule in ("strict", "flexible") for when in ("before", "after"))
+        table.add(row["cell"], *rates, *(f"{row[name]:+.3f}" for name in parts))
     return table

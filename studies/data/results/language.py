@@ -1,9 +1,9 @@
 """What only a language model has: where the time and memory of a run went."""
 
 import pandas as pd
-from rich.table import Table
 
 from rftlab.llm.config import PHASES
+from rftlab.studies.console.table import Table
 
 
 def has_costs(curves: pd.DataFrame) -> bool:
@@ -27,11 +27,10 @@ def costs(curves: pd.DataFrame) -> pd.DataFrame:
 
 def cost_table(curves: pd.DataFrame) -> Table:
     """Milliseconds of `costs` by phase, and the largest memory of any, for the terminal."""
-    table = Table(title="ms per round, by phase", title_justify="left", box=None)
-    for name in ("cell", "all", *(phase.replace("_", " ") for phase in PHASES), "peak MB"):
-        table.add_column(name, justify="left" if name == "cell" else "right")
+    phases = (phase.replace("_", " ") for phase in PHASES)
+    table = Table("cell", "all", *phases, "peak MB", title="ms per round, by phase")
     for row in costs(curves).to_dict("records"):
-        table.add_row(
+        table.add(
             row["cell"],
             *(f"{row[name]:.1f}" for name in ("ms", *(f"ms_{phase}" for phase in PHASES))),
             f"{row['peak_mb']:.0f}",

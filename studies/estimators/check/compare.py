@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from rich.box import HEAVY_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import Table, write_numbers
 from rftlab.studies.data.results.stats import pooled_interval
 from rftlab.studies.data.runs.finish import finish_points, threads_of
 from rftlab.studies.data.runs.limits import Engine
@@ -19,7 +19,6 @@ from rftlab.studies.data.runs.store import open_store
 from rftlab.studies.estimators.league.league import BUDGETS, points_of, scores
 from rftlab.studies.estimators.league.rules import Rules
 from rftlab.studies.forecast.signal.power import smallest_difference
-from rftlab.studies.report.numbers import write_numbers
 
 FOLDER = "compare-estimators"
 
@@ -88,9 +87,8 @@ def compare_estimators(
 
 def _show(console: Console, rules: Rules, rows: list[Compared]) -> None:
     title = f"At equal {rows[0].budget}: {', '.join(rules.pairs)}, {rules.batch_size}x{rules.rollouts}"
-    table = Table(title=Text(f"{title}, {rules.seeds} seeds"), title_justify="left")
-    for column in ("estimator", "test Pass@1", f"minus {rows[0].name}", "95% interval", "says", "would find"):
-        table.add_column(column)
+    columns = ("estimator", "test Pass@1", f"minus {rows[0].name}", "95% interval", "says", "would find")
+    table = Table(*columns, title=f"{title}, {rules.seeds} seeds", align="left", box=HEAVY_HEAD)
     for row in rows:
         found = np.isfinite(row.difference)
         cells = (
@@ -101,7 +99,7 @@ def _show(console: Console, rules: Rules, rows: list[Compared]) -> None:
             _verdict(row) if found else "",
             f"{row.smallest:.3f}" if found else "",
         )
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add(*cells)
     console.print(table)
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
+from rftlab.studies.console.table import Table, write_numbers
 from rftlab.studies.data.runs.finish import finish_points, threads_of
 from rftlab.studies.data.runs.limits import Engine
 from rftlab.studies.data.runs.runner import collect
@@ -24,7 +25,6 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
     returns that folder."""
     from rftlab.studies.estimators.league.figure import league
     from rftlab.studies.report.draw import save
-    from rftlab.studies.report.numbers import write_numbers
 
     points, folder = points_of(rules), folder_below(open_store(root), FOLDER)
     finish_points(console, root, points, threads_of(threads), quiet, engine)
@@ -46,17 +46,13 @@ def run_league(console: Console, rules: Rules, root: Path, threads: int, quiet: 
 
 def _show(console: Console, ranked: pd.DataFrame) -> None:
     """One table, in the order at equal rollouts."""
-    shown = Table(
-        title="Test Pass@1 and differences, with 95% intervals corrected for the number of entrants",
-        title_justify="left",
-        box=None,
-    )
-    for column in ("entrant", "equal rollouts", *(f"minus {r}" for r in REFERENCES), "equal rounds: minus grpo"):
-        shown.add_column(column)
+    columns = ("entrant", "equal rollouts", *(f"minus {r}" for r in REFERENCES), "equal rounds: minus grpo")
+    title = "Test Pass@1 and differences, with 95% intervals corrected for the number of entrants"
+    shown = Table(*columns, title=title, align="left")
     by_rounds = ranked[ranked["budget"] == "rounds"].set_index("entrant", drop=False)
     for row in ranked[ranked["budget"] == "rollouts"].itertuples():
         rounds = next(by_rounds.loc[[row.entrant]].itertuples())
-        shown.add_row(
+        shown.add(
             row.entrant,
             f"{row.value:.3f}",
             *(_difference(row, reference) for reference in REFERENCES),
@@ -65,10 +61,10 @@ def _show(console: Console, ranked: pd.DataFrame) -> None:
     console.print(shown)
 
 
-def _difference(row, reference: str) -> str:
+def _difference(row, reference: str) -> Text:
     kind = verdict(row, reference)
     if kind in ("", "same"):
-        return kind
+        return Text(kind)
     middle = getattr(row, f"vs_{reference}")
     text = f"{middle:+.3f} ±{getattr(row, f'vs_{reference}_high') - middle:.3f}"
-    return f"[{_COLOURS[kind]}]{text}[/]" if kind in _COLOURS else text
+    return Text(text, _COLOURS.get(kind, ""))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.llm.budget.duration import TAIL, UTILISATION, Assumed
 from rftlab.llm.budget.footprint import PARTS
 from rftlab.llm.budget.plan import SLACK
-from rftlab.studies.console.tables import put, say, table_of
+from rftlab.studies.console.table import Column, Table, put, say
 from rftlab.studies.forecast.advise.engines import EngineFlags
 from rftlab.studies.forecast.advise.evidence import AdviceEvidence, DesignScore
 from rftlab.studies.forecast.advise.fleet import FETCHED, FleetPlan
@@ -55,18 +55,18 @@ def show_evidence(console: Console, evidence: AdviceEvidence) -> None:
 def show_options(console: Console, options: list[Option], budget: float) -> None:
     """Designs in their order."""
     signal = any(option.groups is not None for option in options)
+    measured = Column("Pass@1\nmeasured", wrap="words")  # an interval takes two lines where the terminal is narrow
     more = ("groups with\nsignal", "for a\nGPU-hour") if signal else ()
-    table = table_of("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", "Pass@1\nmeasured", *more)
-    table.columns[4].no_wrap = False  # an interval takes two lines where the terminal is narrow
+    table = Table("design", "GB\na GPU", "GPU-\nhours", "runs\npaid", measured, *more, wrap="never")
     for option in options:
         plan = option.plan
         paid = str(int(budget // plan.gpu_hours)) if plan.fits else "no room"
         score = _shown(option.score) if option.score else "unknown"
         signals = [f"{option.groups:.1f}", f"{option.rate:,.0f}"] if option.groups is not None else ["", ""]
         row = [f"{plan.memory.peak / 1e9:.1f}", f"{plan.gpu_hours:.1f}", paid, score]
-        table.add_row(option.label, *row, *(signals if signal else ()))
-    measured = any(option.score for option in options)
-    order = "measured ones first, the others by cost" if measured else "by cost alone"
+        table.add(option.label, *row, *(signals if signal else ()))
+    known = any(option.score for option in options)
+    order = "measured ones first, the others by cost" if known else "by cost alone"
     put(console, f"designs, {order}", table)
 
 
@@ -79,12 +79,12 @@ def _shown(score: DesignScore) -> str:
 def show_memory(console: Console, option: Option) -> None:
     """Memory of a GPU by phase and part, and seconds of a round."""
     plan = option.plan
-    table = table_of("part", *(PHASES[phase] for phase in plan.memory.phases))
+    table = Table("part", *(PHASES[phase] for phase in plan.memory.phases), wrap="never")
     for part in PARTS:
         values = [parts.get(part, 0.0) for parts in plan.memory.phases.values()]
         if any(values):
-            table.add_row(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
-    table.add_row("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
+            table.add(part, *(f"{value / 1e9:.2f}" if value else "" for value in values))
+    table.add("all", *(f"{plan.memory.total(phase) / 1e9:.2f}" for phase in plan.memory.phases))
     put(console, f"{option.label}: GB of each of {plan.fleet.name}", table)
     seconds = ", ".join(f"{PHASES.get(name, name)} {cost.seconds:.1f}" for name, cost in plan.duration.phases.items())
     say(console, f"seconds of a round: {seconds}")

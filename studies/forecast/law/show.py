@@ -14,7 +14,7 @@ from rftlab.shared.effective_batch import (
     design_batch,
     time_per_round,
 )
-from rftlab.studies.console.tables import number, plain_table, put, say
+from rftlab.studies.console.table import Table, number, put, say
 from rftlab.studies.data.paper.experiments import label
 from rftlab.studies.data.results.claims import short
 from rftlab.studies.forecast.law.curve import NOISE, forecast
@@ -28,16 +28,26 @@ from rftlab.studies.forecast.pilot.grid import CELLS
 def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) -> None:
     """A row per pair and split, by level."""
     columns = ("n", "r", "phi", "law", "base", "f = 1", "B K", "B", "regret")
-    ranks = plain_table("Spearman rank correlation with Pass@1 at the end", "pair", *columns, no_wrap=True)
-    errors = plain_table("forecasts from a few runs", "pair", "held out", "error", "80% covers", no_wrap=True)
+    ranks = Table(
+        "pair", *columns, wrap="never", collapse_padding=True, title="Spearman rank correlation with Pass@1 at the end"
+    )
+    errors = Table(
+        "pair",
+        "held out",
+        "error",
+        "80% covers",
+        wrap="never",
+        collapse_padding=True,
+        title="forecasts from a few runs",
+    )
     level = ""
     for pair, one in found:
         if pair.level != level:
             level = pair.level
-            ranks.add_row(f"[italic]{level}[/italic]")
+            ranks.add(level, style="italic")
         r = f"{one.noise.between:.4f}" + ("*" if len(pair.noise) > 1 else "")
         numbers = (one.law, one.at_base, one.plain, one.rollouts, one.prompts)
-        ranks.add_row(
+        ranks.add(
             f"{pair.pair}, {pair.split}",
             str(len(pair.designs)),
             r,
@@ -47,7 +57,7 @@ def show_scores(console: Console, found: Iterable[tuple[RankedPair, LawScore]]) 
         )
         if one.held_out:
             name = f"{pair.pair}, {pair.split} ({level})"
-            errors.add_row(name, str(one.held_out), number(one.error), f"{one.covered:.0%}")
+            errors.add(name, str(one.held_out), number(one.error), f"{one.covered:.0%}")
     console.print(ranks)
     say(console, "law: tau with B_eff = B / (r + f/K); base: r and phi of the base policy; f = 1: no baselines", "dim")
     text = "B K, B: rollouts, prompts of the run; regret: of the law's choice at equal rollouts"
@@ -76,14 +86,22 @@ def show_designs(console: Console, found: RankedPair) -> None:
     ends = {label(design): end for design, end in zip(found.designs, found.ends, strict=True)}
     seen = ", ".join(short(label(run.design)) for run in found.known)
     head = ("forecast", "80%", "measured") if predicted else ()
-    table = plain_table("designs of the grid, best first", "design", "B_eff", "tau a round", *head, no_wrap=True)
+    table = Table(
+        "design",
+        "B_eff",
+        "tau a round",
+        *head,
+        wrap="never",
+        collapse_padding=True,
+        title="designs of the grid, best first",
+    )
     for i in sorted(range(len(designs)), key=lambda i: (far[i] != "", -each[i])):
         name = short(label(designs[i])) + "*" * bool(far[i])
         row = [name, f"{design_batch(designs[i], noise):,.1f}", f"{each[i]:.2f}"]
         if predicted:
             row += [f"{predicted.median[i]:.3f}", f"{predicted.low[i]:.3f}-{predicted.high[i]:.3f}"]
             row += [number(ends.get(label(designs[i]), float("nan")))]
-        table.add_row(*row)
+        table.add(*row)
     console.print(table)
     for reason in dict.fromkeys(filter(None, far)):
         say(console, f"* outside what was measured, may fail: {reason}", "yellow")
@@ -94,11 +112,11 @@ def show_designs(console: Console, found: RankedPair) -> None:
 def show_split(console: Console, noise: NoiseRatios, costs: Costs, budget: float) -> None:
     """The best B and K for the money, with the raw reward and with a baseline."""
     title = f"best split of {budget:g} a round; a prompt costs {costs.prompt:g}, a rollout {costs.rollout:g}"
-    table = plain_table("", "", "K*", "B", "K", "B_eff", "cost", no_wrap=True)
+    table = Table("", "K*", "B", "K", "B_eff", "cost", wrap="never", collapse_padding=True)
     for baseline in (False, True):
         ideal, one = best_rollouts(noise, costs, baseline), best_split(noise, costs, budget, baseline)
         spent = one.batch_size * (costs.prompt + one.rollouts * costs.rollout)
         name = "mean of the others as baseline" if baseline else "raw reward"
         shown = f"{ideal:.2f}" if np.isfinite(ideal) else "all"
-        table.add_row(name, shown, str(one.batch_size), str(one.rollouts), f"{one.effective:,.1f}", f"{spent:g}")
+        table.add(name, shown, str(one.batch_size), str(one.rollouts), f"{one.effective:,.1f}", f"{spent:g}")
     put(console, title, table)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from rftlab.llm.config import LLMRun
 from rftlab.llm.probe_config import ProbeConfig
 from rftlab.shared.plumbing.errors import UserError, check
-from rftlab.studies.console.bar import Bar
+from rftlab.studies.data.runs.progress import Bar
 from rftlab.studies.forecast.pilot.pilot import Spent
 
 if TYPE_CHECKING:
@@ -30,9 +29,8 @@ def in_a_process(console: Console, title: str, quiet: bool, work: Callable[..., 
     process = _PROCESSES.Process(target=_work, args=(theirs, work, arguments), daemon=False)
     process.start()
     theirs.close()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     try:
-        with Bar(console, quiet, *columns) as bar:
+        with Bar(console, quiet) as bar:
             task = bar.add_task(title, total=None)
             while True:
                 kind, value = ours.recv()

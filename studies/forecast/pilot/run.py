@@ -15,7 +15,7 @@ from rftlab.llm.config import LLMRun, config_of
 from rftlab.llm.probe_config import VERSION, ProbeConfig
 from rftlab.shared.plumbing.errors import UserError, check
 from rftlab.shared.plumbing.folders import folder_below, remove
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say
 from rftlab.studies.data.paper.experiments import BASELINE
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.data.results.rollouts import silent_groups

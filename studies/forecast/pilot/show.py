@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from rftlab.studies.console.tables import plain_table, say
+from rftlab.studies.console.table import Column, Table, say
 from rftlab.studies.data.paper.pairs import start_at
 from rftlab.studies.forecast.pilot.grid import CELLS
 from rftlab.studies.forecast.pilot.passrates import (
@@ -52,8 +51,7 @@ def show(console: Console, pilot: PilotMeasurements) -> None:
 
 def _rates(pilot: PilotMeasurements) -> Table:
     """Format and answers apart: reward = right answer in the format."""
-    table = plain_table(
-        f"{pilot.base.pair}, base model: shares of responses",
+    table = Table(
         "split",
         "questions",
         "responses",
@@ -61,6 +59,7 @@ def _rates(pilot: PilotMeasurements) -> Table:
         "right answer",
         "format",
         "right if format",
+        title=f"{pilot.base.pair}, base model: shares of responses",
     )
     for split, available in (("train", pilot.base.n_train), ("test", pilot.base.n_test)):
         answers: Answers = getattr(pilot.base, split)
@@ -69,7 +68,7 @@ def _rates(pilot: PilotMeasurements) -> Table:
             for name in ("strict", "flexible", "well_formed")
         )
         given = answers.strict.sum() / answers.well_formed.sum() if answers.well_formed.any() else math.nan
-        table.add_row(split, f"{len(answers.strict)} of {available}", str(answers.samples), *shares, f"{given:.3f}")
+        table.add(split, f"{len(answers.strict)} of {available}", str(answers.samples), *shares, f"{given:.3f}")
     return table
 
 
@@ -82,13 +81,12 @@ def _histogram(split: str, answers: Answers, fit: BetaBinomial, mixture: Mixture
     """Shares of questions by pass rate: as counted, and two estimates without sampling noise."""
     counts, m = answers.strict, answers.samples
     shares = (naive_histogram(counts, m), histogram(mixture), histogram(fit))
-    table = Table(title=f"{split}: questions by pass rate", title_justify="left", box=None)
-    for name in ("pass rate", "as counted", "without sampling noise", "beta-binomial"):
-        table.add_column(name, no_wrap=True)
+    names = ("pass rate", "as counted", "without sampling noise", "beta-binomial")
+    table = Table(*names, title=f"{split}: questions by pass rate", align="left", wrap="never")
     most = max(column.max() for column in shares)
     for i, row in enumerate(zip(*shares, strict=True)):
         if max(column[i:].max() for column in shares) >= 0.0005:  # no rows that are empty to the end
-            table.add_row(f"{EDGES[i]:.2f} - {EDGES[i + 1]:.2f}", *(_bar(share, most) for share in row))
+            table.add(f"{EDGES[i]:.2f} - {EDGES[i + 1]:.2f}", *(_bar(share, most) for share in row))
     return table
 
 
@@ -116,14 +114,14 @@ def _root(variance: float) -> float:
 
 
 def _noise(pilot: PilotMeasurements) -> Table:
-    table = plain_table(
-        "gradients of the base model, and half way through the baseline's run",
+    table = Table(
         "reward",
         "signal |G|^2",
         "variance between contexts",
         "variance within, of a rollout",
         "noise scale, K = 1",
         "K = 8",
+        title="gradients of the base model, and half way through the baseline's run",
     )
     base, midway = pilot.base, pilot.base.midway
     gradients = {"raw": base.raw, "centred": base.centred}
@@ -135,11 +133,10 @@ def _noise(pilot: PilotMeasurements) -> Table:
             (found.within, found.within_error),
         )
         scales = ("" if name.startswith("centred") else _scale(found, 1), _scale(found, 8))
-        table.add_row(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
-    table.caption = (
+        table.add(name, *(f"{_short(value)} ± {_short(error)}" for value, error in pairs), *scales)
+    table.layout["caption"] = (
         "noise scale: contexts of a batch, with K rollouts each, whose noise is as large as the signal (1812.06162)"
     )
-    table.caption_justify = "left"
     return table
 
 
@@ -155,8 +152,7 @@ def _scale(found: Gradient, rollouts: int) -> str:
 
 
 def _lengths(pilot: PilotMeasurements) -> Table:
-    table = plain_table(
-        "tokens of a response",
+    table = Table(
         "split",
         "mean",
         "deviation",
@@ -164,24 +160,31 @@ def _lengths(pilot: PilotMeasurements) -> Table:
         "right",
         "wrong",
         "cut off",
+        title="tokens of a response",
     )
     for split in ("train", "test"):
         found = getattr(pilot.base, split).lengths
         numbers = (found.mean, found.deviation, *found.quantiles, found.right, found.wrong)
-        table.add_row(split, *(f"{value:.1f}" for value in numbers), f"{found.cut:.1%}")
+        table.add(split, *(f"{value:.1f}" for value in numbers), f"{found.cut:.1%}")
     return table
 
 
 def _runs(pilot: PilotMeasurements) -> Table:
-    table = plain_table(
-        "runs", "design", "rounds", "test Pass@1, first", "last", "last, any format", "", "noise of a Pass@1"
+    table = Table(
+        "design",
+        "rounds",
+        "test Pass@1, first",
+        "last",
+        "last, any format",
+        Column("", align="left"),
+        "noise of a Pass@1",
+        title="runs",
     )
-    table.columns[5].justify = "left"
     for run in pilot.runs:
         strict, trials = run.curve.test_pass_at_1, run.test_questions * run.responses
         noise = math.sqrt(max(strict[-1] * (1 - strict[-1]), 1e-12) / trials)
         rounds = f"{run.curve.round[-1]} of {run.planned_rounds}" + (", diverged" if run.diverged else "")
-        table.add_row(
+        table.add(
             run.cell,
             rounds,
             f"{strict[0]:.3f}",
@@ -200,7 +203,7 @@ def spark(values: np.ndarray) -> str:
 
 
 def _costs(pilot: PilotMeasurements) -> Table:
-    table = plain_table("cost", "part", "rollouts", "tokens", "seconds", "of the grid's rollouts")
+    table = Table("part", "rollouts", "tokens", "seconds", "of the grid's rollouts", title="cost")
     for part, spent in (pilot.spent | {"all": pilot.total}).items():
         _cost_row(table, part, spent, pilot.grid_rollouts)
     return table
@@ -208,7 +211,7 @@ def _costs(pilot: PilotMeasurements) -> Table:
 
 def _cost_row(table: Table, part: str, spent: Spent, grid: int) -> None:
     share = f"{spent.rollouts / grid:.2%}" if spent.rollouts else ""
-    table.add_row(
+    table.add(
         part,
         f"{spent.rollouts:,}",
         f"{spent.tokens:,}",

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from rich.table import Table
-
+from rftlab.studies.console.table import Table
 from rftlab.studies.forecast.pilot.gradient import ENOUGH, GradientRatios
 from rftlab.studies.forecast.pilot.headroom import GROUP, Headroom, RateAt, RewardCorrelation
 from rftlab.studies.forecast.pilot.pilot import EARLY, Base, PilotRun
@@ -25,11 +24,10 @@ def headroom_table(base: Base, runs: tuple[PilotRun, ...]) -> Table | None:
     ]
     if not rows:
         return None
-    table = Table(title="what it could already do, and how alike questions are", title_justify="left", box=None)
-    for i, name in enumerate(("measure", "value", "questions", "responses")):
-        table.add_column(name, justify="right" if i else "left")
+    title = "what it could already do, and how alike questions are"
+    table = Table("measure", "value", "questions", "responses", title=title)
     for row in rows:
-        table.add_row(*row)
+        table.add(*row)
     return table
 
 

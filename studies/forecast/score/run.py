@@ -9,7 +9,7 @@ from rich.console import Console
 from rftlab.shared.plumbing.files import write_file
 from rftlab.shared.plumbing.folders import folder_below
 from rftlab.studies.analysis.source import free_source, is_free
-from rftlab.studies.console.tables import say
+from rftlab.studies.console.table import say, write_numbers
 from rftlab.studies.data.results.reference import shipped
 from rftlab.studies.data.runs.finish import threads_of
 from rftlab.studies.data.runs.progress import steps_of
@@ -19,7 +19,6 @@ from rftlab.studies.forecast.score.real_cases import imported_cases, public_case
 from rftlab.studies.forecast.score.score import Case, language_cases, paper_cases, partial_cases, score, summary
 from rftlab.studies.forecast.score.show import show_scores
 from rftlab.studies.report.draw import save
-from rftlab.studies.report.numbers import write_numbers
 
 CASES = {
     "language": lambda: language_cases(shipped()),

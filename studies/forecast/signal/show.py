@@ -4,10 +4,9 @@ from math import inf, log
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from rftlab.shared.effective_batch import effective_batch
-from rftlab.studies.console.tables import put, say, table_of
+from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.forecast.pilot.passrates import BetaBinomial
 from rftlab.studies.forecast.pilot.pilot import Gradient
 from rftlab.studies.forecast.signal.signal import Rates, counted_share, outcome_of, silent_share, tries_of
@@ -26,9 +25,9 @@ APART = 0.05
 def show_silent(console: Console, found: Fitted, measured: MeasuredRates | None, rollouts: tuple[int, ...]) -> None:
     """Shares of silent groups for each K, with what the counts say without a fit."""
     other = "without a form" if isinstance(found.rates, BetaBinomial) else "beta-binomial"
-    table = table_of("K", "share", *((other, "from counts alone") if found.other is not None else ()))
+    table = Table("K", "share", *((other, "from counts alone") if found.other is not None else ()), wrap="never")
     for k in rollouts:
-        table.add_row(str(k), f"{silent_share(found.rates, k):.3f}", *_otherwise(found, measured, k))
+        table.add(str(k), f"{silent_share(found.rates, k):.3f}", *_otherwise(found, measured, k))
     put(console, "silent groups: all right or all wrong", table)
     if found.other is not None:
         _show_apart(console, found.rates, found.other, rollouts)
@@ -79,10 +78,10 @@ def show_noise(console: Console, gradient: Gradient, batches: tuple[int, ...], r
 
 def _map(values: np.ndarray, batches: tuple[int, ...], rollouts: tuple[int, ...]) -> Table:
     """A heat map: numbers with a shade each, on a logarithmic scale."""
-    table = table_of("B \\ K", *(str(k) for k in rollouts))
+    table = Table("B \\ K", *(str(k) for k in rollouts), wrap="never")
     top = max(float(values.max()), 1e-9)
     for b, row in zip(batches, values, strict=True):
-        table.add_row(str(b), *(f"{value:,.1f} {_shade(value, top)}" for value in row))
+        table.add(str(b), *(f"{value:,.1f} {_shade(value, top)}" for value in row))
     return table
 
 
@@ -94,14 +93,14 @@ def _shade(value: float, top: float) -> str:
 
 def show_tries(console: Console, rates: Rates, batch: int, rollouts: tuple[int, ...]) -> None:
     """Tries of dynamic sampling for each K at one B."""
-    table = table_of("K", "expected", "enough in 95%", "responses trained on", "of those sampled")
+    table = Table("K", "expected", "enough in 95%", "responses trained on", "of those sampled", wrap="never")
     for k in rollouts:
         tries = tries_of(batch, silent_share(rates, k))
         if not tries.expected <= MANY_TRIES:
-            table.add_row(str(k), f"over {MANY_TRIES:,}", "", f"{batch * k:,}", "0%")
+            table.add(str(k), f"over {MANY_TRIES:,}", "", f"{batch * k:,}", "0%")
             continue
         shown = f"{tries.expected:,.2f}"
-        table.add_row(str(k), shown, f"{tries.likely:,.0f}", f"{batch * k:,}", f"{1 / tries.expected:.0%}")
+        table.add(str(k), shown, f"{tries.likely:,.0f}", f"{batch * k:,}", f"{1 / tries.expected:.0%}")
     put(console, f"dynamic sampling, B = {batch}: batches until {batch} groups have signal", table)
 
 
@@ -111,15 +110,15 @@ def show_drops(console: Console, found: Fitted, measured: MeasuredRates, rollout
     counts, m, other = measured.counts, measured.responses, found.other
     if counts is None or other is None:
         return
-    table, worth = table_of("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts)), []
+    table, worth = Table("outcome", "questions", "pass rate", *(f"K = {k}" for k in rollouts), wrap="never"), []
     fits = (found.rates, other)
     for name, right in (("always wrong", 0), ("always right", m)):
         if not (counts == right).any():
-            table.add_row(name, f"0 of {len(counts)}")
+            table.add(name, f"0 of {len(counts)}")
             continue
         chances = [outcome_of(found.rates, counts, m, right, k) for k in rollouts]
         share = f"{chances[0].questions} of {len(counts)}"
-        table.add_row(name, share, f"{chances[0].rate:.3f}", *(f"{one.silent:.2f}" for one in chances))
+        table.add(name, share, f"{chances[0].rate:.3f}", *(f"{one.silent:.2f}" for one in chances))
         surely = [k for k in rollouts if all(outcome_of(fit, counts, m, right, k).silent >= DROP for fit in fits)]
         worth += [f"{name}, for K = {', '.join(map(str, surely))}"] if surely else []
     put(console, f"questions with one outcome in {m} responses: chance that a group of K is silent", table)

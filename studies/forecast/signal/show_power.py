@@ -4,11 +4,10 @@ from math import isfinite, isnan, sqrt
 
 import numpy as np
 from rich.console import Console
-from rich.text import Text
 from scipy.stats import chi2
 
 from rftlab.shared.plumbing.errors import plain
-from rftlab.studies.console.tables import put, say, table_of
+from rftlab.studies.console.table import Table, put, say
 from rftlab.studies.forecast.signal.power import (
     Difference,
     Questions,
@@ -86,10 +85,10 @@ def show_repeats(console: Console, runs: list[ImportedRun], task: str | None = N
     """The deviation of repeated runs, with its 95% interval; returns it."""
     groups = repeats_of(runs, task)
     sigma, degrees = pooled_sigma([group.scores for group in groups])
-    table = table_of("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation")
+    table = Table("runs that repeat each other", "design", "runs", "mean test Pass@1", "deviation", wrap="never")
     for name, design, scores in groups:
         cells = f"{design.prompts}x{design.rollouts}", str(len(scores)), f"{scores.mean():.4f}"
-        table.add_row(Text(plain(name)), *cells, f"{scores.std(ddof=1):.4f}")
+        table.add(plain(name), *cells, f"{scores.std(ddof=1):.4f}")
     console.print(table)
     low, high = (sigma * sqrt(degrees / chi2.ppf(at, degrees)) for at in (0.975, 0.025))
     say(console, f"sigma = {sigma:.4f}, 95% interval {low:.4f} to {high:.4f} ({degrees} degrees of freedom)")
@@ -102,9 +101,9 @@ def show_seeds(console: Console, sigma: float, difference: float, correlation: f
     alone, paired = seeds_for(difference, sigma, False), seeds_for(difference, between, True)
     say(console, f"to find a difference of {difference:g} with chance 0.8 (t test at 5%, sigma = {sigma:.4g}):")
     say(console, f" {alone} seeds an arm unpaired, {paired} paired (correlation {correlation:g})")
-    table = table_of("seeds an arm", "unpaired", "paired")
+    table = Table("seeds an arm", "unpaired", "paired", wrap="never")
     for seeds in SEEDS:
-        table.add_row(
+        table.add(
             str(seeds),
             f"{smallest_difference(sigma, seeds, False):.4f}",
             f"{smallest_difference(between, seeds, True):.4f}",

@@ -52,7 +52,7 @@ MAX_SHORT = 10
 
 
 @dataclass
-class Table:
+class DelimitedText:
     """An open table of text."""
 
     path: Path
@@ -84,7 +84,7 @@ def header_of(head: Head) -> list[str]:
     return names if all(name and number(name) is None for name in names) and len(set(names)) > 1 else []
 
 
-def table_of(head: Head) -> Table:
+def table_of(head: Head) -> DelimitedText:
     """How a table is written. Raises UserError where that cannot be told."""
     first = next(line for line in head.lines if line.strip())
     header, separator = header_of(head), separator_of(first)
@@ -102,7 +102,7 @@ def table_of(head: Head) -> Table:
     notes += (
         [{";": "semicolons", "\t": "tabs", "|": "bars"}[separator] + " between columns"] if separator != "," else []
     )
-    return Table(head.path, separator, header, comma, notes)
+    return DelimitedText(head.path, separator, header, comma, notes)
 
 
 def _decimal_commas(head: Head, separator: str) -> bool:
@@ -122,7 +122,7 @@ def _decimal_commas(head: Head, separator: str) -> bool:
 
 
 @contextmanager
-def rows_of(table: Table, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
+def rows_of(table: DelimitedText, encoding: str) -> Iterator[Iterator[tuple[int, list[str]]]]:
     """Number of the line and cells of each row after the header. A last row that is cut loses what may be cut,
     which is noted."""
     with opened_text(table.path, encoding, newline="") as stream, long_cells():
@@ -139,7 +139,7 @@ def long_cells() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _rows(table: Table, stream) -> Iterator[tuple[int, list[str]]]:
+def _rows(table: DelimitedText, stream) -> Iterator[tuple[int, list[str]]]:
     text = _Watched(stream)
     decimals: set[int] = set()
     reader = csv.reader(text, delimiter=table.separator)
@@ -267,7 +267,7 @@ def numbers(texts: list[str], comma: bool) -> list[float | None]:
     return [number(text, comma) if text and not text.isspace() else None for text in texts]
 
 
-def values_of(table: Table, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
+def values_of(table: DelimitedText, cells: list[str], columns: list[int]) -> Iterator[tuple[int, float | None]]:
     """Index and number of cells that are not empty; None of what is no number."""
     for i in columns:
         text = cells[i]

@@ -15,7 +15,7 @@ from rftlab.studies.readers.formats.tables import (
     RUNS,
     STEPS,
     Columns,
-    Table,
+    DelimitedText,
     chosen,
     header_of,
     long_cells,
@@ -85,7 +85,7 @@ def _text(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
     return found
 
 
-def _trainers(head: Head, table: Table, step: str, columns: dict[str, str]) -> str:
+def _trainers(head: Head, table: DelimitedText, step: str, columns: dict[str, str]) -> str:
     """The trainer's own step in the place of a count of log calls, as the first rows tell; noted."""
     if "step" in columns:
         return step
