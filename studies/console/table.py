@@ -1,4 +1,4 @@
-"""Tables and lines: a table is described once, and shown in a terminal, on a page, in a notebook or as CSV.
+"""Tables and lines in a terminal, and numbers as CSV files.
 
 What is shown is text, never markup: names come from logs, from models and from users.
 """
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table as Layout
 from rich.text import Text
@@ -72,18 +71,16 @@ class Column(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Values in the order of the columns, later ones left out where they are empty; a style for the terminal, and facts
-    by which a page is filtered."""
+    """Values in the order of the columns, later ones left out where they are empty, and a style."""
 
     values: tuple[Any, ...]
     style: str
-    facts: dict[str, str]
 
 
 class Table:
-    """Columns and rows, to be printed on a console or placed in a template.
+    """Columns and rows, to be printed on a console.
 
-    align: of the columns after the first, which stands to the left. wrap: of all. classes: of the HTML table. layout:
+    align: of the columns after the first, which stands to the left. wrap: of all. layout:
     what else rich.table.Table takes, such as `padding` or `expand`.
     """
 
@@ -93,16 +90,15 @@ class Table:
         title: str = "",
         align: Align = "right",
         wrap: Wrap = "words",
-        classes: str = "cards",
         **layout: Any,
     ):
         self.columns = [Column(one) if isinstance(one, str) else one for one in columns]
-        self.title, self.align, self.wrap, self.classes, self.layout = title, align, wrap, classes, layout
+        self.title, self.align, self.wrap, self.layout = title, align, wrap, layout
         self.rows: list[Row] = []
 
-    def add(self, *values: Any, style: str = "", facts: dict[str, str] | None = None) -> None:
+    def add(self, *values: Any, style: str = "") -> None:
         """Add a row."""
-        self.rows.append(Row(values, style, facts or {}))
+        self.rows.append(Row(values, style))
 
     def __rich__(self) -> Layout:
         """Return the table as rich draws it."""
@@ -129,32 +125,6 @@ class Table:
     def _written(self, row: Row) -> list[Text]:
         return [column.written(value) for column, value in zip(self.columns, row.values, strict=False)]
 
-    def __html__(self) -> str:
-        """Return the table as HTML: the first cell heads its row, and each says its column where rows become cards."""
-        head = Markup().join(Markup('<th scope="col">{}</th>').format(one.name) for one in self.columns)
-        rows = []
-        for row in self.rows:
-            first, *others = [*self._written(row), *[Text("")] * (len(self.columns) - len(row.values))]
-            facts = Markup().join(Markup(' data-{}="{}"').format(*fact) for fact in row.facts.items())
-            cells = Markup().join(
-                Markup('<td data-label="{}">{}</td>').format(one.name, cell.plain or "·")
-                for one, cell in zip(self.columns[1:], others, strict=True)
-            )
-            rows.append(Markup('<tr{}><th scope="row">{}</th>{}</tr>').format(facts, first.plain, cells))
-        caption = Markup("<caption>{}</caption>").format(self.title) if self.title else ""
-        return Markup(
-            '<div class="scroll">\n<table class="{}">{}\n<thead><tr>{}</tr></thead>\n'
-            "<tbody>\n{}\n</tbody>\n</table>\n</div>"
-        ).format(self.classes, caption, head, Markup("\n").join(rows))
-
-    _repr_html_ = __html__
-
-    def frame(self) -> "pd.DataFrame":
-        """Return the values, not as they are shown, with a column for each heading."""
-        import pandas as pd
-
-        return pd.DataFrame([row.values for row in self.rows], columns=[one.name for one in self.columns])
-
 
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line that is broken by the terminal alone."""
@@ -167,9 +137,9 @@ def put(console: Console, title: str, table: Table) -> None:
     console.print(table)
 
 
-def write_numbers(path: Path, numbers: "pd.DataFrame | Table") -> None:
+def write_numbers(path: Path, numbers: "pd.DataFrame") -> None:
     """Write a table as CSV; see `csv_bytes`."""
-    write_file(path, csv_bytes(numbers.frame() if isinstance(numbers, Table) else numbers))
+    write_file(path, csv_bytes(numbers))
 
 
 def csv_bytes(numbers: "pd.DataFrame") -> bytes:

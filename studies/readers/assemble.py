@@ -21,12 +21,20 @@ _COUNTS = ("correct", "num_correct", "n_correct", "solved", "successes")
 _TOTALS = ("total", "count", "n", "num_questions", "n_questions", "num_examples", "num_samples", "n_test", "attempts")
 """And of those that say of how many."""
 _APART = (
-    *("name", "run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "group", "run_id", "id"),
+    *("run_name", "exp_name", "experiment_name", "project", "project_name", "entity", "run_id"),
     *("output_dir", "logging_dir", "log_dir", "log_path", "save_dir", "save_path", "default_local_dir", "ckpt_path"),
     *("rollout_data_dir", "validation_data_dir", "resume_from_path", "wandb_name", "wandb_run_name", "wandb_run_id"),
     *("wandb_project", "wandb_group", "hub_model_id", "save", "load"),
 )
 """Settings that say how a run is called and where it writes; they and seeds are no part of what repeats share."""
+_NAMES = ("name", "id", "group")
+"""And so do these at the top of a configuration or below one of `_OF_RUNS`. Elsewhere they name a model, a data set, an
+environment, an optimiser, which repeats share."""
+_OF_RUNS = (
+    *("", "config", "cfg", "args", "params", "hparams", "run", "experiment", "exp", "trainer", "project", "job"),
+    *("wandb", "trackio", "swanlab", "mlflow", "tensorboard", "comet", "neptune", "tracker", "tracking", "monitor"),
+    *("log", "logger", "logging"),
+)
 _BOUNDS = ("critic/score/min", "critic/score/max")
 
 
@@ -56,7 +64,7 @@ def assemble(
     check(bool(points), "it holds no values; allowed: a log with steps and numbers")
     raw.tool = raw.tool or tool_of(points)
     design, more = design_of(raw.config, raw.tool, processes) if raw.config else (KnownDesign(), [])
-    design = merged(given, merged(design, from_records(points, raw.tool)))
+    design = merged(given, merged(merged(design, raw.design), from_records(points, raw.tool)))
     notes = raw.notes + repairs + more
     parts = _named_parts(points, raw.aliases, notes)
     kinds = {split: [part.points for part in parts if part.name.split == split] for split in ("train", "test")}
@@ -81,12 +89,21 @@ def _repeats(raw: RawRun, design: KnownDesign) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _without_seed(settings: Any) -> Any:
+def _without_seed(settings: Any, above: str = "") -> Any:
+    """Settings without those of `_is_apart`, at every depth. above: the name of the part that holds them."""
     if not isinstance(settings, dict):
         return settings
-    last = {name: str(name).replace("/", ".").rpartition(".")[2].lower() for name in settings}
-    kept = {name: value for name, value in settings.items() if "seed" not in last[name] and last[name] not in _APART}
-    return {str(name): _without_seed(value) for name, value in kept.items()}
+    kept = {}
+    for name, value in settings.items():
+        parent, _, last = str(name).replace("/", ".").lower().rpartition(".")
+        if not _is_apart(last, parent.rpartition(".")[2] or above):
+            kept[str(name)] = _without_seed(value, last)
+    return kept
+
+
+def _is_apart(name: str, above: str) -> bool:
+    """Whether a setting is a seed or says how a run is called. above: the name of the part that holds it."""
+    return "seed" in name or name in _APART or (name in _NAMES and above in _OF_RUNS)
 
 
 def _by_rounds(found: GroupOutcomes, counting: Counting) -> GroupOutcomes:

@@ -137,7 +137,7 @@ class RawRun:
     pieces: tuple[Piece, ...] = ()
     """In place of series, of a source that is in our terms already."""
     design: KnownDesign = KnownDesign()
-    """What such a source says of the design."""
+    """What such a source says of the design; of another what lies beside it, where its configuration is silent."""
     outcomes: tuple[GroupOutcomes, ...] = ()
     """Where the log has a row a response."""
     whole: bool = True

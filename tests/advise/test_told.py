@@ -150,7 +150,7 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
     path.write_text(
         "python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 "
         "actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
-        "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.path=$MODEL\n"
+        "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.path=$MODEL data.gen_batch_size=64\n"
     )
     start = start_of(path, 8)
     assert (start.known.prompts, start.known.rollouts, start.epochs, start.minibatches) == (64, 4, 1, 2)
@@ -161,6 +161,7 @@ def test_advice_starts_from_a_script_of_verl(tmp_path):
         design, "MODEL", 8, 512, 512, 1e-6, 1)))}  # fmt: skip
     assert found["data.train_batch_size"][1:] == ("64", "32") and found["actor_rollout_ref.rollout.n"][1:] == ("4", "8")
     assert "actor_rollout_ref.actor.use_kl_loss" not in found
+    assert found["data.gen_batch_size"][1:] == ("64", "not stated")  # it would be the batch in the design's place
     status, text = rftlab("advise", "--config", path)
     assert status == 2 and "run.sh names no model; allowed: --model" in text
 

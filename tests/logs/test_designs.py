@@ -222,6 +222,46 @@ def test_openrlhf_counts_prompts_and_an_update_responses(tmp_path):
     assert design.updates_per_round is None and "does not divide 1024" in notes[0]
 
 
+@pytest.mark.parametrize(
+    ("train", "gen", "enable", "prompts", "said"),
+    [
+        (256, None, None, 256, ""),
+        (256, 256, None, 256, ""),
+        (256, 512, None, 512, "all of gen_batch_size = 512 prompts"),
+        (256, 512, False, 512, "all of gen_batch_size = 512 prompts"),
+        (256, 768, True, 256, "samples batches of 768 (gen_batch_size) until it has them"),
+        (256, None, True, 256, "samples batches of 256 (gen_batch_size) until it has them"),
+        (256, "${GEN}", True, 256, "a number that could not be read"),
+        (256, "${GEN}", False, None, "no whole number"),
+        (256, 512, "${FILTER}", None, "which algorithm.filter_groups.enable decides"),
+        (256, 256, "${FILTER}", 256, ""),
+        (None, 512, None, 512, "all of gen_batch_size = 512 prompts"),
+    ],
+)
+@pytest.mark.parametrize("dotted", [False, True])
+def test_verls_filter_decides_which_batch_is_trained_on(train, gen, enable, prompts, said, dotted):
+    """recipe/dapo/dapo_ray_trainer.py: the loader gives gen_batch_size prompts; filtered batches are gathered until
+    there are train_batch_size, unfiltered ones are trained on whole."""
+    stated = {"data.train_batch_size": train, "data.gen_batch_size": gen, "algorithm.filter_groups.enable": enable}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    config = {"actor_rollout_ref.rollout.n": 8, "actor_rollout_ref.actor.ppo_mini_batch_size": 64} | stated
+    known, notes = design_of(config if dotted else nested(config), "", None)
+    assert (known.prompts, known.rollouts) == (prompts, 8)
+    assert known.updates_per_round == (prompts // 64 if prompts else None)
+    assert said in " | ".join(notes) and (bool(said) or "gen_batch_size" not in " | ".join(notes))
+
+
+def nested(config: dict) -> dict:
+    """Names with points as tables in tables."""
+    tables: dict = {}
+    for path, value in config.items():
+        place = tables
+        for part in path.split(".")[:-1]:
+            place = place.setdefault(part, {})
+        place[path.rpartition(".")[2]] = value
+    return tables
+
+
 def test_prime_rls_oldest_name_of_the_group_size(tmp_path):
     design, _ = told(tmp_path, "rl.toml", "[orchestrator]\nbatch_size = 128\nrollouts_per_prompt = 16\n")
     assert (design.prompts, design.rollouts) == (8, 16)

@@ -282,6 +282,8 @@ def test_an_offline_run_of_wandb_is_read(tmp_path):
         "per_device_train_batch_size": 8,
         "generation_batch_size": 32,
         "steps_per_generation": 4,
+        "_name_or_path": "Qwen/a",
+        "_wandb": {},
     }.items():
         item = start.run.config.update.add()
         item.key, item.value_json = key, json.dumps(value)
@@ -302,7 +304,7 @@ def test_an_offline_run_of_wandb_is_read(tmp_path):
     (tmp_path / "run-abc.wandb").write_bytes(data)
     (run,) = read_logs([tmp_path])
     assert said([run]) == {(i + 1, "train", "pass_at_1"): row["pass_at_1"] for i, row in enumerate(train)}
-    assert (run.name, run.design.prompts, run.design.rollouts) == ("a run", 8, 4)
+    assert (run.name, run.design.prompts, run.design.rollouts, run.design.model) == ("a run", 8, 4, "Qwen/a")
     (tmp_path / "run-abc.wandb").write_bytes(data[:-100])
     (cut,) = read_logs([tmp_path])
     assert len(said([cut])) == len(train) - 1 and any("cut or damaged" in note for note in cut.notes)

@@ -3,6 +3,7 @@ names are neither steps nor seeds."""
 
 import csv
 import json
+import pickle
 
 import pandas as pd
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.studies.analysis.imported.groups import groups_of
 from rftlab.studies.readers import read_logs
+from rftlab.studies.readers.assemble import assemble
 from rftlab.studies.readers.repeats import alone, joined
-from rftlab.studies.readers.run import KnownDesign
+from rftlab.studies.readers.run import KnownDesign, RawRun
 from tests.support.logs.formats import LOGS
 from tests.support.machine.here import rftlab
 
@@ -94,6 +96,88 @@ def test_configurations_decide(old, new, groups, tmp_path):
         (tmp_path / name).write_text(config + lines)
     runs = read_logs([tmp_path / "a-1.log", tmp_path / "zzz.log"])
     assert len(grouped(runs)) == groups and bool(alone(runs)) == 0
+
+
+ARGUMENTS = {"num_generations": 8, "per_device_train_batch_size": 8, "generation_batch_size": 64, "seed": 1}
+SHAPE = {"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "vocab_size": 151936}
+
+
+def run_of_trl(folder, files: dict, seed: int):
+    """A state and arguments as TRL leaves them in a checkpoint, and files of the model beside them or one above."""
+    checkpoint = folder / "checkpoint-3"
+    checkpoint.mkdir(parents=True)
+    records = [{"step": step, "eval_rewards/accuracy/mean": value + seed / 10} for step, value in enumerate(VALUES, 1)]
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": records}))
+    (checkpoint / "training_args.bin").write_bytes(pickle.dumps(ARGUMENTS | {"seed": seed, "output_dir": str(folder)}))
+    for name, value in files.items():
+        (checkpoint / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    return folder
+
+
+def adapter(model: str) -> dict:
+    return {"base_model_name_or_path": model, "r": 8}
+
+
+def card(model: str, data: str) -> str:
+    return f"---\nbase_model: {model}\ndatasets: {data}\ntags:\n- grpo\n---\n\n# Model card\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "models", "repeats"),
+    [
+        ({}, {}, (None, None), True),
+        ({"config.json": {"_name_or_path": "m"}}, {"config.json": {"_name_or_path": "m"}}, ("m", "m"), True),
+        ({"config.json": {"_name_or_path": "m"}}, {"config.json": {"_name_or_path": "n"}}, ("m", "n"), False),
+        ({"config.json": SHAPE}, {"config.json": SHAPE | {"transformers_version": "5"}}, (None, None), True),
+        ({"config.json": SHAPE}, {"config.json": SHAPE | {"hidden_size": 1536}}, (None, None), False),
+        ({"adapter_config.json": adapter("m")}, {"adapter_config.json": adapter("m")}, ("m", "m"), True),
+        ({"adapter_config.json": adapter("m")}, {"adapter_config.json": adapter("n")}, ("m", "n"), False),
+        ({"README.md": card("m", "d")}, {"README.md": card("m", "d"), "config.json": SHAPE}, ("m", "m"), True),
+        ({"README.md": card("m", "d")}, {"README.md": card("n", "d")}, ("m", "n"), False),
+        ({"README.md": card("m", "d")}, {"README.md": card("m", "e")}, ("m", "m"), False),
+        ({"../README.md": card("m", " [d]")}, {"../README.md": card("m", "\n- e\n- d")}, ("m", "m"), False),
+        ({"config.json": "[1"}, {"adapter_config.json": "3", "README.md": "---\n"}, (None, None), True),
+    ],
+)
+def test_model_and_data_set_of_trl_decide_wherever_they_are_named(one, other, models, repeats, tmp_path):
+    """Its arguments hold neither: only seeds differ there."""
+    runs = read_logs([run_of_trl(tmp_path / "a", one, 1), run_of_trl(tmp_path / "b", other, 2)])
+    assert tuple(run.design.model for run in runs) == models and all(run.repeats for run in runs)
+    assert len(grouped(runs)) == (1 if repeats else 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "repeats"),
+    [
+        ("wandb.name", True),
+        ("orchestrator.wandb.name", True),
+        ("name", True),
+        ("model.name", False),
+        ("orchestrator.environment.id", False),
+        ("data.name", False),
+        ("optimizer.name", False),
+        ("orchestrator.data.seed", True),
+    ],
+)
+def test_a_name_below_a_part_that_is_no_run_is_one_of_a_model_or_data_set(path, repeats):
+    def config(value: str, dotted: bool) -> dict:
+        *above, last = path.split(".")
+        settings: dict = {last: value} if not dotted else {path: value}
+        for part in above[::-1] if not dotted else ():
+            settings = {part: settings}
+        return {"group_size": 8, "batch_size": 64} | settings
+
+    for dotted in (False, True):
+        marks = {assembled(config(value, dotted)).repeats for value in ("a", "b")}
+        assert len(marks) == (1 if repeats else 2) and "" not in marks
+
+
+def assembled(config: dict):
+    """A run of prime-rl with a configuration."""
+    run = RawRun("r", "JSON lines", tool="prime-rl", config=config)
+    for step, value in enumerate(VALUES, 1):
+        run.add("reward/mean", step, value, step)
+    return assemble(run, (), KnownDesign())
 
 
 def test_one_configuration_for_all_does_not_say_that_runs_repeat(tmp_path):

@@ -15,7 +15,10 @@ from rftlab.studies.readers.designs.values import Fallback, Reader, Unknown, at
 from rftlab.studies.readers.run import KnownDesign
 
 _WORDS = {"trl": as_trl, "verl": as_verl}
-_REPLACED = {"trl": ("generation_batch_size",), "verl": (f"{as_verl.ACTOR}.ppo_micro_batch_size",)}
+_REPLACED = {
+    "trl": ("generation_batch_size",),
+    "verl": (f"{as_verl.ACTOR}.ppo_micro_batch_size", "data.gen_batch_size"),
+}
 """Settings that contradict what a design is told by."""
 
 

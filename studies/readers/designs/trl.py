@@ -14,7 +14,7 @@ does.
 
 from typing import Any
 
-from rftlab.studies.readers.designs.values import Reader
+from rftlab.studies.readers.designs.values import Reader, at
 from rftlab.studies.readers.run import KnownDesign
 
 LIBRARY = "TRL 1.16"
@@ -72,8 +72,15 @@ def known_of(config: Reader, processes: int | None) -> KnownDesign:
         kl_coefficient=config.real("beta"),
         temperature=config.real("temperature"),
         response_limit=config.count("max_completion_length"),
-        model=config.word("model_name_or_path"),
+        model=_model(config),
     )
+
+
+def _model(config: Reader) -> str | None:
+    """The model: an argument of TRL's scripts, or as the model's configuration names it, which transformers logs beside
+    the arguments and leaves empty for a model that was made from nothing."""
+    names = ("model_name_or_path", "_name_or_path")
+    return next((model for name in names if at(config.config, name) and (model := config.word(name))), None)
 
 
 def _sizes(config: Reader, processes: int | None, sizes: dict[str, int | None]) -> tuple[int | None, int | None]:

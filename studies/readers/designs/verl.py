@@ -1,7 +1,10 @@
 """verl: data.train_batch_size prompts, rollout.n responses each, ppo_mini_batch_size prompts an update (verl
-multiplies it by n), ppo_epochs passes. Estimators `rftlab_NAME` are our cards (studies/integrations/verl.py).
+multiplies it by n), ppo_epochs passes. data.gen_batch_size prompts are sampled at a time: a round trains on all of
+them, or, where algorithm.filter_groups leaves out groups without a signal, on train_batch_size of those that are kept.
+Estimators `rftlab_NAME` are our cards (studies/integrations/verl.py).
 
-Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c.
+Source: verl/trainer/ppo/ray_trainer.py, verl/trainer/config/actor/actor.yaml and docs/algo/grpo.md at b178a3c;
+recipe/dapo/dapo_ray_trainer.py at 004c888.
 """
 
 from dataclasses import asdict
@@ -30,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 """What verl takes where a setting is not stated."""
 _CARD, _SUPPORT = "rftlab_", "algorithm.rftlab.support"
+_FILTER, _SAMPLED = "algorithm.filter_groups.enable", "data.gen_batch_size"
 _ADVANTAGES = {
     "gae": "gae",
     "grpo": "group_zscore",
@@ -47,7 +51,7 @@ def recognise(config: dict) -> bool:
 
 def known_of(config: Reader, processes: int | None) -> KnownDesign:
     """The design of a configuration; it need not be whole."""
-    prompts, rollouts = _usual(config, "count", "data.train_batch_size"), _usual(config, "count", f"{ROLLOUT}.n")
+    prompts, rollouts = _prompts(config), _usual(config, "count", f"{ROLLOUT}.n")
     return KnownDesign(
         prompts=prompts,
         rollouts=_without_support(config, rollouts),
@@ -68,6 +72,30 @@ def _usual(config: Reader, kind: str, name: str) -> Any:
     return config.stated_or(kind, name, DEFAULTS[name], LIBRARY)
 
 
+def _prompts(config: Reader) -> int | None:
+    """Prompts that a round trains on; where it samples others, a note says how many."""
+    trained = _usual(config, "count", "data.train_batch_size")
+    filtered, sampled = config.truth(_FILTER), config.count(_SAMPLED)
+    unread = config.stated(_SAMPLED) and sampled is None
+    if filtered and trained is not None:
+        each = "a number that could not be read" if unread else sampled or trained
+        config.notes.append(
+            f"{_FILTER}: a round trains on train_batch_size = {trained} prompts whose responses differ in reward, and "
+            f"samples batches of {each} (gen_batch_size) until it has them; how many that took is not known"
+        )
+    if filtered or trained is None or not config.stated(_SAMPLED) or sampled == trained:
+        return trained
+    if config.stated(_FILTER) and filtered is None:
+        config.notes.append(f"prompts: train_batch_size or gen_batch_size, which {_FILTER} decides")
+        return None
+    if sampled is not None:
+        config.notes.append(
+            f"without filter_groups a round trains on all of gen_batch_size = {sampled} prompts, not on "
+            f"train_batch_size = {trained}"
+        )
+    return sampled
+
+
 def _updates(config: Reader, prompts: int | None) -> int | None:
     """Updates a round: mini-batches of prompts, the last of which may be smaller, times passes."""
     mini = _usual(config, "count", f"{ACTOR}.ppo_mini_batch_size")
@@ -76,7 +104,7 @@ def _updates(config: Reader, prompts: int | None) -> int | None:
     epochs = _usual(config, "count", f"{ACTOR}.ppo_epochs")
     if prompts % mini:
         config.notes.append(
-            f"ppo_mini_batch_size = {mini} does not divide train_batch_size = {prompts}: updates a round rounded up"
+            f"ppo_mini_batch_size = {mini} does not divide the {prompts} prompts of a round: updates rounded up"
         )
     return None if epochs is None else -(-prompts // mini) * epochs
 

@@ -1,5 +1,5 @@
 """Hugging Face's trainer_state.json, as TRL leaves it in every checkpoint, with training_args.bin or args.json
-beside it for the design.
+beside it for the design, and the files of the model beside them for its name.
 
 training_args.bin is a pickle. It is walked with a reader that knows no class and calls nothing (`frozen_values`),
 so it cannot run anything.
@@ -15,7 +15,8 @@ from typing import Any
 from rftlab.shared.plumbing.errors import UserError
 from rftlab.shared.plumbing.folders import FILE, kind_of, numbered, object_of, read_json
 from rftlab.studies.readers.formats.json_lines import flat
-from rftlab.studies.readers.run import RawRun
+from rftlab.studies.readers.formats.model_folder import model_facts
+from rftlab.studies.readers.run import KnownDesign, RawRun
 from rftlab.studies.readers.text import Head, whole
 
 FORMAT, FILE_NAME, ARGUMENTS = "trainer_state.json", "trainer_state.json", "training_args.bin"
@@ -54,7 +55,17 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
         )
     run = run_of(path.resolve().parent.name, history, state.get("logging_steps"))
     run.config = arguments_beside(path, run.notes)
+    facts = model_facts(_own_folders(path))
+    run.design = KnownDesign(model=facts.get("model_name_or_path"))
+    if run.config is not None:
+        run.config = facts | run.config  # part of what runs that repeat each other share
     return [run]
+
+
+def _own_folders(path: Path) -> list[Path]:
+    """Folders of a state that are the run's: its own, and that of the run where it lies in a checkpoint."""
+    folder = path.resolve().parent
+    return [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
 
 
 def run_of(name: str, history: list, every: Any) -> RawRun:

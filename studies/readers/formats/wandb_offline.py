@@ -57,7 +57,8 @@ def read(path: Path, head: Head, columns: dict[str, str]) -> list[RawRun]:
             elif kind == "config":
                 config |= _items(record.config.update)
     _add(run, path, rows, columns.get("step"))
-    run.config = {key: value for key, value in config.items() if not key.startswith("_")} or None
+    # transformers logs the model's own configuration too, and names the model there alone
+    run.config = {key: value for key, value in config.items() if key == "_name_or_path" or key[:1] != "_"} or None
     return [run]
 
 
