@@ -1,5 +1,6 @@
 """Seeds and questions that a difference needs, and measured differences: against simulation and scipy."""
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -168,6 +169,24 @@ def test_repeats_are_runs_of_one_known_design():
     sigma, degrees = pooled_sigma([group.scores for group in groups])
     assert degrees == 4 and sigma == pytest.approx(((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5)
     assert final_score(RUNS[0]) == 0.41
+
+
+def test_two_repeats_are_repeats_and_a_score_is_the_mean_over_tasks():
+    pair = [imported(f"p-{i}", value, repeats="p") for i, value in enumerate(A[:2])]
+    assert [(group.name, group.scores.tolist()) for group in repeats_of(pair)] == [("p", [0.41, 0.43])]
+    halves = [replace(pair[0], design=replace(run.design, rollouts=None)) for run in pair]
+    assert repeats_of([halves[0], replace(halves[1], name="q")]) == []
+    tasks = tuple(
+        piece._replace(task=task, values=piece.values + more)
+        for piece in pair[0].pieces
+        for task, more in (("s", 0.0), ("t", 0.2))
+    )
+    both = replace(pair[0], pieces=tasks)
+    assert final_score(both) == pytest.approx(0.51) and final_score(both, "t") == pytest.approx(0.61)
+
+
+def test_a_fall_is_seen_as_a_rise_is():
+    assert compared(B, A, False).seen and compared(B, A, False).high < 0 and compared(A, B, False).low > 0
 
 
 def test_runs_of_a_collection_are_compared_by_name(tmp_path):

@@ -1,6 +1,7 @@
 """Silent groups, effective batches, tries, prompts worth dropping: closed forms against simulation and theory."""
 
 import json
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,13 @@ def test_its_error_is_that_of_questions_drawn_at_random():
     rng, m = np.random.default_rng(3), 8
     found = [counted_share(rng.binomial(m, rng.beta(0.7, 2.0, 300)), m, 4) for _ in range(300)]
     assert np.std([one.value for one in found]) == pytest.approx(np.mean([one.error for one in found]), rel=0.15)
+
+
+def test_its_error_is_that_of_few_questions_too():
+    """By hand: of 4 responses, pairs that agree are 6, 3, 2 and 6 of 6."""
+    estimate = counted_share(np.array([4, 1, 2, 0]), 4, 2)
+    assert estimate.value == pytest.approx(17 / 24)
+    assert estimate.error == pytest.approx(statistics.stdev([1, 1 / 2, 1 / 3, 1]) / 2)
 
 
 @pytest.mark.parametrize(("batch", "silent"), [(1, 0.5), (8, 0.3), (32, 0.2), (32, 0.9), (100, 0.01)])

@@ -117,7 +117,17 @@ def test_noise_from_two_gradients():
         measured(gradient(0.2, 0.0), gradient(0.4, 0.5))
 
 
+def test_unequal_errors_weigh_by_their_squares_and_reach_both_ratios():
+    measurement = measured(gradient(0.2, 2.0, 0.1), gradient(0.4, 0.5 * 8 / 7, 0.2))
+    assert measurement.between == pytest.approx((4 * 0.2 + 1 * 0.4) / 5 / 2.0)  # weights of 1 / 0.1^2 and 1 / 0.2^2
+    assert measurement.between_error == pytest.approx(1 / np.sqrt(100 + 25) / 2.0)
+    assert measurement.gain_error == pytest.approx(0.25 * np.sqrt((0.1 / 2.0) ** 2 + (0.2 / (0.5 * 8 / 7)) ** 2))
+    assert measured(gradient(0.2, 2.0, 0.0), gradient(0.4, 1.0)).between_error == 0.0
+
+
 def test_what_is_lost_in_its_error_is_not_believed():
+    assert MeasuredNoise(0.1, 0.2, -0.5, 0.1).ratios == NoiseRatios(0.1, 1.0)
+    assert MeasuredNoise(0.1, 0.2, 1.5, 0.3).ratios == NoiseRatios(0.1, 1.0)  # 1.7 errors
     assert MeasuredNoise(-0.1, 0.2, 3.0, 2.0).ratios == NoiseRatios(0.0, 1.0)
     assert MeasuredNoise(0.1, 0.2, 0.3, 0.1).ratios == NoiseRatios(0.1, 0.3)
     draws = np.array(drawn(MeasuredNoise(-0.1, 0.2, 0.3, 0.03), 300))

@@ -1,16 +1,25 @@
-"""Single numbers of forecasts: what one wrong sign or bound would change."""
+"""Single numbers of forecasts and their scores: what one wrong sign or bound would change."""
 
+import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from rich.console import Console
 
 from rftlab.shared.curve import Curve
 from rftlab.shared.design import Design
 from rftlab.sim.config import Linear
-from rftlab.studies.forecast.evidence import observe
-from rftlab.studies.forecast.knobs import answer_rates, as_right
+from rftlab.studies.cards import preset
+from rftlab.studies.forecast.evidence import Evidence, Observed, observe
+from rftlab.studies.forecast.knobs import SHORT, Facts, answer_rates, as_right
 from rftlab.studies.forecast.plain import per_round
+from rftlab.studies.logs import read_logs
+from rftlab.studies.score.real_cases import cases_of
+from rftlab.studies.score.score import SOURCES, Case, rank_agreement, score, summary
+from rftlab.studies.score.show import show_scores
 
 BLUNT = Linear(n_train=256, n_test=32, n_features=32, n_answers=8, kappa=0.2)
 
@@ -39,3 +48,114 @@ def test_where_align_is_too_little_kappa_is_raised_and_where_that_is_too_little_
 
 def test_rollouts_of_a_round_count_support():
     assert per_round(Design(8, 3, support_rollouts=2)) == 40
+
+
+# --- scores ---
+
+CELLS = ("32x8-grpo", "64x8-grpo")
+
+
+def case_of(truth: pd.DataFrame) -> Case:
+    """Two held-out cells, and a known run that rises from 0.1 to 0.5."""
+    designs = [Design(size, 8, estimator=preset("grpo"), rounds=200, eval_every=200) for size in (32, 64)]
+    rounds, values = np.array([50, 100, 200]), np.repeat([[0.2], [0.3], [0.5]], 2, axis=1)
+    run = Observed(Design(8, 8, estimator=preset("grpo"), rounds=200), rounds, values, np.full((3, 2), 0.01))
+    evidence = Evidence(Facts(SHORT, 2048, 64, 0.1, 0.5), (run,))
+    cells = dict(zip(CELLS, designs, strict=True))
+    return Case("planted", evidence, ("8x8-grpo",), cells, {"test": truth}, (2048, 64), simulated=False)
+
+
+def test_a_truth_is_the_mean_over_seeds_and_coverage_the_share_of_them():
+    low, high = (score(Path("unused"), case_of(pd.DataFrame([[0.0, 0.0]], columns=CELLS)), 0, 1)[f"law_{end}"]
+                 for end in ("low", "high"))  # fmt: skip
+    inside = float(low[0] + high[0]) / 2
+    truth = pd.DataFrame({CELLS[0]: [inside, inside, 0.0, 0.0], CELLS[1]: [0.1, 0.2, 0.9, np.nan]})
+    table = score(Path("unused"), case_of(truth), 0, 1)
+    assert table["truth"].tolist() == pytest.approx([inside / 2, 0.4])
+    assert low[0] > 0 and table["law_covered"][0] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("forecast", "truth", "expected"),
+    [
+        ([1, 2, 3], [0.1, 0.3, 0.2], 0.5),  # 1 - 6 (0 + 1 + 1) / (3 (9 - 1))
+        ([1, 2, 3], [0.3, 0.2, 0.1], -1.0),
+        ([1, 1, 1], [0.3, 0.2, 0.1], 0.0),
+        ([1, 2, 3], [0.2, 0.2, 0.2], 0.0),
+        ([1, 2], [0.1, 0.2], np.nan),
+    ],
+)
+def test_rank_agreement_is_spearmans_and_none_of_two_cells(forecast, truth, expected):
+    assert rank_agreement(pd.Series(forecast), pd.Series(truth)) == pytest.approx(expected, nan_ok=True)
+
+
+def scored(pair: str, truth: list[float], law: list[float]) -> pd.DataFrame:
+    """Scores of a pair whose recommended forecast is right, covered, and whose law covers nothing."""
+    table = pd.DataFrame({"pair": pair, "split": "test", "source": "simulator", "truth": truth}).assign(forecast=truth)
+    table = table.assign(**(dict.fromkeys(SOURCES[1:], np.nan) | {"law": law}))
+    return table.assign(forecast_covered=1.0, law_covered=0.0, simulator_covered=np.nan, cell=[*"abc"][: len(truth)])
+
+
+def test_a_summary_is_of_pairs_that_count_alike_however_many_cells_they_have():
+    table = pd.concat([scored("one", [0.5], [0.9]), scored("three", [0.2, 0.4, 0.6], [0.2, 0.4, 0.9])])
+    over = summary(table).set_index("forecast")
+    assert list(over.index) == ["forecast", "law"]
+    assert over.loc["law", "mae"] == over.loc["law", "excess"] == pytest.approx((0.4 + 0.3 / 3) / 2)
+    assert over.loc["forecast", "mae"] == 0 and over["covered"].tolist() == [1, 0]
+
+
+def test_the_interval_of_an_excess_resamples_the_cells_of_a_pair():
+    """Of three cells with excesses 0, 0 and 1 all are the third once in 27 draws: beyond 2.5%, within 5%."""
+    three = summary(scored("three", [0.0, 0.0, 0.0], [0.0, 0.0, 1.0])).set_index("forecast").loc["law"]
+    assert (three["excess_low"], three["excess_high"]) == (0.0, 1.0)
+    two = summary(scored("two", [0.0, 0.0], [0.0, 1.0])).set_index("forecast").loc["law"]
+    assert (two["excess_low"], two["excess_high"]) == (0.0, 1.0)
+
+
+def test_printed_errors_are_means_over_cells_and_the_coverage_that_of_the_recommended_forecast():
+    table, console = scored("three", [0.2, 0.4, 0.6], [0.2, 0.4, 0.9]), Console(file=io.StringIO(), width=100)
+    show_scores(console, table, summary(table))
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["law", "0.100"] in lines and ["80%", "covers", "100%"] in lines and ["cells", "3"] in lines
+
+
+def cases_in(folder: Path, runs: dict[str, tuple[dict[int, float], dict]]) -> list[Case]:
+    """Cases of runs, each its test values by round and what is known of it."""
+    facts = {"prompts_per_round": 32, "rollouts_per_prompt": 8, "updates_per_round": 1, "advantage": "group_mean"}
+    rows = [
+        (name, at, "test", "pass_at_1", value, 500, "t")
+        for name, (curve, _) in runs.items()
+        for at, value in curve.items()
+    ]
+    header = ["run_id", "round", "split", "metric", "value", "n", "task"]
+    pd.DataFrame(rows, columns=header).to_csv(folder / "curves.csv", index=False)
+    known = pd.DataFrame([{"run_id": name, **facts, **own} for name, (_, own) in runs.items()])
+    known.to_csv(folder / "runs.csv", index=False)
+    return cases_of("c", read_logs([folder / "curves.csv"]))
+
+
+LONG, BRIEF = {0: 0.1, 10: 0.2, 20: 0.3, 40: 0.5}, {0: 0.1, 10: 0.25, 20: 0.4}
+
+
+def test_of_designs_that_cost_alike_the_longest_is_known(tmp_path):
+    (case,) = cases_in(
+        tmp_path, {"brief": (BRIEF, {}), "long": (LONG, {"prompts_per_round": 64, "rollouts_per_prompt": 4})}
+    )
+    assert case.known == ("64x4",) and list(case.cells) == ["32x8"] and case.cells["32x8"].rounds == 20
+    assert case.truth["test"]["32x8"].tolist() == [0.4]
+
+
+def test_a_rule_that_trains_on_a_part_counts_as_that_part(tmp_path):
+    part = {"rollouts_per_prompt": 64, "advantage": "group_mean on 16 of 64"}
+    (case,) = cases_in(tmp_path, {"a": (LONG, {}), "b": (LONG, part)})
+    assert [(cell.batch_size, cell.rollouts) for cell in case.cells.values()] == [(32, 16)]
+
+
+def test_the_end_of_repeats_is_at_a_round_that_all_reached_and_of_those_that_were_measured_by_then(tmp_path):
+    repeats = {"prompts_per_round": 64, "repeats": "b"}
+    late = {30: 0.6, 60: 0.9}
+    middle = {0: 0.1, 10: 0.2, 30: 0.6}
+    runs = {"a": (LONG, {}), "b0": (BRIEF, repeats), "b1": (middle, repeats), "b2": (late, repeats)}
+    (case,) = cases_in(tmp_path, runs)
+    (column,) = case.truth["test"].columns
+    assert case.cells[column].rounds == 20 and case.truth["test"][column].tolist() == pytest.approx([0.4, 0.4])
